@@ -208,3 +208,6 @@ impl Drop for Inner {
         self.shared.space.end(self.lease.get_mut());
     }
 }
+
+#[cfg(test)]
+mod tests;

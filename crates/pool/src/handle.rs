@@ -65,6 +65,23 @@ impl Branch {
         }
     }
 
+    /// Returns the branch, if it was not closed.
+    pub(crate) fn inner(&self) -> Result<&Arc<Inner>, Error> {
+        if self.is_closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(&self.inner) }
+    }
+
+    /// Checks the range of a write.
+    pub(crate) fn check_write(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        self.inside(Operation::Write, offset, length)?;
+        self.writable(Operation::Write)?;
+        let (block_size, operation) = (self.block_size(), Operation::Write);
+        if (offset | length).is_multiple_of(u64::from(block_size)) {
+            return Ok(());
+        }
+        let device = self.inner.label().clone();
+        Err(DeviceError::Misaligned { device, operation, offset, length, block_size })
+    }
+
     fn writable(&self, operation: Operation) -> Result<(), DeviceError> {
         if self.inner.is_read_only() {
             return Err(DeviceError::ReadOnly { device: self.inner.label().clone(), operation });
@@ -105,18 +122,7 @@ impl Device for Branch {
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
         let length = buf.len() as u64;
-        self.inside(Operation::Write, offset, length)?;
-        self.writable(Operation::Write)?;
-        let block_size = self.block_size();
-        if !(offset | length).is_multiple_of(u64::from(block_size)) {
-            return Err(DeviceError::Misaligned {
-                device: self.inner.label().clone(),
-                operation: Operation::Write,
-                offset,
-                length,
-                block_size,
-            });
-        }
+        self.check_write(offset, length)?;
         let result = self.inner.write(offset, buf);
         result.map_err(|error| self.failed(Operation::Write, offset, length, error))
     }

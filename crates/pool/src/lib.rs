@@ -26,7 +26,8 @@
 //!   and bitmaps have two places, written in turn.
 //! * I5. Only confirmed contents are overwritten in place: those that a checkpoint has, or a record
 //!   that a later one follows, or a record without checksums. So later writes never undo a flush.
-//! * I6. Whoever takes a place has taken it from a budget before. Commits have a reserve.
+//! * I6. Whoever takes a place has taken it from a budget before. Commits have a reserve. A
+//!   [`Credit`] takes from the budget before anything is dirty.
 //!
 //! Why a power cut keeps the promises of a device: recovery reads the last commit, and then the
 //! records of each branch that followed. By I4 the commit is whole. By I3 nothing that it refers to
@@ -45,6 +46,7 @@
 mod branch;
 mod check;
 mod commit;
+mod credit;
 mod dead;
 mod disk;
 mod error;
@@ -63,9 +65,12 @@ mod table;
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
+mod full_tests;
+#[cfg(test)]
 mod hostile_tests;
 
 pub use check::Report;
+pub use credit::Credit;
 pub use error::Error;
 pub use handle::Branch;
 pub use pool::{BranchInfo, Pool, Usage};

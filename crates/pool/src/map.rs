@@ -18,11 +18,10 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use vfscale_sync::percpu::Budget;
-
 use crate::Error;
 use crate::disk::Disk;
 use crate::format::{self, Bytes, Entry, FANOUT, NODE, NodeBlock};
+use crate::space::Purse;
 
 /// Most levels of nodes.
 pub(crate) const LEVELS_MAX: usize = 4;
@@ -350,25 +349,25 @@ impl<'m> Path<'m> {
         }
     }
 
-    /// Makes the nodes dirty, and takes a place from the budget for each one that was not. `note`
-    /// is told their places on the device, which they give up.
+    /// Makes the nodes dirty, and pays for a place for each one that was not. `note` is told their
+    /// places on the device, which they give up.
     ///
     /// # Errors
     /// [`Error::Full`]; nodes that are dirty by then stay so.
     pub(crate) fn make_dirty(
         &self,
-        budget: &Budget,
+        purse: &Purse<'_>,
         note: &mut dyn FnMut(Entry),
     ) -> Result<(), Error> {
         for node in self.nodes.iter().rev().flatten() {
             if node.dirty.load(Ordering::Acquire) {
                 continue;
             }
-            if !budget.take(1) {
+            if !purse.take(1) {
                 return Err(Error::Full);
             }
             if node.dirty.swap(true, Ordering::AcqRel) {
-                budget.give(1);
+                purse.give(1);
             } else if !node.home().is_none() {
                 note(node.home());
             }

@@ -19,6 +19,7 @@
 //! prefer zones that no other branch prefers, so siblings take no common lock in a pool with as
 //! many zones.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use vfscale_sync::percpu::Budget;
@@ -66,6 +67,40 @@ pub(crate) struct Space {
     made: AtomicU64,
     /// Free places less the reserve, in units of one place.
     pub(crate) budget: Budget,
+}
+
+/// Pays for places: from the budget of a pool, or first from what was taken from it before.
+#[derive(Debug)]
+pub(crate) struct Purse<'s> {
+    budget: &'s Budget,
+    left: Cell<u64>,
+}
+
+impl<'s> Purse<'s> {
+    /// Makes a purse that has `left` places, which are taken from the budget already.
+    pub(crate) fn new(budget: &'s Budget, left: u64) -> Self {
+        Self { budget, left: Cell::new(left) }
+    }
+
+    /// Pays for `count` places. Returns false, and pays nothing, if there are fewer.
+    pub(crate) fn take(&self, count: u64) -> bool {
+        let Some(left) = self.left.get().checked_sub(count) else {
+            return self.budget.take(count);
+        };
+        self.left.set(left);
+        true
+    }
+
+    /// Gives back what was paid.
+    pub(crate) fn give(&self, count: u64) {
+        self.left.set(self.left.get() + count);
+    }
+}
+
+impl Drop for Purse<'_> {
+    fn drop(&mut self) {
+        self.budget.give(self.left.get());
+    }
 }
 
 /// How many places a commit may need that nobody has taken from the budget.

@@ -17,6 +17,7 @@ use crate::disk::Disk;
 use crate::format::{self, Entry, TABLE, TABLE_RECORDS};
 use crate::map::{Map, Stamp, Written, span};
 use crate::record::{self, Record};
+use crate::space::Purse;
 
 /// Number of the tree that leads to the blocks of the branch table.
 pub(crate) const TABLE_TREE: u64 = 1;
@@ -200,7 +201,7 @@ impl Table {
             let new = Entry::new(place()?, 1);
             let path = self.map.path(number as u64)?;
             let mut note = |home: Entry| given_up.push(home.place());
-            path.make_dirty(&self.unbounded, &mut note)?;
+            path.make_dirty(&Purse::new(&self.unbounded, 0), &mut note)?;
             let old = path.leaf().replace(number as u64, new);
             if !old.is_none() {
                 given_up.push(old.place());

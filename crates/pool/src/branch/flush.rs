@@ -22,7 +22,7 @@ use crate::format::{Entry, LOG_MAPS, LogMap, PLACE_BYTES};
 use crate::map::Stamp;
 use crate::plant::Plant;
 use crate::record::{LogArea, Record};
-use crate::space::Lease;
+use crate::space::{Lease, Purse};
 
 /// Places that a branch may have given up before a flush makes a checkpoint.
 const GIVEN_UP_MAX: usize = 4096;
@@ -334,10 +334,11 @@ impl Inner {
             let path = self.map.path(*block)?;
             let mut given_up = Vec::new();
             let mut note = |home: Entry| given_up.push(home);
-            while let Err(Error::Full) = path.make_dirty(&self.shared.space.budget, &mut note) {
+            let purse = Purse::new(&self.shared.space.budget, 0);
+            while let Err(Error::Full) = path.make_dirty(&purse, &mut note) {
                 // Nodes had their places before the power cut; now the reserve lends them.
                 self.shared.state.lock().owe(1);
-                self.shared.space.budget.give(1);
+                purse.give(1);
             }
             given_up.push(path.leaf().replace(*block, Entry::new(*place, depth)));
             let mut pending = self.pending.lock();

@@ -11,12 +11,16 @@ use super::{Inner, NewPlace};
 use crate::Error;
 use crate::disk::offset;
 use crate::format::{Entry, FANOUT, PLACE_BYTES};
-use crate::map::MapNode;
+use crate::map::{MapNode, levels};
 use crate::plant::Plant;
+use crate::space::Purse;
 
 const UNIT: u64 = PLACE_BYTES as u64;
 /// Most blocks of a record whose contents have checksums, and so need no flush of their own.
 pub(super) const CHECKED_MAX: usize = 64;
+
+/// How often a search for a place that must exist is repeated.
+const SEARCHES_MAX: u32 = 1000;
 
 /// The part of a write that is in one leaf.
 #[derive(Clone, Copy)]
@@ -43,29 +47,45 @@ impl Inner {
     /// # Errors
     /// [`Error::Full`], and errors of the device.
     pub(crate) fn write(&self, start: u64, buf: &[u8]) -> Result<(), Error> {
-        self.shared.alive()?;
-        match self.write_parts(start, buf) {
+        let purse = Purse::new(&self.shared.space.budget, 0);
+        match self.write_parts(start, buf, &purse) {
             // A checkpoint frees what the branch gave up; then all of it is written again.
-            Err(Error::Full) if self.reclaim()? => self.write_parts(start, buf),
+            Err(Error::Full) if self.reclaim()? => self.write_parts(start, buf, &purse),
             result => result,
         }
     }
 
-    fn write_parts(&self, start: u64, buf: &[u8]) -> Result<(), Error> {
+    /// Writes `buf` at `start`, for which the caller has paid: [`cost`](Self::cost) places for each
+    /// block. The rest goes back to the budget.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub(crate) fn write_paid(&self, start: u64, buf: &[u8], places: u64) -> Result<(), Error> {
+        self.write_parts(start, buf, &Purse::new(&self.shared.space.budget, places))
+    }
+
+    /// Returns how many places the write of a block may need: its own, and one for each node that
+    /// leads to it.
+    pub(crate) fn cost(&self) -> u64 {
+        1 + u64::from(levels(self.blocks))
+    }
+
+    fn write_parts(&self, start: u64, buf: &[u8], purse: &Purse<'_>) -> Result<(), Error> {
+        self.shared.alive()?;
         let _inside = self.gate.read();
         let leaf_bytes = FANOUT as u64 * UNIT;
         let (mut at, mut rest) = (start, buf);
         while !rest.is_empty() {
             let length = (leaf_bytes - at % leaf_bytes).min(rest.len() as u64) as usize;
             let (data, behind) = rest.split_at(length);
-            self.write_part(Part { start: at, data })?;
+            self.write_part(Part { start: at, data }, purse)?;
             at += length as u64;
             rest = behind;
         }
         Ok(())
     }
 
-    fn write_part(&self, part: Part<'_>) -> Result<(), Error> {
+    fn write_part(&self, part: Part<'_>, purse: &Purse<'_>) -> Result<(), Error> {
         let lock = self.leaf_lock(part.start / UNIT);
         {
             let _shared = lock.read();
@@ -80,7 +100,7 @@ impl Inner {
             }
         }
         let _alone = lock.write();
-        self.redirect(part)
+        self.redirect(part, purse)
     }
 
     /// Returns whether all own blocks of a part may be overwritten in place, and notes that their
@@ -126,13 +146,12 @@ impl Inner {
     }
 
     /// Writes a part of which some blocks need fresh places. The caller has the lock of the leaf.
-    fn redirect(&self, part: Part<'_>) -> Result<(), Error> {
+    fn redirect(&self, part: Part<'_>, purse: &Purse<'_>) -> Result<(), Error> {
         let first = part.start / UNIT;
         let path = self.map.path(first)?;
         let leaf = path.leaf();
         let mut given_up = Vec::new();
-        let dirty =
-            path.make_dirty(&self.shared.space.budget, &mut |home: Entry| given_up.push(home));
+        let dirty = path.make_dirty(purse, &mut |home: Entry| given_up.push(home));
         {
             let mut pending = self.pending.lock();
             given_up.into_iter().for_each(|home| self.give_up(&mut pending, home));
@@ -148,7 +167,7 @@ impl Inner {
             };
             part.blocks().map(|(block, ..)| block).filter(needs).collect()
         };
-        let places = self.take_places(fresh.len() as u64)?;
+        let places = self.take_places(fresh.len() as u64, purse)?;
         let written = self.write_fresh(part, leaf, &fresh, &places);
         if written.is_err() {
             self.shared.space.release(&places);
@@ -206,18 +225,22 @@ impl Inner {
     }
 
     /// Takes places, as few rows of them as possible.
-    fn take_places(&self, count: u64) -> Result<Vec<u64>, Error> {
+    fn take_places(&self, count: u64, purse: &Purse<'_>) -> Result<Vec<u64>, Error> {
         let space = &self.shared.space;
-        if !space.budget.take(count) {
+        if !purse.take(count) {
             return Err(Error::Full);
         }
+        let mut searches = 0;
         let mut places: Vec<u64> = Vec::with_capacity(count as usize);
         let mut lease = self.lease.lock();
         while (places.len() as u64) < count {
             match space.take(&mut lease, 1, count - places.len() as u64) {
                 Ok((first, row)) => places.extend(first..first + row),
+                // They are paid for, so they exist: others have taken and freed places around the
+                // search.
+                Err(Error::Full) if searches < SEARCHES_MAX => searches += 1,
                 Err(error) => {
-                    space.budget.give(count - places.len() as u64);
+                    purse.give(count - places.len() as u64);
                     space.release(&places);
                     return Err(error);
                 }
@@ -252,7 +275,8 @@ impl Inner {
         }
         let mut given_up = Vec::new();
         let path = self.map.path(blocks.start)?;
-        let dirty = path.make_dirty(&self.shared.space.budget, &mut |home| given_up.push(home));
+        let purse = Purse::new(&self.shared.space.budget, 0);
+        let dirty = path.make_dirty(&purse, &mut |home| given_up.push(home));
         let mut pending = self.pending.lock();
         if dirty.is_ok() {
             for block in blocks {

@@ -2,6 +2,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use vfscale_block::{Device, MemoryDevice};
+use vfscale_sync::percpu::Budget;
 use vfscale_sync::random::{Random, seed};
 
 use super::*;
@@ -29,7 +30,7 @@ fn a_map_is_read_as_it_was_written() {
                 _ => Entry::new(40 + random.below(900), 1),
             };
             let path = map.path(block).unwrap();
-            path.make_dirty(&budget, &mut |_| ()).unwrap();
+            path.make_dirty(&Purse::new(&budget, 0), &mut |_| ()).unwrap();
             path.leaf().replace(block, entry);
             model.insert(block, entry);
         }
@@ -55,8 +56,8 @@ fn a_node_gives_up_its_place_once() {
     let (disk, budget) = (disk(), Budget::new(10, 1));
     let map = Map::open(&disk, 0, Entry::NONE, 2).unwrap();
     let path = map.path(7).unwrap();
-    path.make_dirty(&budget, &mut |_| panic!("it had no place")).unwrap();
-    path.make_dirty(&budget, &mut |_| panic!("it had no place")).unwrap();
+    path.make_dirty(&Purse::new(&budget, 0), &mut |_| panic!("it had no place")).unwrap();
+    path.make_dirty(&Purse::new(&budget, 0), &mut |_| panic!("it had no place")).unwrap();
     assert_eq!(budget.used(), 2);
     path.leaf().replace(7, Entry::new(50, 1));
     let (mut next, mut written) = (100, Written::default());
@@ -66,8 +67,8 @@ fn a_node_gives_up_its_place_once() {
     };
     map.write(Stamp { generation: 1, birth: 1 }, &mut place, &mut written).unwrap();
     let mut homes = Vec::new();
-    path.make_dirty(&budget, &mut |home| homes.push(home.place())).unwrap();
-    path.make_dirty(&budget, &mut |home| homes.push(home.place())).unwrap();
+    path.make_dirty(&Purse::new(&budget, 0), &mut |home| homes.push(home.place())).unwrap();
+    path.make_dirty(&Purse::new(&budget, 0), &mut |home| homes.push(home.place())).unwrap();
     homes.sort_unstable();
     assert_eq!(homes, [101, 102]);
 }
@@ -76,7 +77,7 @@ fn a_node_gives_up_its_place_once() {
 fn an_empty_node_takes_no_place() {
     let (disk, budget) = (disk(), Budget::new(10, 1));
     let map = Map::open(&disk, 0, Entry::NONE, 2).unwrap();
-    map.path(7).unwrap().make_dirty(&budget, &mut |_| ()).unwrap();
+    map.path(7).unwrap().make_dirty(&Purse::new(&budget, 0), &mut |_| ()).unwrap();
     let mut written = Written::default();
     let mut place = || panic!("no place is needed");
     let root = map.write(Stamp { generation: 1, birth: 1 }, &mut place, &mut written).unwrap();
