@@ -162,8 +162,11 @@ impl Shared {
         if table.records().any(|record| record.id >= next_node) {
             return Err(Error::Damage { place: root.place(), what: "the id of a branch" });
         }
-        let free = disk.places.saturating_sub(space::fixed(disk.places)).saturating_sub(used);
-        let space = Space::new(&disk, &block.copies, block.zones_made.get(), free, slots);
+        let space = Space::new(&disk, &block.copies, block.zones_made.get(), slots);
+        let paid = used.min(space.budget.total());
+        if !space.budget.take(paid) {
+            return Err(Error::Full);
+        }
         let state = State {
             generation: block.header.generation.get(),
             next_node,
@@ -171,7 +174,7 @@ impl Shared {
             root,
             used,
             lease: Lease::default(),
-            debt: 0,
+            debt: used - paid,
         };
         let (plants, failed) = (Plants::default(), AtomicBool::new(false));
         Ok(Self { disk, space, state: Mutex::new(state), slots, plants, failed })

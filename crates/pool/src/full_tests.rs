@@ -64,6 +64,27 @@ fn a_full_pool_refuses_writers_and_nothing_else() {
     }
 }
 
+/// The space of a pool that was full when it was opened comes back.
+#[test]
+fn a_full_pool_is_opened_again() {
+    let device = Arc::new(MemoryDevice::new(1000 * UNIT).unwrap());
+    let pool = Pool::create(device.clone(), [5; 16]).unwrap();
+    pool.create_branch("main", 4000 * UNIT).unwrap();
+    let empty = pool.usage().free;
+    let main = pool.branch("main").unwrap();
+    fill(&main, 0);
+    main.flush().unwrap();
+    // Not closed: the log is replayed.
+    drop((main, pool));
+    let pool = Pool::open(device).unwrap();
+    assert!(pool.usage().free < empty / 20);
+    assert_whole(&pool);
+    pool.delete("main").unwrap();
+    while pool.reap(100).unwrap().more {}
+    let free = pool.usage().free;
+    assert!(free >= empty - 4 * UNIT, "{free} of {empty}");
+}
+
 /// Random calls in a full pool: never a failed pool, and each credit is honoured.
 #[test]
 fn credits_are_honoured() {

@@ -65,6 +65,8 @@ mod table;
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
+mod fault_tests;
+#[cfg(test)]
 mod full_tests;
 #[cfg(test)]
 mod hostile_tests;

@@ -62,7 +62,8 @@ impl Pool {
     }
 
     /// Opens a pool. If it was not closed, what branches have flushed since their last checkpoint
-    /// is read from their logs, and a checkpoint of each such branch is made.
+    /// is read from their logs, and a checkpoint of each such branch is made. Nothing else may use
+    /// the device until the pool and its branches are closed or dropped.
     ///
     /// Blocks for the I/O: reads the branch table, and the log of each branch that has one.
     ///

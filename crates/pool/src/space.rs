@@ -117,15 +117,17 @@ pub(crate) fn fixed(places: u64) -> u64 {
 }
 
 impl Space {
-    /// Makes the space of a pool whose superblock has `copies` and `made`; `free` places are free.
-    pub(crate) fn new(disk: &Disk, copies: &[u8], made: u64, free: u64, slots: usize) -> Self {
+    /// Makes the space of a pool whose superblock has `copies` and `made`. Nothing is taken from
+    /// the budget yet.
+    pub(crate) fn new(disk: &Disk, copies: &[u8], made: u64, slots: usize) -> Self {
         let zones = disk.places.div_ceil(ZONE_PLACES);
         let copy = |zone: u64| {
             let bit = copies[zone as usize / 8] >> (zone % 8) & 1 != 0;
             (zone < made).then_some(bit)
         };
         let zone = |zone| Mutex::new(Zone { maps: None, copy: copy(zone) });
-        let budget = Budget::new(free.saturating_sub(reserve(disk.places)), slots);
+        let total = disk.places.saturating_sub(fixed(disk.places) + reserve(disk.places));
+        let budget = Budget::new(total, slots);
         let lessees = (0..zones).map(|_| AtomicU32::new(0)).collect();
         let zones = (0..zones).map(zone).collect();
         Self { disk: disk.clone(), zones, lessees, made: made.into(), budget }

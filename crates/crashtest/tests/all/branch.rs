@@ -3,17 +3,19 @@
 //!
 //! `VFSCALE_CRASH_STATES` sets the total number of checked states of the sweeps here (400).
 
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
 use vfscale::{Errno, Vfs, Volume};
-use vfscale_block::{Device, MemoryDevice};
+use vfscale_block::{CowDevice, Device, MemoryDevice};
 use vfscale_crashtest::number;
 use vfscale_crashtest::script::op::Op;
 use vfscale_crashtest::script::{self, Script};
 use vfscale_crashtest::subject::volume::Volumes;
 use vfscale_crashtest::subject::{Disk, Opened, Subject};
 use vfscale_crashtest::sweep::{Sweep, SweepPlan};
+use vfscale_diskfs::copies;
 use vfscale_pool::{Branch, Pool};
 use vfscale_sync::random::{Random, seed};
 
@@ -153,6 +155,41 @@ fn names(volume: &Volume) -> Vec<String> {
         entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names
+}
+
+/// A program that does not know pools finds no volume, also where it looks for copies of a lost
+/// superblock: a branch that is full of such copies has none of them there.
+#[test]
+fn a_pool_is_no_volume() {
+    let device: Disk = Arc::new(MemoryDevice::new(DEVICE).unwrap());
+    let volume: Disk = Arc::new(MemoryDevice::new(BRANCH).unwrap());
+    Volumes::default().format(slice::from_ref(&volume)).unwrap();
+    let mut blocks = vec![vec![0; 4096]; 3];
+    for (block, power) in blocks.iter_mut().zip(10..) {
+        volume.read_at(4096 << power, block).unwrap();
+    }
+    blocks.retain(|block| block.starts_with(b"vfsS"));
+    assert!(!blocks.is_empty());
+    let pool = Pool::create(device.clone(), [9; 16]).unwrap();
+    for (number, block) in blocks.iter().enumerate() {
+        let name = format!("b{number}");
+        pool.create_branch(&name, DEVICE).unwrap();
+        let branch = pool.branch(&name).unwrap();
+        let mut offset = 0;
+        while branch.write_at(offset, block).is_ok() {
+            offset += 4096;
+        }
+        branch.close().unwrap();
+        for lost in [false, true] {
+            let image = CowDevice::new(device.clone());
+            if lost {
+                image.write_at(0, &[0; 4096]).unwrap();
+            }
+            assert!(copies::read(&image).is_err(), "copy {number}");
+        }
+        pool.delete(&name).unwrap();
+        while pool.reap(1000).unwrap().more {}
+    }
 }
 
 /// A child of a mounted volume has what the device had at that moment; both go on by themselves.

@@ -24,8 +24,8 @@ use crate::plant::Plant;
 use crate::record::{LogArea, Record};
 use crate::space::{Lease, Purse};
 
-/// Places that a branch may have given up before a flush makes a checkpoint.
-const GIVEN_UP_MAX: usize = 4096;
+/// Places that a branch may have given up before a flush makes a checkpoint; few in tests.
+const GIVEN_UP_MAX: usize = if cfg!(test) { 40 } else { 4096 };
 /// Most places of a log.
 const LOG_BLOCKS_MAX: u64 = 64;
 

@@ -16,9 +16,12 @@ use crate::plant::Plant;
 use crate::space::Purse;
 
 const UNIT: u64 = PLACE_BYTES as u64;
-/// Most blocks of a record whose contents have checksums, and so need no flush of their own.
-pub(super) const CHECKED_MAX: usize = 64;
+/// Most blocks of a record whose contents have checksums, and so need no flush of their own. Few in
+/// tests of this crate, for their batches are small.
+pub(super) const CHECKED_MAX: usize = if cfg!(test) { 5 } else { 64 };
 
+/// Blocks of an open batch from which on a writer flushes: 128 MiB.
+const BATCH_MAX: usize = 1 << 15;
 /// How often a search for a place that must exist is repeated.
 const SEARCHES_MAX: u32 = 1000;
 
@@ -50,9 +53,15 @@ impl Inner {
         let purse = Purse::new(&self.shared.space.budget, 0);
         match self.write_parts(start, buf, &purse) {
             // A checkpoint frees what the branch gave up; then all of it is written again.
-            Err(Error::Full) if self.reclaim()? => self.write_parts(start, buf, &purse),
-            result => result,
+            Err(Error::Full) if self.reclaim()? => self.write_parts(start, buf, &purse)?,
+            result => result?,
         }
+        self.bound_batch()
+    }
+
+    /// Flushes if the open batch has become large: it is in memory.
+    fn bound_batch(&self) -> Result<(), Error> {
+        if self.tracked.load(Ordering::Relaxed) < BATCH_MAX { Ok(()) } else { self.flush() }
     }
 
     /// Writes `buf` at `start`, for which the caller has paid: [`cost`](Self::cost) places for each
@@ -61,7 +70,8 @@ impl Inner {
     /// # Errors
     /// Errors of the device.
     pub(crate) fn write_paid(&self, start: u64, buf: &[u8], places: u64) -> Result<(), Error> {
-        self.write_parts(start, buf, &Purse::new(&self.shared.space.budget, places))
+        self.write_parts(start, buf, &Purse::new(&self.shared.space.budget, places))?;
+        self.bound_batch()
     }
 
     /// Returns how many places the write of a block may need: its own, and one for each node that

@@ -9,7 +9,7 @@ use super::*;
 fn space(places: u64) -> Space {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(places * 4096).unwrap());
     let disk = Disk { device, pool: [1; 16], places };
-    Space::new(&disk, &[0; 3840], 0, places - fixed(places), 1)
+    Space::new(&disk, &[0; 3840], 0, 1)
 }
 
 #[test]
@@ -58,8 +58,7 @@ fn bitmaps_are_read_as_they_were_written() {
         space.disk.write(&blocks).unwrap();
         let mut copies = [0; 3840];
         let made = space.describe(&mut copies);
-        let free = space.disk.places - fixed(space.disk.places) - used.len() as u64;
-        let again = Space::new(&space.disk, &copies, made, free, 1);
+        let again = Space::new(&space.disk, &copies, made, 1);
         for place in (0..space.disk.places).filter(|place| !is_fixed(*place)) {
             assert_eq!(again.status(place).unwrap().0, used.contains(&place), "place {place}");
         }
