@@ -6,6 +6,33 @@
 //! with all promises of [`Device`](vfscale_block::Device), so whatever runs on a device runs on a
 //! branch: a volume, its journal, its checks.
 //!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use vfscale_block::{Device, MemoryDevice};
+//! use vfscale_pool::Pool;
+//!
+//! let device = Arc::new(MemoryDevice::new(64 << 20)?);
+//! let pool = Pool::create(device, *b"an id of 16 byte")?;
+//! pool.create_branch("main", 1 << 30)?;
+//! let main = pool.branch("main")?;
+//! main.write_at(0, &[1; 4096])?;
+//! pool.fork("main", "trial", false)?;
+//! let trial = pool.branch("trial")?;
+//! trial.write_at(0, &[2; 4096])?;
+//!
+//! let mut bytes = [0; 4096];
+//! main.read_at(0, &mut bytes)?;
+//! assert_eq!(bytes, [1; 4096]);
+//!
+//! trial.close()?;
+//! pool.delete("trial")?;
+//! while pool.reap(10_000)?.more {}
+//! main.close()?;
+//! pool.close()?;
+//! # Ok::<(), vfscale_pool::Error>(())
+//! ```
+//!
 //! # Words
 //!
 //! A *place* is a block of 4096 bytes of the pool's device; a branch numbers its own *blocks*. The
@@ -56,6 +83,8 @@ mod handle;
 mod map;
 mod plant;
 mod pool;
+#[cfg(test)]
+mod pool_tests;
 mod reap;
 mod record;
 mod registry;
