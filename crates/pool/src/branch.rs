@@ -71,6 +71,8 @@ pub(crate) struct Pending {
     frees: Vec<u64>,
     /// Entries of ancestors that the branch has replaced.
     deads: Vec<Entry>,
+    /// Nodes of the map that have changed.
+    dirty_nodes: usize,
 }
 
 /// The next record of the log.

@@ -350,7 +350,7 @@ impl<'m> Path<'m> {
     }
 
     /// Makes the nodes dirty, and pays for a place for each one that was not. `note` is told their
-    /// places on the device, which they give up.
+    /// places on the device, which they give up, or none.
     ///
     /// # Errors
     /// [`Error::Full`]; nodes that are dirty by then stay so.
@@ -368,7 +368,7 @@ impl<'m> Path<'m> {
             }
             if node.dirty.swap(true, Ordering::AcqRel) {
                 purse.give(1);
-            } else if !node.home().is_none() {
+            } else {
                 note(node.home());
             }
         }

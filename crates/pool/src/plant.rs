@@ -18,6 +18,8 @@ pub(crate) enum Plant {
     ForkWithoutDepth = 32,
     /// Places that a node replaces and its parent has are not put on its dead list.
     DeadForgotten = 64,
+    /// A flush does not wait for the writers that are inside.
+    BatchNotClosed = 128,
 }
 
 /// The faults of a pool: none outside of tests.

@@ -200,12 +200,12 @@ impl Table {
         for number in std::mem::take(&mut self.dirty) {
             let new = Entry::new(place()?, 1);
             let path = self.map.path(number as u64)?;
-            let mut note = |home: Entry| given_up.push(home.place());
+            let mut homes = Vec::new();
+            let mut note = |home: Entry| homes.push(home);
             path.make_dirty(&Purse::new(&self.unbounded, 0), &mut note)?;
-            let old = path.leaf().replace(number as u64, new);
-            if !old.is_none() {
-                given_up.push(old.place());
-            }
+            homes.push(path.leaf().replace(number as u64, new));
+            homes.retain(|home| !home.is_none());
+            given_up.extend(homes.iter().map(|home| home.place()));
             let expected = self.disk.expect(TABLE, new.place());
             let header = format::header(expected, generation, TABLE_TREE, number as u64);
             let first = number * TABLE_RECORDS;

@@ -26,6 +26,9 @@ use crate::space::{Lease, Purse};
 
 /// Places that a branch may have given up before a flush makes a checkpoint; few in tests.
 const GIVEN_UP_MAX: usize = if cfg!(test) { 40 } else { 4096 };
+/// Nodes of the map that may have changed before a flush makes a checkpoint: writers wait while
+/// they are copied.
+const DIRTY_NODES_MAX: usize = 1024;
 /// Most places of a log.
 const LOG_BLOCKS_MAX: u64 = 64;
 
@@ -61,12 +64,14 @@ impl Inner {
     pub(crate) fn flush(&self) -> Result<(), Error> {
         self.shared.alive()?;
         let mut log = self.flush.lock();
-        let (count, given_up) = {
+        let (count, is_large) = {
             let pending = self.pending.lock();
-            (pending.open.len(), pending.frees.len() + pending.deads.len())
+            let given_up = pending.frees.len() + pending.deads.len();
+            let is_large = given_up > GIVEN_UP_MAX || pending.dirty_nodes > DIRTY_NODES_MAX;
+            (pending.open.len(), is_large)
         };
         let room = log.area.map_or(0, |area| (area.blocks - log.next) as usize);
-        if log.must_checkpoint || given_up > GIVEN_UP_MAX || count > 0 && room == 0 {
+        if log.must_checkpoint || is_large || count > 0 && room == 0 {
             return self.checkpoint(&mut log);
         }
         if count == 0 {
@@ -85,7 +90,8 @@ impl Inner {
 
     /// Takes the open batch; its blocks become fragile if its record will have checksums.
     fn close_batch(&self) -> Batch {
-        let _alone = self.gate.write();
+        let is_closed = !self.shared.plants.has(Plant::BatchNotClosed);
+        let _alone = is_closed.then(|| self.gate.write());
         let mut pending = self.pending.lock();
         let batch: Batch = pending.open.drain().collect();
         if batch.len() <= CHECKED_MAX {

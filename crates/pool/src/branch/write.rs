@@ -164,6 +164,7 @@ impl Inner {
         let dirty = path.make_dirty(purse, &mut |home: Entry| given_up.push(home));
         {
             let mut pending = self.pending.lock();
+            pending.dirty_nodes += given_up.len();
             given_up.into_iter().for_each(|home| self.give_up(&mut pending, home));
         }
         dirty?;
@@ -288,6 +289,7 @@ impl Inner {
         let purse = Purse::new(&self.shared.space.budget, 0);
         let dirty = path.make_dirty(&purse, &mut |home| given_up.push(home));
         let mut pending = self.pending.lock();
+        pending.dirty_nodes += given_up.len();
         if dirty.is_ok() {
             for block in blocks {
                 given_up.push(leaf.replace(block, Entry::NONE));

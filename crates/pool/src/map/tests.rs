@@ -56,8 +56,11 @@ fn a_node_gives_up_its_place_once() {
     let (disk, budget) = (disk(), Budget::new(10, 1));
     let map = Map::open(&disk, 0, Entry::NONE, 2).unwrap();
     let path = map.path(7).unwrap();
-    path.make_dirty(&Purse::new(&budget, 0), &mut |_| panic!("it had no place")).unwrap();
-    path.make_dirty(&Purse::new(&budget, 0), &mut |_| panic!("it had no place")).unwrap();
+    let mut count = 0;
+    let mut none = |home: Entry| count += usize::from(home.is_none());
+    path.make_dirty(&Purse::new(&budget, 0), &mut none).unwrap();
+    path.make_dirty(&Purse::new(&budget, 0), &mut |_| panic!("it is dirty")).unwrap();
+    assert_eq!(count, 2);
     assert_eq!(budget.used(), 2);
     path.leaf().replace(7, Entry::new(50, 1));
     let (mut next, mut written) = (100, Written::default());
