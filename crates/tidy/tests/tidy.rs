@@ -29,8 +29,8 @@ fn files(folder: &str) -> Vec<(String, String)> {
 }
 
 fn rust_files() -> Vec<(String, String)> {
-    let all = files("crates").into_iter().filter(|(path, _)| path.ends_with(".rs"));
-    let all: Vec<_> = all.collect();
+    let all = ["bindings", "crates"].iter().flat_map(|folder| files(folder));
+    let all: Vec<_> = all.filter(|(path, _)| path.ends_with(".rs")).collect();
     assert!(all.len() > 50, "only {} Rust files seen", all.len());
     all
 }
@@ -65,7 +65,8 @@ fn files_are_short() {
     // Programs write these.
     let written = |path: &str| path.ends_with(".lock") || path.ends_with("include/vfscale.h");
     let text = |(path, _): &(String, String)| !written(path);
-    let all = ["crates", "docs", "scripts", ".ci"].iter().flat_map(|folder| files(folder));
+    let all =
+        ["bindings", "crates", "docs", "scripts", ".ci"].iter().flat_map(|folder| files(folder));
     let all: Vec<_> = all.filter(text).collect();
     let source = |(path, text): &(String, String)| {
         sources::length_complaint(Source { path: path.as_str(), text: text.as_str() })
@@ -89,7 +90,8 @@ fn files_that_may_be_unsafe_are() {
 
 #[test]
 fn every_crate_takes_the_lints_of_the_workspace() {
-    let manifests = files("crates").into_iter().filter(|(path, _)| path.ends_with("Cargo.toml"));
+    let all = ["bindings", "crates"].iter().flat_map(|folder| files(folder));
+    let manifests = all.filter(|(path, _)| path.ends_with("Cargo.toml"));
     let lax = manifests.filter(|(_, text)| !text.contains("[lints]\nworkspace = true"));
     report(lax.map(|(path, _)| format!("{path}: [lints] workspace = true")).collect());
 }

@@ -1,0 +1,92 @@
+"""Trees in memory, and volumes."""
+
+import warnings
+
+from . import _vfscale
+from .task import Task
+
+
+class _Tree:
+    __slots__ = ()
+
+    def task(self, *, uid=0, gid=0, groups=(), capabilities=None, root=None):
+        """Makes a task, by default with all rights at the root of the tree.
+
+        A task of another user than 0 has no privileges, unless `capabilities` has the bits of
+        `capabilities(7)`. `root` confines it to a directory.
+        """
+        return Task(
+            self, uid=uid, gid=gid, groups=list(groups), capabilities=capabilities, root=root
+        )
+
+
+class Memory(_vfscale.Memory, _Tree):
+    """A tree of files in memory. It ends with its last task and open file."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        return None
+
+
+class Volume(_vfscale.Volume, _Tree):
+    """A volume in an image file or on a device; it survives crashes.
+
+    Use it in a `with` statement, or call `close`: a volume that is dropped makes its changes durable
+    too, but reports no error.
+    """
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.close()
+
+    def __del__(self):
+        if not self.closed:
+            warnings.warn(f"unclosed volume {self.path!r}", ResourceWarning, source=self)
+            self._release()
+
+    def __repr__(self):
+        state = " [closed]" if self.closed else ""
+        return f"<vfscale.Volume {self.path!r}{state}>"
+
+
+def memory(size=None, *, inodes=None, mode=0o755, uid=0, gid=0):
+    """Makes a tree in memory.
+
+    `size` bounds the memory of its files in bytes; by default half of the machine's memory. `mode`,
+    `uid` and `gid` are those of its root directory.
+
+    >>> tree = memory(size=1 << 20)
+    >>> tree.task().write_bytes("/f", bytes(2 << 20))
+    Traceback (most recent call last):
+    OSError: [Errno 28] No space left on device: '/f'
+    """
+    return Memory(size, inodes=inodes, mode=mode, uid=uid, gid=gid)
+
+
+def open_volume(
+    path, create=None, *, read_only=False, cache_size=None, mode=0o755, uid=0, gid=0
+):
+    """Opens the volume in an image file or on a device; recovers it after a crash.
+
+    With `create` makes an image of so many bytes, if there is none; `mode`, `uid` and `gid` are then
+    those of its root directory. `cache_size` is the approximate size of its caches in bytes.
+
+    >>> with open_volume(image, create=16 << 20) as volume:
+    ...     volume.task().write_bytes("/state", b"1")
+    >>> with open_volume(image) as volume:
+    ...     volume.task().read_bytes("/state")
+    b'1'
+    """
+    return Volume(
+        path,
+        create=create,
+        read_only=read_only,
+        cache_size=cache_size,
+        mode=mode,
+        uid=uid,
+        gid=gid,
+    )

@@ -1,0 +1,175 @@
+//! How bytes come from open files, and go to them.
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use vfscale::posix::Whence;
+use vfscale::{Errno, File, FileType};
+
+use crate::buffer;
+use crate::error::{OrRaise, os_error};
+use crate::gil::{self, ATTACHED_BYTES_MAX};
+
+/// The most bytes that a read to the end asks for at once beyond what the file seems to have.
+const READ_STEP: usize = 64 * 1024;
+
+/// Returns the error of a bad argument.
+pub(crate) fn invalid() -> PyErr {
+    os_error(Errno::INVAL, [None, None])
+}
+
+/// Returns an offset.
+///
+/// # Errors
+/// `EINVAL` for a negative one.
+pub(crate) fn offset(offset: i64) -> PyResult<u64> {
+    u64::try_from(offset).map_err(|_| invalid())
+}
+
+/// Returns a place of `lseek`.
+pub(crate) fn whence(to: i64, whence: i32) -> PyResult<Whence> {
+    let at = || offset(to);
+    Ok(match whence {
+        0 => Whence::Set(at()?),
+        1 => Whence::Current(to),
+        2 => Whence::End(to),
+        3 => Whence::Data(at()?),
+        4 => Whence::Hole(at()?),
+        _ => return Err(invalid()),
+    })
+}
+
+/// Returns whether a file has no position: a pipe, fifo or socket, which may wait.
+pub(crate) fn is_stream(file: &File) -> bool {
+    matches!(file.file_type(), FileType::Fifo | FileType::Socket)
+}
+
+fn read_slice(py: Python<'_>, blocks: bool, file: &File, buf: &mut [u8]) -> PyResult<usize> {
+    let release = blocks || buf.len() > ATTACHED_BYTES_MAX;
+    if is_stream(file) {
+        return gil::wait(py, release, |token| file.read_interruptible(buf, token))?.or_raise();
+    }
+    gil::run(py, release, || file.read(buf)).or_raise()
+}
+
+/// Returns how many bytes to make room for: not many more than a regular file has.
+fn room(file: &File, n: usize, from: Option<u64>) -> usize {
+    if n <= READ_STEP || file.file_type() != FileType::RegularFile {
+        return n;
+    }
+    let Ok(stat) = file.stat() else { return n };
+    let left = stat.size.saturating_sub(from.unwrap_or(0));
+    n.min(usize::try_from(left).unwrap_or(n).max(READ_STEP))
+}
+
+/// Reads up to `n` bytes at the position of a file.
+pub(crate) fn read<'py>(
+    py: Python<'py>,
+    blocks: bool,
+    file: &File,
+    n: usize,
+) -> PyResult<Bound<'py, PyAny>> {
+    buffer::filled(py, room(file, n, None), |buf| read_slice(py, blocks, file, buf))
+}
+
+/// Reads up to `n` bytes at an offset.
+pub(crate) fn pread<'py>(
+    py: Python<'py>,
+    blocks: bool,
+    file: &File,
+    n: usize,
+    offset: i64,
+) -> PyResult<Bound<'py, PyAny>> {
+    let from = self::offset(offset)?;
+    let n = room(file, n, Some(from));
+    buffer::filled(py, n, |buf| {
+        gil::run(py, blocks || buf.len() > ATTACHED_BYTES_MAX, || file.pread(buf, from)).or_raise()
+    })
+}
+
+/// Reads into an object that can be written; returns the number of bytes, and how many have room.
+pub(crate) fn readinto(
+    py: Python<'_>,
+    blocks: bool,
+    file: &File,
+    into: &Bound<'_, PyAny>,
+) -> PyResult<(usize, usize)> {
+    buffer::with_mut(into, |buf| {
+        let room = buf.len();
+        Ok((read_slice(py, blocks, file, buf)?, room))
+    })
+}
+
+/// Writes an object's bytes at the position of a file; returns their number.
+pub(crate) fn write(
+    py: Python<'_>,
+    blocks: bool,
+    file: impl FnOnce() -> PyResult<File>,
+    data: &Bound<'_, PyAny>,
+) -> PyResult<usize> {
+    buffer::with(data, |data| {
+        let (file, release) = (file()?, blocks || data.len() > ATTACHED_BYTES_MAX);
+        if is_stream(&file) {
+            return gil::wait(py, release, |token| file.write_interruptible(data, token))?
+                .or_raise();
+        }
+        gil::run(py, release, || file.write(data)).or_raise()
+    })
+}
+
+/// Writes an object's bytes at an offset; returns their number.
+pub(crate) fn pwrite(
+    py: Python<'_>,
+    blocks: bool,
+    file: impl FnOnce() -> PyResult<File>,
+    data: &Bound<'_, PyAny>,
+    offset: i64,
+) -> PyResult<usize> {
+    let at = self::offset(offset)?;
+    buffer::with(data, |data| {
+        let file = file()?;
+        gil::run(py, blocks || data.len() > ATTACHED_BYTES_MAX, || file.pwrite(data, at)).or_raise()
+    })
+}
+
+/// Reads from the position of a file to its end.
+pub(crate) fn read_to_end<'py>(
+    py: Python<'py>,
+    blocks: bool,
+    file: &File,
+) -> PyResult<Bound<'py, PyAny>> {
+    if !is_stream(file) {
+        let size = file.stat().or_raise()?.size;
+        let at = file.seek(Whence::Current(0)).or_raise()?;
+        let left = usize::try_from(size.saturating_sub(at)).unwrap_or(usize::MAX);
+        // Saves the read that tells that there is no more: a file that grows meanwhile was read
+        // before it grew.
+        if left > 0 {
+            return buffer::filled(py, left, |buf| {
+                let release = blocks || left > ATTACHED_BYTES_MAX;
+                gil::run(py, release, || read_all(file, buf)).or_raise()
+            });
+        }
+    }
+    let mut all = Vec::new();
+    loop {
+        let len = all.len();
+        all.resize(len + READ_STEP.min(len.max(ATTACHED_BYTES_MAX)), 0);
+        let n = read_slice(py, blocks, file, &mut all[len..])?;
+        all.truncate(len + n);
+        if n == 0 {
+            return Ok(PyBytes::new(py, &all).into_any());
+        }
+    }
+}
+
+/// Reads until the buffer is full or the file ends.
+fn read_all(file: &File, buf: &mut [u8]) -> vfscale::Result<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        match file.read(&mut buf[done..])? {
+            0 => break,
+            n => done += n,
+        }
+    }
+    Ok(done)
+}

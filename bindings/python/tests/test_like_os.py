@@ -1,0 +1,467 @@
+"""The same assertions on `os` in a directory of the host, on a tree in memory and on a volume."""
+
+import errno
+import io
+import os
+import posixpath
+import shutil
+import stat
+import tempfile
+import unittest
+
+import vfscale
+
+
+class Calls:
+    """Assertions on `self.m`, which is `os` or a task, below the directory `self.base`."""
+
+    def at(self, *names):
+        return posixpath.join(self.base, *names)
+
+    def write(self, path, data=b""):
+        with self.open(path, "wb") as file:
+            file.write(data)
+
+    def fails(self, number, call, *args, **kwargs):
+        with self.assertRaises(OSError) as raised:
+            call(*args, **kwargs)
+        self.assertEqual(
+            errno.errorcode[raised.exception.errno], errno.errorcode[number], raised.exception
+        )
+        return raised.exception
+
+    # Errors.
+
+    def test_errors_have_numbers_classes_and_paths(self):
+        path = self.at("none")
+        error = self.fails(errno.ENOENT, self.m.stat, path)
+        self.assertIsInstance(error, FileNotFoundError)
+        self.assertEqual((error.filename, error.filename2), (path, None))
+        self.assertEqual(str(error), f"[Errno 2] No such file or directory: {path!r}")
+        error = self.fails(errno.ENOENT, self.m.rename, path, self.at("other"))
+        self.assertEqual((error.filename, error.filename2), (path, self.at("other")))
+        error = self.fails(errno.ENOENT, self.m.listdir, os.fsencode(path))
+        self.assertEqual(error.filename, os.fsencode(path))
+        self.write(self.at("file"))
+        self.fails(errno.ENOTDIR, self.m.stat, self.at("file", "x"))
+        self.fails(errno.EEXIST, self.m.mkdir, self.at("file"))
+        self.fails(errno.EBADF, self.m.read, 987, 1)
+        self.assertIsNone(self.fails(errno.EBADF, self.m.close, 987).filename)
+        self.assertEqual(self.fails(errno.EBADF, self.m.stat, 987).filename, 987)
+
+    def test_paths_of_the_wrong_kind(self):
+        for call in (self.m.stat, self.m.listdir, self.m.unlink, self.m.mkdir):
+            self.assertRaises(TypeError, call, 1.5)
+            self.assertRaises(ValueError, call, "a\0b")
+        self.assertRaises(TypeError, self.m.unlink, None)
+        self.assertRaises(TypeError, self.m.write, 1, "text")
+
+    def test_names_that_are_not_utf8(self):
+        raw = os.fsencode(self.at()) + b"/\xff\xfe"
+        self.write(raw, b"1")
+        (name,) = self.m.listdir(self.base)
+        self.assertEqual(name, "\udcff\udcfe")
+        self.assertEqual(self.m.listdir(os.fsencode(self.base)), [b"\xff\xfe"])
+        self.assertEqual(self.m.stat(self.at(name)).st_size, 1)
+
+    # Names.
+
+    def test_directories(self):
+        self.m.mkdir(self.at("d"), 0o750)
+        self.assertEqual(stat.S_IMODE(self.m.stat(self.at("d")).st_mode), 0o750)
+        self.m.makedirs(self.at("a", "b", "c"))
+        self.fails(errno.EEXIST, self.m.makedirs, self.at("a", "b", "c"))
+        self.m.makedirs(self.at("a", "b", "c"), exist_ok=True)
+        self.write(self.at("f"))
+        self.fails(errno.EEXIST, self.m.makedirs, self.at("f"), exist_ok=True)
+        self.fails(errno.ENOTEMPTY, self.m.rmdir, self.at("a"))
+        self.m.rmdir(self.at("a", "b", "c"))
+        self.m.makedirs(self.at("p", "q", "r"))
+        self.write(self.at("p", "stay"))
+        self.m.removedirs(self.at("p", "q", "r"))
+        self.assertEqual(sorted(self.m.listdir(self.base)), ["a", "d", "f", "p"])
+        self.assertEqual(self.m.listdir(self.at("p")), ["stay"])
+
+    def test_rename_and_replace(self):
+        self.write(self.at("one"), b"1")
+        self.write(self.at("two"), b"22")
+        self.m.replace(self.at("one"), self.at("two"))
+        self.assertEqual(self.m.stat(self.at("two")).st_size, 1)
+        self.m.mkdir(self.at("d"))
+        self.fails(errno.EISDIR, self.m.rename, self.at("two"), self.at("d"))
+        self.fails(errno.EINVAL, self.m.rename, self.at("d"), self.at("d", "below"))
+        self.m.renames(self.at("two"), self.at("new", "deep", "name"))
+        self.assertTrue(self.m.path.exists(self.at("new", "deep", "name")))
+
+    def test_links(self):
+        self.write(self.at("file"), b"x")
+        self.m.link(self.at("file"), self.at("second"))
+        self.assertEqual(self.m.stat(self.at("file")).st_nlink, 2)
+        self.assertTrue(self.m.path.samefile(self.at("file"), self.at("second")))
+        self.m.symlink("file", self.at("soft"))
+        self.assertEqual(self.m.readlink(self.at("soft")), "file")
+        self.assertEqual(self.m.readlink(os.fsencode(self.at("soft"))), b"file")
+        self.assertTrue(stat.S_ISLNK(self.m.lstat(self.at("soft")).st_mode))
+        self.assertTrue(stat.S_ISREG(self.m.stat(self.at("soft")).st_mode))
+        self.fails(errno.EINVAL, self.m.readlink, self.at("file"))
+        self.m.unlink(self.at("file"))
+        self.m.remove(self.at("second"))
+        self.assertFalse(self.m.path.exists(self.at("soft")))
+        self.assertTrue(self.m.path.lexists(self.at("soft")))
+        self.m.symlink("loop", self.at("loop"))
+        self.fails(errno.ELOOP, self.m.stat, self.at("loop"))
+
+    def test_scandir(self):
+        self.m.mkdir(self.at("dir"))
+        self.write(self.at("file"), b"abc")
+        self.m.symlink("dir", self.at("to-dir"))
+        self.m.symlink("nowhere", self.at("broken"))
+        with self.m.scandir(self.base) as entries:
+            found = {entry.name: entry for entry in entries}
+        kinds = {
+            name: (e.is_dir(), e.is_dir(follow_symlinks=False), e.is_file(), e.is_symlink())
+            for name, e in found.items()
+        }
+        expected = {
+            "dir": (True, True, False, False),
+            "file": (False, False, True, False),
+            "to-dir": (True, False, False, True),
+            "broken": (False, False, False, True),
+        }
+        self.assertEqual(kinds, expected)
+        entry = found["file"]
+        self.assertEqual((entry.path, entry.stat().st_size), (self.at("file"), 3))
+        self.assertEqual(entry.inode(), self.m.stat(self.at("file")).st_ino)
+        self.assertEqual(repr(entry), "<DirEntry 'file'>")
+        self.assertRaises(FileNotFoundError, found["broken"].stat)
+        (name,) = [e.name for e in self.m.scandir(os.fsencode(self.at())) if e.name == b"dir"]
+        self.assertEqual(name, b"dir")
+
+    def test_walk(self):
+        self.m.makedirs(self.at("a", "b"))
+        self.m.makedirs(self.at("skipped", "deep"))
+        self.write(self.at("a", "f"))
+        self.m.symlink(self.at("a"), self.at("link"))
+
+        def walk(**kwargs):
+            return [
+                (posixpath.relpath(top, self.base), sorted(dirs), sorted(files))
+                for top, dirs, files in self.m.walk(self.base, **kwargs)
+            ]
+
+        plain = [
+            (".", ["a", "link", "skipped"], []),
+            ("a", ["b"], ["f"]),
+            ("a/b", [], []),
+            ("skipped", ["deep"], []),
+            ("skipped/deep", [], []),
+        ]
+        self.assertEqual(sorted(walk()), plain)
+        bottom_up = walk(topdown=False)
+        self.assertEqual(sorted(bottom_up), plain)
+        tops = [top for top, _, _ in bottom_up]
+        self.assertLess(tops.index("a/b"), tops.index("a"))
+        self.assertEqual(tops[-1], ".")
+        followed = [top for top, _, _ in walk(followlinks=True)]
+        self.assertIn("link/b", followed)
+        seen = []
+        for top, dirs, _ in self.m.walk(self.base):
+            seen.append(posixpath.basename(top))
+            dirs[:] = [name for name in dirs if name != "skipped"]
+        self.assertNotIn("deep", seen)
+        self.assertEqual(list(self.m.walk(self.at("none"))), [])
+        errors = []
+        list(self.m.walk(self.at("none"), onerror=errors.append))
+        self.assertEqual([error.errno for error in errors], [errno.ENOENT])
+
+    # Attributes.
+
+    def test_stat_result(self):
+        self.write(self.at("f"), b"12345")
+        self.m.utime(self.at("f"), ns=(1_000_000_001, 2_500_000_000))
+        found = self.m.stat(self.at("f"))
+        self.assertIsInstance(found, os.stat_result)
+        self.assertEqual((found.st_size, found[stat.ST_SIZE]), (5, 5))
+        self.assertEqual((found.st_atime_ns, found.st_mtime_ns), (1_000_000_001, 2_500_000_000))
+        self.assertEqual((found.st_mtime, found[stat.ST_MTIME]), (2.5, 2))
+        self.assertEqual(found.st_blksize, 4096)
+        self.m.utime(self.at("f"), (1.25, 3))
+        found = self.m.stat(self.at("f"))
+        self.assertEqual((found.st_atime_ns, found.st_mtime_ns), (1_250_000_000, 3_000_000_000))
+        self.m.utime(self.at("f"))
+        self.assertGreater(self.m.stat(self.at("f")).st_mtime, 1e9)
+        self.assertRaises(ValueError, self.m.utime, self.at("f"), (1, 2), ns=(1, 2))
+        self.assertRaises(TypeError, self.m.utime, self.at("f"), (1,))
+
+    def test_chmod_and_access(self):
+        self.write(self.at("f"))
+        self.m.chmod(self.at("f"), 0o640)
+        self.assertEqual(stat.S_IMODE(self.m.stat(self.at("f")).st_mode), 0o640)
+        self.assertTrue(self.m.access(self.at("f"), os.R_OK | os.W_OK))
+        self.assertTrue(self.m.access(self.at("f"), os.F_OK))
+        self.assertFalse(self.m.access(self.at("f"), os.X_OK))
+        self.assertFalse(self.m.access(self.at("none"), os.F_OK))
+        before = self.m.stat(self.at("f"))
+        self.m.chown(self.at("f"), -1, -1)
+        after = self.m.stat(self.at("f"))
+        self.assertEqual((before.st_uid, before.st_gid), (after.st_uid, after.st_gid))
+
+    def test_umask(self):
+        former = self.m.umask(0o077)
+        try:
+            self.write(self.at("private"))
+            self.assertEqual(stat.S_IMODE(self.m.stat(self.at("private")).st_mode), 0o600)
+        finally:
+            self.assertEqual(self.m.umask(former), 0o077)
+
+    def test_truncate(self):
+        self.write(self.at("f"), b"123456")
+        self.m.truncate(self.at("f"), 3)
+        self.assertEqual(self.m.stat(self.at("f")).st_size, 3)
+        self.m.truncate(self.at("f"), 1 << 20)
+        self.assertEqual(self.m.path.getsize(self.at("f")), 1 << 20)
+        self.fails(errno.EINVAL, self.m.truncate, self.at("f"), -1)
+
+    def test_statvfs(self):
+        found = self.m.statvfs(self.base)
+        self.assertIsInstance(found, os.statvfs_result)
+        self.assertEqual(found.f_namemax, 255)
+        self.assertGreater(found.f_blocks, 0)
+
+    def test_xattrs(self):
+        self.write(self.at("f"))
+        self.m.setxattr(self.at("f"), "user.a", b"1")
+        self.m.setxattr(self.at("f"), b"user.b", bytearray(b"2"), os.XATTR_CREATE)
+        self.fails(
+            errno.EEXIST, self.m.setxattr, self.at("f"), "user.a", b"", os.XATTR_CREATE
+        )
+        self.assertEqual(sorted(self.m.listxattr(self.at("f"))), ["user.a", "user.b"])
+        self.assertEqual(self.m.getxattr(self.at("f"), "user.b"), b"2")
+        self.m.removexattr(self.at("f"), "user.a")
+        self.fails(errno.ENODATA, self.m.getxattr, self.at("f"), "user.a")
+
+    def test_questions_of_path(self):
+        self.write(self.at("f"), b"ab")
+        path = self.m.path
+        self.assertTrue(path.isfile(self.at("f")) and not path.isdir(self.at("f")))
+        self.assertTrue(path.isdir(self.base) and not path.islink(self.base))
+        self.assertEqual(path.getmtime(self.at("f")), self.m.stat(self.at("f")).st_mtime)
+        self.m.symlink("f", self.at("s"))
+        self.m.symlink("s", self.at("t"))
+        base = path.realpath(self.base)
+        self.assertEqual(path.realpath(self.at("t")), path.join(base, "f"))
+        self.assertEqual(path.realpath(self.at("no", "..", "x")), path.join(base, "x"))
+        self.m.symlink("/no/where", self.at("u"))
+        self.assertEqual(path.realpath(self.at("u", "v")), "/no/where/v")
+        self.assertEqual(path.basename(self.at("f")), "f")
+
+    # Descriptors.
+
+    def test_descriptors(self):
+        fd = self.m.open(self.at("f"), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o604)
+        self.assertEqual(stat.S_IMODE(self.m.stat(self.at("f")).st_mode), 0o604)
+        self.assertEqual(self.m.write(fd, b"hello world"), 11)
+        self.assertEqual(self.m.lseek(fd, -5, os.SEEK_END), 6)
+        self.assertEqual(self.m.read(fd, 100), b"world")
+        self.assertEqual(self.m.read(fd, 100), b"")
+        self.assertEqual(self.m.pread(fd, 4, 1), b"ello")
+        self.assertEqual(self.m.pwrite(fd, memoryview(b"J"), 0), 1)
+        self.assertEqual(self.m.lseek(fd, 0, os.SEEK_SET), 0)
+        parts = [bytearray(2), bytearray(3)]
+        self.assertEqual(self.m.readv(fd, parts), 5)
+        self.assertEqual(parts, [b"Je", b"llo"])
+        self.m.ftruncate(fd, 5)
+        self.assertEqual(self.m.writev(fd, [b"a", b"", b"bc"]), 3)
+        self.assertEqual(self.m.fstat(fd).st_size, 8)
+        other = self.m.dup(fd)
+        self.assertEqual(self.m.lseek(other, 0, os.SEEK_CUR), 8)
+        self.m.close(fd)
+        self.m.fsync(other)
+        self.m.fdatasync(other)
+        self.assertEqual(self.m.stat(other).st_size, 8)
+        self.m.close(other)
+        self.fails(errno.EBADF, self.m.fstat, other)
+        self.fails(errno.EEXIST, self.m.open, self.at("f"), os.O_CREAT | os.O_EXCL)
+        self.fails(errno.EINVAL, self.m.lseek, self.fd_of("f"), -1, os.SEEK_SET)
+
+    def fd_of(self, name):
+        fd = self.m.open(self.at(name), os.O_RDWR)
+        self.addCleanup(self.m.close, fd)
+        return fd
+
+    def test_access_modes(self):
+        self.write(self.at("f"), b"x")
+        fd = self.m.open(self.at("f"), os.O_RDONLY)
+        self.fails(errno.EBADF, self.m.write, fd, b"y")
+        self.m.close(fd)
+        fd = self.m.open(self.at("f"), flags=os.O_WRONLY | os.O_APPEND)
+        self.fails(errno.EBADF, self.m.read, fd, 1)
+        self.m.write(fd, b"y")
+        self.m.close(fd)
+        self.assertEqual(self.m.stat(self.at("f")).st_size, 2)
+        fd = self.m.open(self.base, os.O_RDONLY)
+        self.fails(errno.EISDIR, self.m.read, fd, 1)
+        self.m.close(fd)
+
+    def test_relative_to_a_descriptor(self):
+        fd = self.m.open(self.base, os.O_RDONLY | os.O_DIRECTORY)
+        self.addCleanup(self.m.close, fd)
+        self.m.mkdir("d", dir_fd=fd)
+        self.m.close(self.m.open("d/f", os.O_CREAT | os.O_WRONLY, dir_fd=fd))
+        self.m.rename("d/f", "g", src_dir_fd=fd, dst_dir_fd=fd)
+        self.m.symlink("g", "s", dir_fd=fd)
+        self.m.link("g", "h", src_dir_fd=fd, dst_dir_fd=fd)
+        self.assertEqual(self.m.readlink("s", dir_fd=fd), "g")
+        self.assertEqual(self.m.stat("s", dir_fd=fd).st_nlink, 2)
+        self.m.unlink("h", dir_fd=fd)
+        self.m.chmod("g", 0o600, dir_fd=fd)
+        self.assertTrue(self.m.access("g", os.R_OK, dir_fd=fd))
+        self.m.rmdir("d", dir_fd=fd)
+        self.assertEqual(sorted(self.m.listdir(fd)), ["g", "s"])
+
+    def test_sparse_files(self):
+        fd = self.m.open(self.at("f"), os.O_RDWR | os.O_CREAT)
+        self.addCleanup(self.m.close, fd)
+        self.m.pwrite(fd, b"x", 1 << 20)
+        self.assertEqual(self.m.lseek(fd, 0, os.SEEK_DATA), 1 << 20)
+        self.assertEqual(self.m.lseek(fd, 1 << 20, os.SEEK_HOLE), (1 << 20) + 1)
+        self.assertEqual(self.m.pread(fd, 5000, 0), bytes(5000))
+        self.assertEqual(len(self.m.pread(fd, 1 << 30, 0)), (1 << 20) + 1)
+
+    def test_pipes(self):
+        reader, writer = self.m.pipe()
+        self.m.write(writer, b"through")
+        self.assertEqual(self.m.read(reader, 100), b"through")
+        self.m.close(writer)
+        self.assertEqual(self.m.read(reader, 100), b"")
+        self.m.close(reader)
+
+    def test_fifos(self):
+        self.m.mkfifo(self.at("fifo"))
+        self.assertTrue(stat.S_ISFIFO(self.m.stat(self.at("fifo")).st_mode))
+        fd = self.m.open(self.at("fifo"), os.O_RDONLY | os.O_NONBLOCK)
+        self.fails(errno.EAGAIN, self.m.read, fd, 1) if self.writer() else None
+        self.m.close(fd)
+        self.fails(errno.ENXIO, self.m.open, self.at("fifo"), os.O_WRONLY | os.O_NONBLOCK)
+
+    def writer(self):
+        fd = self.m.open(self.at("fifo"), os.O_WRONLY | os.O_NONBLOCK)
+        self.addCleanup(self.m.close, fd)
+        return True
+
+    # Files.
+
+    def test_files_of_bytes(self):
+        with self.open(self.at("f"), "wb") as file:
+            self.assertIsInstance(file, io.BufferedWriter)
+            file.write(b"one\ntwo\n")
+        with self.open(self.at("f"), "rb") as file:
+            self.assertIsInstance(file, io.BufferedReader)
+            self.assertEqual(list(file), [b"one\n", b"two\n"])
+        with self.open(self.at("f"), "r+b") as file:
+            self.assertIsInstance(file, io.BufferedRandom)
+            file.seek(4)
+            file.write(b"TWO")
+            file.seek(0)
+            self.assertEqual(file.read(), b"one\nTWO\n")
+            file.truncate(3)
+        with self.open(self.at("f"), "ab") as file:
+            self.assertEqual(file.tell(), 3)
+            file.write(b"!")
+        with self.open(self.at("f"), "rb", buffering=0) as file:
+            self.assertIsInstance(file, io.RawIOBase)
+            self.assertEqual((file.mode, file.name), ("rb", self.at("f")))
+            self.assertEqual(file.read(), b"one!")
+        self.assertRaises(ValueError, file.read)
+        self.assertRaises(FileExistsError, self.open, self.at("f"), "xb")
+
+    def test_raw_files(self):
+        with self.open(self.at("f"), "w+b", buffering=0) as file:
+            self.assertEqual(file.mode, "rb+")
+            self.assertEqual(file.write(bytearray(b"a\nbc\n\nd")), 7)
+            self.assertEqual((file.seek(0), file.readline(), file.readline(2)), (0, b"a\n", b"bc"))
+            self.assertEqual(file.tell(), 4)
+            self.assertEqual(file.readlines(), [b"\n", b"\n", b"d"])
+            room = bytearray(4)
+            file.seek(-3, io.SEEK_END)
+            self.assertEqual((file.readinto(memoryview(room)[1:]), room), (3, b"\0\n\nd"[:4]))
+            self.assertEqual(file.readinto(bytearray()), 0)
+            self.assertRaises(TypeError, file.readinto, b"fixed")
+            file.writelines([b"e", b"f"])
+            file.seek(0)
+            self.assertEqual([*file], [b"a\n", b"bc\n", b"\n", b"def"])
+            self.assertTrue(file.readable() and file.writable() and file.seekable())
+            self.assertFalse(file.isatty())
+            file.seek(1)
+            self.assertEqual((file.truncate(), self.m.stat(self.at("f")).st_size), (1, 1))
+        self.assertTrue(file.closed)
+        for call in (file.readable, file.flush, file.tell, file.fileno, file.__enter__):
+            self.assertRaises(ValueError, call)
+        file.close()
+        with self.open(self.at("f"), "rb", buffering=0) as file:
+            self.assertRaises(io.UnsupportedOperation, file.write, b"")
+        with self.open(self.at("f"), "wb", buffering=0) as file:
+            self.assertRaises(io.UnsupportedOperation, file.read)
+
+    def test_files_of_text(self):
+        with self.open(self.at("t"), "w", encoding="utf-16", newline="\r\n") as file:
+            self.assertIsInstance(file, io.TextIOWrapper)
+            self.assertEqual(file.mode, "w")
+            file.write("žluť\nkůň\n")
+        with self.open(self.at("t"), encoding="utf-16") as file:
+            self.assertEqual(file.readlines(), ["žluť\n", "kůň\n"])
+        with self.open(self.at("t"), "r+", encoding="utf-16", newline="") as file:
+            self.assertTrue(file.read().endswith("kůň\r\n"))
+
+    def test_invalid_modes(self):
+        for mode in ("", "rw", "z", "rr", "rbt", "b"):
+            self.assertRaises(ValueError, self.open, self.at("f"), mode)
+        self.assertRaises(ValueError, self.open, self.at("f"), "w", 0)
+        self.assertRaises(ValueError, self.open, self.at("f"), "rb", encoding="utf-8")
+        self.assertRaises(TypeError, self.open, self.at("f"), None)
+        self.assertRaises(FileNotFoundError, self.open, self.at("none"))
+        self.assertRaises(IsADirectoryError, self.open, self.base)
+
+    def test_large_files(self):
+        data = os.urandom(3 << 20)
+        with self.open(self.at("big"), "wb") as file:
+            file.write(data)
+        with self.open(self.at("big"), "rb") as file:
+            self.assertEqual(file.read(10), data[:10])
+            self.assertEqual(file.read(), data[10:])
+            file.seek(1 << 20)
+            into = bytearray(1 << 20)
+            self.assertEqual(file.readinto(into), 1 << 20)
+            self.assertEqual(into, data[1 << 20 : 2 << 20])
+
+
+class OnHost(Calls, unittest.TestCase):
+    m = os
+    open = staticmethod(io.open)
+
+    def setUp(self):
+        self.base = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.base)
+
+
+class InMemory(Calls, unittest.TestCase):
+    def setUp(self):
+        self.m = vfscale.memory(size=64 << 20).task()
+        self.open, self.base = self.m.open, "/base"
+        self.m.mkdir(self.base)
+        self.addCleanup(self.m.end)
+
+
+class OnVolume(Calls, unittest.TestCase):
+    def setUp(self):
+        host = tempfile.TemporaryDirectory()
+        self.addCleanup(host.cleanup)
+        volume = vfscale.open_volume(os.path.join(host.name, "disk.vfs"), create=64 << 20)
+        self.addCleanup(volume.close)
+        self.m = volume.task()
+        self.open, self.base = self.m.open, "/base"
+        self.m.mkdir(self.base)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,379 @@
+"""What only the package has: trees, volumes, tasks, transfers, paths, threads."""
+
+import doctest
+import errno
+import gc
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import warnings
+
+import vfscale
+from vfscale import _vfscale
+
+
+class WithHost(unittest.TestCase):
+    def setUp(self):
+        host = tempfile.TemporaryDirectory()
+        self.addCleanup(host.cleanup)
+        self.host = host.name
+        self.task = vfscale.memory(size=64 << 20).task()
+
+
+class Trees(WithHost):
+    def test_size_is_bounded(self):
+        task = vfscale.memory(size=1 << 20, mode=0o1777, uid=7, gid=8).task()
+        found = task.stat("/")
+        self.assertEqual((found.st_uid, found.st_gid, found.st_mode & 0o7777), (7, 8, 0o1777))
+        with self.assertRaises(OSError) as raised:
+            task.write_bytes("/big", bytes(2 << 20))
+        self.assertEqual(raised.exception.errno, errno.ENOSPC)
+
+    def test_volumes_keep_what_was_written(self):
+        image = os.path.join(self.host, "disk.vfs")
+        with vfscale.open_volume(image, 16 << 20) as volume:
+            self.assertTrue(volume.is_new)
+            task = volume.task()
+            task.write_bytes("/f", b"kept" * 10_000)
+        self.assertTrue(volume.closed)
+        self.assertRaises(ValueError, task.listdir, "/")
+        self.assertRaises(ValueError, volume.task)
+        volume.close()
+        with vfscale.open_volume(pathlib.Path(image), read_only=True) as volume:
+            self.assertFalse(volume.is_new)
+            task = volume.task()
+            self.assertEqual(task.read_bytes("/f"), b"kept" * 10_000)
+            with self.assertRaises(OSError) as raised:
+                task.mkdir("/d")
+            self.assertEqual(raised.exception.errno, errno.EROFS)
+
+    def test_a_volume_with_open_files_stays_open(self):
+        volume = vfscale.open_volume(os.path.join(self.host, "disk.vfs"), create=16 << 20)
+        task = volume.task()
+        file = task.open("/f", "wb")
+        file.write(b"data")
+        with self.assertRaises(OSError) as raised:
+            volume.close()
+        self.assertEqual(raised.exception.errno, errno.EBUSY)
+        file.close()
+        fd = task.open("/f", os.O_RDONLY)
+        self.assertEqual(task.read(fd, 9), b"data")
+        volume.close()
+
+    def test_errors_of_volumes_name_the_remedy(self):
+        image = os.path.join(self.host, "none.vfs")
+        with self.assertRaises(FileNotFoundError) as raised:
+            vfscale.open_volume(image)
+        self.assertIn("mkfs", str(raised.exception))
+        self.assertEqual(raised.exception.filename, image)
+        with open(image, "wb") as file:
+            file.write(bytes(1 << 20))
+        self.assertRaises(OSError, vfscale.open_volume, image)
+
+    def test_a_dropped_volume_warns_and_is_released(self):
+        image = os.path.join(self.host, "disk.vfs")
+        volume = vfscale.open_volume(image, create=16 << 20)
+        volume.task().write_bytes("/f", b"1")
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            del volume
+            gc.collect()
+        self.assertEqual([warning.category for warning in seen], [ResourceWarning])
+        with vfscale.open_volume(image) as volume:
+            self.assertEqual(volume.task().read_bytes("/f"), b"1")
+
+    def test_sync(self):
+        with vfscale.open_volume(os.path.join(self.host, "v"), create=16 << 20) as volume:
+            volume.task().write_bytes("/f", b"1")
+            volume.sync()
+            volume.task().sync()
+
+
+class Tasks(WithHost):
+    def test_credentials(self):
+        tree = vfscale.memory(size=1 << 20)
+        root, user = tree.task(), tree.task(uid=1000, gid=100, groups=(7,))
+        self.assertEqual((user.getuid(), user.getegid(), user.getgroups()), (1000, 100, [7]))
+        self.assertEqual((user.getcapabilities(), root.getcapabilities() > 0), (0, True))
+        self.assertRaises(PermissionError, user.mkdir, "/d")
+        root.mkdir("/home", 0o770)
+        root.chown("/home", -1, 7)
+        root.chmod("/home", 0o770)
+        user.mkdir("/home/own")
+        self.assertEqual(root.stat("/home/own").st_uid, 1000)
+        user.set_credentials(1000, 100)
+        self.assertRaises(PermissionError, user.listdir, "/home")
+        self.assertRaises(PermissionError, user.chroot, "/")
+
+    def test_roots(self):
+        tree = vfscale.memory(size=1 << 20)
+        task = tree.task()
+        task.makedirs("/jail/inner")
+        guest = tree.task(root="/jail")
+        self.assertEqual(guest.listdir("/.."), ["inner"])
+        guest.chdir("inner")
+        self.assertEqual((guest.getcwd(), guest.getcwdb()), ("/inner", b"/inner"))
+        task.chroot("/jail")
+        task.chdir("/")
+        self.assertEqual(task.listdir(), ["inner"])
+        with self.assertRaises(FileNotFoundError) as raised:
+            tree.task(root="/none")
+        self.assertEqual(raised.exception.filename, "/none")
+
+    def test_end_closes_descriptors(self):
+        with vfscale.memory(size=1 << 20).task() as task:
+            fd = task.open("/f", os.O_CREAT | os.O_RDWR)
+            child = task.fork()
+            file = task.open("/g", "w+b")
+        self.assertTrue(task.ended)
+        self.assertRaises(ValueError, task.fstat, fd)
+        self.assertEqual(child.fstat(fd).st_size, 0)
+        file.write(b"still open")
+        file.close()
+        self.assertEqual(child.read_bytes("/g"), b"still open")
+
+    def test_directory_of_a_descriptor(self):
+        self.task.makedirs("/d/e")
+        fd = self.task.open("/d", os.O_RDONLY)
+        self.task.fchdir(fd)
+        self.assertEqual(self.task.getcwd(), "/d")
+        self.assertEqual([e.path for e in self.task.scandir(fd)], ["e"])
+        self.assertTrue(next(self.task.scandir(fd)).stat().st_mode)
+
+    def test_whole_files(self):
+        task = self.task
+        for size in (0, 1, 4095, 4096, 4097, 1 << 20):
+            data = os.urandom(size)
+            task.write_bytes("/f", data)
+            self.assertEqual(task.read_bytes("/f"), data)
+            task.replace_bytes("/f", memoryview(data), durable=True)
+            self.assertEqual(task.read_bytes("/f"), data)
+        self.assertEqual(task.copyfile("/f", "/g"), 1 << 20)
+        self.assertEqual(task.read_bytes("/g"), data)
+        task.write_text("/t", "čaj")
+        self.assertEqual(task.read_text("/t"), "čaj")
+        self.assertRaises(IsADirectoryError, task.read_bytes, "/")
+        with self.assertRaises(FileNotFoundError) as raised:
+            task.read_bytes("/none")
+        self.assertEqual(raised.exception.filename, "/none")
+
+    def test_rename_without_replacing(self):
+        self.task.write_bytes("/a", b"a")
+        self.task.write_bytes("/b", b"b")
+        self.assertRaises(FileExistsError, self.task.renameat2, "/a", "/b", 1)
+        self.task.renameat2("/a", "/b", 2)
+        self.assertEqual(self.task.read_bytes("/a"), b"b")
+
+
+class Transfers(WithHost):
+    def test_in_and_out(self):
+        source = os.path.join(self.host, "in")
+        os.makedirs(os.path.join(source, "sub"))
+        with open(os.path.join(source, "sub", "f"), "wb") as file:
+            file.write(b"x" * 10_000)
+        os.link(os.path.join(source, "sub", "f"), os.path.join(source, "g"))
+        os.symlink("g", os.path.join(source, "s"))
+        done = self.task.import_tree(source, "/t", owner=(5, 6))
+        self.assertEqual(done, {"files": 4, "bytes": 10_000, "skipped": 0})
+        self.assertEqual(self.task.stat("/t/g").st_nlink, 2)
+        self.assertEqual(self.task.stat("/t/g").st_uid, 5)
+        self.assertEqual(self.task.readlink("/t/s"), "g")
+        target = os.path.join(self.host, "out")
+        self.task.export_tree("/t", target)
+        with open(os.path.join(target, "s"), "rb") as file:
+            self.assertEqual(file.read(), b"x" * 10_000)
+        with self.assertRaises(FileExistsError) as raised:
+            self.task.export_tree("/t", target)
+        self.assertEqual(raised.exception.filename, target)
+
+
+class Paths(WithHost):
+    def test_like_pathlib(self):
+        path = self.task.Path("/a", "b") / "c.tar.gz"
+        pure = pathlib.PurePosixPath("/a/b/c.tar.gz")
+        for name in ("name", "stem", "suffix", "suffixes", "parts", "root", "anchor"):
+            self.assertEqual(getattr(path, name), getattr(pure, name), name)
+        self.assertEqual(str(path.with_suffix(".zip")), "/a/b/c.tar.zip")
+        self.assertEqual([str(p) for p in path.parents], ["/a/b", "/a", "/"])
+        self.assertEqual(str(path.relative_to("/a")), "b/c.tar.gz")
+        self.assertEqual(path, self.task.Path("/a/b/c.tar.gz"))
+        self.assertNotEqual(path, vfscale.memory(size=1 << 20).task().Path("/a/b/c.tar.gz"))
+        self.assertRaises(TypeError, open, path)
+
+    def test_files(self):
+        base = self.task.Path("/base")
+        base.mkdir()
+        base.mkdir(exist_ok=True)
+        self.assertRaises(FileExistsError, base.mkdir)
+        (base / "x" / "y").mkdir(parents=True)
+        file = base / "x" / "y" / "note.txt"
+        self.assertEqual(file.write_text("tea"), 3)
+        self.assertEqual((file.read_text(), file.read_bytes()), ("tea", b"tea"))
+        self.assertTrue(file.is_file() and file.exists() and not file.is_dir())
+        self.assertEqual(self.task.stat(file).st_size, 3)
+        link = base / "link"
+        link.symlink_to(file)
+        self.assertEqual(link.resolve(), file)
+        self.assertEqual([p.name for p in base.rglob("*.txt")], ["note.txt"])
+        self.assertEqual([str(p) for p in base.glob("*/y")], ["/base/x/y"])
+        self.assertEqual(sorted(p.name for p in base.iterdir()), ["link", "x"])
+        moved = file.rename("/base/moved")
+        self.assertEqual(str(moved), "/base/moved")
+        moved.touch()
+        self.assertRaises(FileExistsError, moved.touch, exist_ok=False)
+        moved.unlink()
+        moved.unlink(missing_ok=True)
+        self.assertRaises(FileNotFoundError, moved.unlink)
+        tops = [str(top) for top, _, _ in base.walk()]
+        self.assertEqual(tops, ["/base", "/base/x", "/base/x/y"])
+
+
+class Threads(WithHost):
+    def test_waits_release_the_interpreter(self):
+        self.task.mkfifo("/fifo")
+
+        def write():
+            with self.task.open("/fifo", "wb") as file:
+                file.write(b"line\nrest")
+
+        writer = threading.Thread(target=write)
+        with_reader = threading.Timer(0.05, writer.start)
+        with_reader.start()
+        with self.task.open("/fifo", "rb", buffering=0) as file:
+            self.assertEqual((file.readline(), file.readall()), (b"line\n", b"rest"))
+            self.assertFalse(file.seekable())
+        writer.join()
+
+    def test_a_signal_ends_a_wait(self):
+        self.task.mkfifo("/fifo")
+        reader, _ = self.task.pipe()
+
+        class Rang(Exception):
+            pass
+
+        def ring(*_):
+            raise Rang
+
+        former = signal.signal(signal.SIGALRM, ring)
+        self.addCleanup(signal.signal, signal.SIGALRM, former)
+        for wait in (lambda: self.task.open("/fifo", "rb"), lambda: self.task.read(reader, 1)):
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            self.assertRaises(Rang, wait)
+
+    def test_large_copies_release_the_interpreter(self):
+        """While one thread copies, another runs: it counts on, though its share is never forced."""
+        data = bytes(32 << 20)
+        self.task.write_bytes("/big", data)
+        file = self.task.open("/big", "r+b", buffering=0)
+        into = bytearray(len(data))
+        copies = {
+            "read": lambda: file.pread(len(data), 0),
+            "readinto": lambda: (file.seek(0), file.readinto(into)),
+            "write": lambda: file.pwrite(data, 0),
+            "read_bytes": lambda: self.task.read_bytes("/big"),
+            "write_bytes": lambda: self.task.write_bytes("/big", data),
+        }
+        for name, copy in copies.items():
+            with self.subTest(name):
+                # The other thread may be late, on a machine with much to do.
+                self.assertTrue(any(self.turns_during(copy) > 0 for _ in range(50)))
+
+    def turns_during(self, call):
+        former = sys.getswitchinterval()
+        self.addCleanup(sys.setswitchinterval, former)
+        turns, stop = [0], threading.Event()
+        ready = threading.Event()
+
+        def count():
+            ready.set()
+            while not stop.is_set():
+                turns[0] += 1
+                time.sleep(0.0002)
+
+        other = threading.Thread(target=count)
+        other.start()
+        ready.wait()
+        # No thread is made to give the lock up now.
+        sys.setswitchinterval(5)
+        before = turns[0]
+        call()
+        during = turns[0] - before
+        sys.setswitchinterval(former)
+        stop.set()
+        other.join()
+        return during
+
+    def test_many_threads_on_one_task(self):
+        failures = []
+
+        def work(number):
+            try:
+                for step in range(200):
+                    path = f"/t{number}-{step % 7}"
+                    self.task.write_bytes(path, b"%d" % step)
+                    self.assertEqual(self.task.read_bytes(path), b"%d" % step)
+                    self.task.rename(path, path + "x")
+                    self.task.unlink(path + "x")
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+        self.assertEqual(self.task.listdir("/"), [])
+
+
+class Documentation(WithHost):
+    def examples(self):
+        found = {vfscale.__name__: vfscale.__doc__}
+        for module in (vfscale.tree, vfscale.task, vfscale.file, vfscale.path):
+            for test in doctest.DocTestFinder().find(module):
+                found[test.name] = test.docstring
+        for of in vars(_vfscale).values():
+            if isinstance(of, type):
+                found[of.__name__] = of.__doc__
+                for name, member in vars(of).items():
+                    found[f"{of.__name__}.{name}"] = getattr(member, "__doc__", None)
+        return {name: text for name, text in found.items() if text and ">>>" in text}
+
+    def test_examples_in_docstrings(self):
+        examples = self.examples()
+        self.assertGreater(len(examples), 20)
+        parser, runner = doctest.DocTestParser(), doctest.DocTestRunner()
+        for number, (name, text) in enumerate(sorted(examples.items())):
+            names = {
+                "vfscale": vfscale,
+                "memory": vfscale.memory,
+                "open_volume": vfscale.open_volume,
+                "image": os.path.join(self.host, f"{number}.vfs"),
+                "task": vfscale.memory(size=64 << 20).task(),
+            }
+            with self.subTest(name):
+                lines = []
+                test = parser.get_doctest(text, names, name, None, 0)
+                result = runner.run(test, out=lines.append)
+                self.assertEqual(result.failed, 0, "".join(lines))
+
+    def test_public_names_are_documented(self):
+        classes = (vfscale.Task, vfscale.File, vfscale.Volume, vfscale.Path, vfscale.DirEntry)
+        bare = [
+            f"{of.__name__}.{name}"
+            for of in classes
+            for name in dir(of)
+            if not name.startswith("_")
+            and not isinstance(getattr(of, name), (int, str))
+            and not getattr(of, name).__doc__
+        ]
+        self.assertEqual(bare, [])
+
+
+if __name__ == "__main__":
+    unittest.main()
