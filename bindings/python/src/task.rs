@@ -15,6 +15,7 @@ use crate::tree::{Users, new_task};
 mod attr;
 mod dir;
 mod fd;
+mod infos;
 mod names;
 mod whole;
 mod xattr;

@@ -1,6 +1,7 @@
 //! Reading directories.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -15,13 +16,18 @@ use crate::task::Task;
 /// Opens a directory to read it.
 fn open_dir(task: &vfscale::Task, place: &Place) -> Result<File> {
     match place {
-        Place::Path(path) => task.posix().open(path.path(), OFlags::DIRECTORY, 0),
+        Place::Path(path) => open_dir_at(task, path.path()),
         Place::Fd(fd) => task.posix().file(Fd(*fd)),
     }
 }
 
+/// Opens the directory at a path to read it.
+pub(crate) fn open_dir_at(task: &vfscale::Task, path: &Path) -> Result<File> {
+    task.posix().open(path, OFlags::DIRECTORY, 0)
+}
+
 /// Returns all entries of a directory, except `.` and `..`.
-fn entries(dir: &File) -> Result<Vec<DirEntryBuf>> {
+pub(crate) fn entries(dir: &File) -> Result<Vec<DirEntryBuf>> {
     let mut found = Vec::new();
     dir.read_dir_at(0, |entry| {
         if entry.name != "." && entry.name != ".." {

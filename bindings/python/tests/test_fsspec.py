@@ -1,0 +1,315 @@
+"""The file systems of fsspec, and libraries that read and write through them.
+
+Each test is skipped where its library is not installed; `scripts/test-python` installs all.
+"""
+
+import asyncio
+import doctest
+import importlib.util
+import os
+import pickle
+import tempfile
+import threading
+import unittest
+import uuid
+
+import vfscale
+
+HAS = {
+    name: importlib.util.find_spec(name) is not None
+    for name in ("fsspec", "pandas", "pyarrow", "zarr")
+}
+
+if HAS["fsspec"]:
+    import fsspec
+    import vfscale.fsspec
+    from vfscale.fsspec import VfscaleFileSystem, VfscaleVolumeFileSystem
+
+
+def needs(*names):
+    missing = [name for name in names if not HAS[name]]
+    return unittest.skipIf(missing, f"not installed: {', '.join(missing)}")
+
+
+class FileSystems:
+    """Tests of `self.fs`."""
+
+    def test_registered(self):
+        self.assertIs(type(self.fs), fsspec.get_filesystem_class(self.fs.protocol))
+
+    def test_paths(self):
+        strip = self.fs._strip_protocol
+        for path in ("/a/b", "a/b", "/a/b/", f"{self.fs.protocol}://a/b", "//a/b"):
+            self.assertEqual(strip(path), "/a/b", path)
+        self.assertEqual(strip(f"{self.fs.protocol}://"), "/")
+        self.assertEqual((self.fs._parent("/a/b"), self.fs._parent("/a")), ("/a", "/"))
+
+    def test_listings(self):
+        fs = self.fs
+        fs.pipe({"/d/one": b"1", "/d/sub/two": b"22", "/three": b"333"})
+        fs.symlink("sub", "/d/link")
+        fs.symlink("nowhere", "/d/broken")
+        self.assertEqual(sorted(fs.ls("/", detail=False)), ["/d", "/three"])
+        kinds = {info["name"]: (info["type"], info["size"]) for info in fs.ls("/d")}
+        self.assertEqual(
+            kinds,
+            {
+                "/d/one": ("file", 1),
+                "/d/sub": ("directory", 0),
+                "/d/link": ("directory", 0),
+                "/d/broken": ("other", 0),
+            },
+        )
+        self.assertEqual(fs.ls("/three", detail=False), ["/three"])
+        self.assertEqual(fs.info("/d/link")["destination"], "sub")
+        self.assertEqual(fs.info("/d/one")["mode"], 0o100644)
+        self.assertEqual(fs.find("/"), ["/d/broken", "/d/one", "/d/sub/two", "/three"])
+        self.assertEqual(fs.find("/d", maxdepth=1), ["/d/broken", "/d/one"])
+        found = fs.find("/d", withdirs=True, detail=True)
+        self.assertEqual(
+            sorted(found), ["/d", "/d/broken", "/d/link", "/d/one", "/d/sub", "/d/sub/two"]
+        )
+        self.assertEqual(found["/d/sub/two"]["size"], 2)
+        self.assertEqual((fs.find("/none"), fs.find("/three")), ([], ["/three"]))
+        self.assertRaises(FileNotFoundError, fs.ls, "/none")
+        self.assertRaises(FileNotFoundError, fs.info, "/none")
+        self.assertRaises(ValueError, fs.find, "/", maxdepth=0)
+        self.assertEqual(fs.du("/d/sub"), 2)
+        self.assertEqual(fs.modified("/d/one").year, fs.created("/d/one").year)
+
+    def test_glob_and_walk(self):
+        fs = self.fs
+        fs.pipe({f"/g/{a}/{b}.txt": b"" for a in "xy" for b in "12"})
+        fs.pipe("/g/x/note.md", b"")
+        self.assertEqual(fs.glob("/g/*/1.txt"), ["/g/x/1.txt", "/g/y/1.txt"])
+        self.assertEqual(fs.glob("/g/x/*.md"), ["/g/x/note.md"])
+        self.assertEqual(len(fs.glob("/g/**/*.txt")), 4)
+        self.assertEqual(fs.glob("/g/[x]/?.txt"), ["/g/x/1.txt", "/g/x/2.txt"])
+        walked = {top: (sorted(dirs), sorted(files)) for top, dirs, files in fs.walk("/g")}
+        self.assertEqual(walked["/g"], (["x", "y"], []))
+        self.assertEqual(walked["/g/y"], ([], ["1.txt", "2.txt"]))
+
+    def test_contents(self):
+        fs = self.fs
+        fs.pipe_file("/c/f", b"0123456789")
+        self.assertEqual(fs.cat_file("/c/f", 2, 5), b"234")
+        self.assertEqual(fs.cat_file("/c/f", -3), b"789")
+        self.assertEqual(fs.cat_file("/c/f", 8, 100), b"89")
+        self.assertEqual(fs.cat_ranges(["/c/f"] * 2, [0, 5], [1, 7]), [b"0", b"56"])
+        self.assertRaises(FileExistsError, fs.pipe_file, "/c/f", b"", mode="create")
+        self.assertEqual((fs.head("/c/f", 3), fs.tail("/c/f", 3)), (b"012", b"789"))
+        with fs.open("/c/f", "ab") as file:
+            file.write(b"!")
+        self.assertEqual(fs.cat("/c/f")[-1:], b"!")
+        with fs.open("/c/t", "w", encoding="utf-16") as file:
+            file.write("čaj")
+        with fs.open("/c/t", "r", encoding="utf-16") as file:
+            self.assertEqual(file.read(), "čaj")
+        before = fs.ukey("/c/f")
+        fs.touch("/c/f")
+        self.assertEqual(fs.size("/c/f"), 0)
+        self.assertNotEqual(fs.ukey("/c/f"), before)
+        mapper = fs.get_mapper("/map")
+        mapper["a/b"] = b"value"
+        self.assertEqual((list(mapper), mapper["a/b"]), (["a/b"], b"value"))
+
+    def test_remove(self):
+        fs = self.fs
+        fs.pipe({"/r/a": b"", "/r/b": b"", "/r/s/c": b""})
+        self.assertRaises(OSError, fs.rm, "/r")
+        fs.rm("/r/a")
+        fs.rm(["/r/b"])
+        fs.rm("/r/s/*")
+        self.assertEqual(fs.find("/r"), [])
+        fs.rm("/r", recursive=True)
+        self.assertFalse(fs.exists("/r"))
+        self.assertRaises(FileNotFoundError, fs.rm, "/r")
+
+    def test_move_is_one_step(self):
+        """Race: a reader looks for a directory that moves. It sees the whole, under one name."""
+        fs = self.fs
+        fs.pipe({f"/one/{n}": b"x" for n in range(20)})
+        stop, failures = threading.Event(), []
+
+        def look():
+            while not stop.is_set():
+                for name in ("/one", "/two"):
+                    try:
+                        if len(fs.ls(name, detail=False)) != 20:
+                            failures.append(name)
+                    except FileNotFoundError:
+                        pass
+
+        reader = threading.Thread(target=look)
+        reader.start()
+        for _ in range(50):
+            fs.mv("/one", "/two")
+            fs.mv("/two", "/one")
+        stop.set()
+        reader.join()
+        self.assertEqual(failures, [])
+        fs.mkdir("/into")
+        fs.mv("/one", "/into")
+        self.assertEqual(len(fs.ls("/into/one")), 20)
+        self.assertRaises(FileNotFoundError, fs.mv, "/none", "/x/y")
+        self.assertFalse(fs.exists("/x"))
+
+    def test_transactions(self):
+        fs = self.fs
+        fs.pipe_file("/t/kept", b"old")
+        with fs.transaction:
+            fs.pipe_file("/t/new", b"1")
+            with fs.open("/t/kept", "ab") as file:
+                file.write(b"+new")
+            fs.cp_file("/t/kept", "/t/copy")
+            self.assertFalse(fs.exists("/t/new"))
+            self.assertEqual(fs.cat("/t/kept"), b"old")
+        self.assertEqual(fs.cat("/t/new"), b"1")
+        self.assertEqual((fs.cat("/t/kept"), fs.cat("/t/copy")), (b"old+new", b"old"))
+        with self.assertRaises(ZeroDivisionError), fs.transaction:
+            fs.pipe_file("/t/never", b"1")
+            fs.pipe_file("/t/kept", b"overwritten")
+            1 / 0
+        self.assertEqual(fs.cat("/t/kept"), b"old+new")
+        names = ["/t/copy", "/t/kept", "/t/new"]
+        self.assertEqual(sorted(fs.ls("/t", detail=False)), names)
+        with self.assertRaises(FileExistsError), fs.transaction:
+            with fs.open("/t/late", "xb") as file:
+                file.write(b"mine")
+            fs.task.write_bytes("/t/late", b"theirs")
+        self.assertEqual(fs.cat("/t/late"), b"theirs")
+
+    def test_coroutines(self):
+        async def use(fs):
+            await fs._pipe({"/a/1": b"one", "/a/2": b"x" * 10_000})
+            both = await asyncio.gather(fs._cat_file("/a/1"), fs._cat_file("/a/2", 0, 3))
+            self.assertEqual(both, [b"one", b"xxx"])
+            self.assertEqual(await fs._find("/a"), ["/a/1", "/a/2"])
+            self.assertEqual(await fs._glob("/a/*1"), ["/a/1"])
+            both = await fs._cat("/a", recursive=True, on_error="omit")
+            self.assertEqual(sorted(both), ["/a/1", "/a/2"])
+            self.assertEqual((await fs._info("/a/2"))["size"], 10_000)
+            await fs._mv_file("/a/1", "/a/3")
+            await fs._copy("/a", "/b", recursive=True)
+            self.assertEqual([top async for top, _, _ in fs._walk("/b")], ["/b"])
+            await fs._rm("/a", recursive=True)
+            self.assertFalse(await fs._exists("/a"))
+            self.assertEqual(sorted(await fs._ls("/b", detail=False)), ["/b/2", "/b/3"])
+
+        asyncio.run(use(self.asynchronous()))
+
+    @needs("pandas", "pyarrow")
+    def test_pandas(self):
+        import pandas
+
+        frame = pandas.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "z"]})
+        url = f"{self.fs.protocol}://frames/f"
+        frame.to_csv(url + ".csv", index=False, storage_options=self.options)
+        frame.to_parquet(url + ".parquet", storage_options=self.options)
+        frame.to_json(url + ".json", storage_options=self.options)
+        for read, suffix in (
+            (pandas.read_csv, ".csv"),
+            (pandas.read_parquet, ".parquet"),
+            (pandas.read_json, ".json"),
+        ):
+            with self.subTest(suffix):
+                self.assertTrue(read(url + suffix, storage_options=self.options).equals(frame))
+        self.assertEqual(len(self.fs.find("/frames")), 3)
+
+    @needs("pyarrow")
+    def test_pyarrow(self):
+        import pyarrow
+        import pyarrow.dataset
+        import pyarrow.parquet
+
+        table = pyarrow.table({"k": [1, 1, 2], "v": [1.5, 2.5, 3.5]})
+        pyarrow.dataset.write_dataset(
+            table, "/set", format="parquet", partitioning=["k"], filesystem=self.fs
+        )
+        back = pyarrow.dataset.dataset("/set", partitioning=["k"], filesystem=self.fs)
+        self.assertEqual(sorted(back.to_table()["v"].to_pylist()), [1.5, 2.5, 3.5])
+        pyarrow.parquet.write_table(table, "/one.parquet", filesystem=self.fs)
+        self.assertEqual(pyarrow.parquet.read_table("/one.parquet", filesystem=self.fs), table)
+
+    @needs("zarr")
+    def test_zarr(self):
+        import numpy
+        import zarr
+
+        data = numpy.arange(10_000).reshape(100, 100)
+        store = zarr.storage.FsspecStore(self.asynchronous(), path="/array")
+        array = zarr.create_array(store, shape=data.shape, chunks=(10, 100), dtype=data.dtype)
+        array[:] = data
+        url = f"{self.fs.protocol}://array"
+        again = zarr.open_array(url, mode="r", storage_options=self.options)
+        self.assertTrue((again[:] == data).all())
+        self.assertGreater(len(self.fs.find("/array")), 10)
+
+
+@needs("fsspec")
+class Documentation(unittest.TestCase):
+    def test_examples_in_docstrings(self):
+        results = doctest.testmod(vfscale.fsspec)
+        self.assertEqual((results.failed, results.attempted > 4), (0, True))
+
+    def test_public_names_are_documented(self):
+        for of in (VfscaleFileSystem, VfscaleVolumeFileSystem):
+            self.assertGreater(len(of.__doc__), 100)
+
+
+@needs("fsspec")
+class InMemory(FileSystems, unittest.TestCase):
+    def setUp(self):
+        self.options = {"tree": uuid.uuid4().hex}
+        self.fs = fsspec.filesystem("vfscale", **self.options)
+
+    def asynchronous(self):
+        return fsspec.filesystem("vfscale", asynchronous=True, **self.options)
+
+    def test_trees_have_names(self):
+        other = fsspec.filesystem("vfscale", tree=self.options["tree"] + "x")
+        self.fs.pipe_file("/f", b"1")
+        self.assertFalse(other.exists("/f"))
+        again = VfscaleFileSystem(skip_instance_cache=True, **self.options)
+        self.assertTrue(again.exists("/f"))
+        self.assertTrue(pickle.loads(pickle.dumps(self.fs)).exists("/f"))
+
+    def test_a_task_decides(self):
+        tree = vfscale.memory(size=1 << 20)
+        fs = VfscaleFileSystem(task=tree.task(uid=1000, gid=1000))
+        self.assertRaises(PermissionError, fs.pipe_file, "/f", b"1")
+        fs = VfscaleFileSystem(task=tree.task(), auto_mkdir=False)
+        self.assertRaises(FileNotFoundError, fs.pipe_file, "/no/f", b"1")
+
+
+@needs("fsspec")
+class OnVolume(FileSystems, unittest.TestCase):
+    def setUp(self):
+        host = tempfile.TemporaryDirectory()
+        self.addCleanup(host.cleanup)
+        self.image = os.path.join(host.name, "disk.vfs")
+        self.options = {"image": self.image, "create": 64 << 20}
+        self.fs = fsspec.filesystem("vfscale+volume", **self.options)
+        self.addCleanup(self.fs.close)
+
+    def asynchronous(self):
+        return fsspec.filesystem("vfscale+volume", asynchronous=True, **self.options)
+
+    def test_survives_close(self):
+        self.fs.pipe_file("/kept/f", b"1")
+        self.fs.sync()
+        self.fs.close()
+        with fsspec.open(f"vfscale+volume://kept/f::{self.image}", "rb") as file:
+            self.assertEqual(file.read(), b"1")
+        VfscaleVolumeFileSystem(self.image).close()
+        with vfscale.open_volume(self.image) as volume:
+            self.assertEqual(volume.task().read_bytes("/kept/f"), b"1")
+
+    def test_bad_arguments(self):
+        self.assertRaises(ValueError, VfscaleVolumeFileSystem)
+        self.assertRaises(FileNotFoundError, VfscaleVolumeFileSystem, self.image + "-none")
+        self.assertRaises(ValueError, VfscaleVolumeFileSystem, fo="x", target_protocol="s3")
+
+
+if __name__ == "__main__":
+    unittest.main()
