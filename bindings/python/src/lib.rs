@@ -23,10 +23,12 @@
 
 mod buffer;
 mod cell;
+mod changes;
 mod dir_entry;
 mod error;
 mod file;
 mod gil;
+mod listings;
 mod path;
 mod raw_file;
 mod results;

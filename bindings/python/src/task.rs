@@ -9,6 +9,7 @@ use vfscale::{Capabilities, Credentials, File, Mode, Result};
 use crate::cell::TaskCell;
 use crate::error::{OrRaise, closed};
 use crate::gil;
+use crate::listings::Listings;
 use crate::path::{FsPath, Place, at};
 use crate::tree::{Users, new_task};
 
@@ -28,6 +29,7 @@ mod xattr;
 pub(crate) struct Task {
     pub(crate) cell: TaskCell,
     pub(crate) users: Arc<Users>,
+    listings: Listings,
 }
 
 /// The flags of `open` that the tree knows. `os.open` ignores others.
@@ -139,17 +141,18 @@ impl Task {
         if let Ok(of) = tree.cast::<Task>() {
             // A child with the same root, working directory, umask and descriptors.
             let (cell, users) = of.get().with_task(of.get().get()?.fork());
-            return Ok(Task { cell, users });
+            return Ok(Task { cell, users, listings: Listings::default() });
         }
         let credentials = credentials(uid, gid, groups, capabilities);
         let (cell, users) = new_task(tree, credentials, root.as_ref())?;
-        Ok(Task { cell, users })
+        Ok(Task { cell, users, listings: Listings::default() })
     }
 
     /// Ends the task: closes its descriptors and releases its record locks. Its open files stay
     /// open. Later calls raise `ValueError`.
     fn end(&self, py: Python<'_>) {
         let task = self.cell.take();
+        self.listings.clear();
         gil::run(py, self.users.blocks, || drop(task));
     }
 
@@ -170,6 +173,7 @@ impl Task {
         capabilities: Option<u64>,
     ) -> PyResult<()> {
         self.get()?.set_credentials(credentials(uid, gid, groups, capabilities));
+        self.listings.clear();
         Ok(())
     }
 
@@ -239,7 +243,9 @@ impl Task {
                 task.posix().fchdir(&dir)
             }
         })?;
-        changed.or_raise_on(&path)
+        changed.or_raise_on(&path)?;
+        self.listings.clear();
+        Ok(())
     }
 
     /// Changes the working directory to that of a descriptor.
@@ -250,6 +256,8 @@ impl Task {
     /// Changes the root directory. Needs `CAP_SYS_CHROOT`; the working directory stays.
     #[allow(clippy::needless_pass_by_value)]
     fn chroot(&self, py: Python<'_>, path: FsPath) -> PyResult<()> {
-        self.call(py, |task| task.posix().chroot(path.path()))?.or_raise_on(&path)
+        self.call(py, |task| task.posix().chroot(path.path()))?.or_raise_on(&path)?;
+        self.listings.clear();
+        Ok(())
     }
 }

@@ -8,14 +8,18 @@ use pyo3::prelude::*;
 use vfscale::{Credentials, Errno, Vfs};
 
 use crate::cell::{Cell, TaskCell};
+use crate::changes::Changes;
 use crate::error::{OrRaise, closed, os_error, volume_error};
 use crate::gil;
 use crate::path::FsPath;
 
 /// The tasks and open files of a tree.
+#[derive(Default)]
 pub(crate) struct Users {
     /// Whether calls may wait for a device.
     pub(crate) blocks: bool,
+    /// Whether anything has changed, in a tree in memory.
+    pub(crate) changes: Changes,
     /// The open files that are Python objects.
     files: AtomicUsize,
     tasks: Mutex<Vec<Weak<Cell<Arc<vfscale::Task>>>>>,
@@ -23,7 +27,7 @@ pub(crate) struct Users {
 
 impl Users {
     fn new(blocks: bool) -> Arc<Users> {
-        Arc::new(Users { blocks, files: AtomicUsize::new(0), tasks: Mutex::default() })
+        Arc::new(Users { blocks, ..Users::default() })
     }
 
     /// Makes the cell of a task, which [`Volume`] empties when it is closed.

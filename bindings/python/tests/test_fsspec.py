@@ -198,6 +198,26 @@ class FileSystems:
 
         asyncio.run(use(self.asynchronous()))
 
+    def test_many_threads_make_one_directory(self):
+        """Race: threads write into a directory that is missing, and each finds that it is."""
+        for step in range(30):
+            gate, failures = threading.Barrier(4), []
+
+            def write(number):
+                gate.wait()
+                try:
+                    self.fs.pipe_file(f"/made/{step}/deep/{number}", b"x")
+                except OSError as error:
+                    failures.append(error)
+
+            threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(failures, [])
+            self.assertEqual(len(self.fs.ls(f"/made/{step}/deep")), 4)
+
     @needs("pandas", "pyarrow")
     def test_pandas(self):
         import pandas
@@ -274,6 +294,74 @@ class InMemory(FileSystems, unittest.TestCase):
         self.assertTrue(again.exists("/f"))
         self.assertTrue(pickle.loads(pickle.dumps(self.fs)).exists("/f"))
 
+    def test_large_listings_are_kept_while_nothing_changes(self):
+        fs, task = self.fs, self.fs.task
+        fs.pipe({f"/a/b/{n:03}": b"x" for n in range(100)})
+        calls = {
+            "ls": lambda: {info["name"]: info["size"] for info in fs.ls("/a/b")},
+            "names": lambda: dict.fromkeys(fs.ls("/a/b", detail=False)),
+            "find": lambda: {n: i["size"] for n, i in fs.find("/a", detail=True).items()},
+            "found": lambda: dict.fromkeys(fs.find("/a")),
+        }
+        fs.pipe_file("/elsewhere", b"")
+        task.link("/a/b/000", "/second-name")
+        held = task.open("/a/b/001", os.O_WRONLY)
+        self.addCleanup(task.close, held)
+        changes = [
+            lambda: fs.pipe_file("/a/b/new", b"12"),
+            lambda: fs.rm_file("/a/b/new"),
+            lambda: fs.pipe_file("/a/b/050", b"longer"),
+            lambda: task.write_bytes("/second-name", b"by another name"),
+            lambda: task.write(held, b"by a descriptor"),
+            lambda: task.truncate("/a/b/002", 9),
+            lambda: task.fork().rename("/a/b/003", "/a/b/renamed"),
+            lambda: task.replace("/a/b/004", "/elsewhere"),
+            lambda: task.mkdir("/a/b/dir"),
+        ]
+        for number, change in enumerate(changes):
+            for _ in range(3):
+                listed = {name: call() for name, call in calls.items()}
+            first, again = fs.ls("/a/b"), fs.ls("/a/b")
+            self.assertIs(first[0], again[0])
+            first.clear()
+            self.assertEqual(len(fs.ls("/a/b")), len(again))
+            change()
+            fresh = VfscaleFileSystem(task=task.fork(), skip_instance_cache=True)
+            sizes = {info["name"]: info["size"] for info in fresh.ls("/a/b")}
+            files = {name: size for name, size in sizes.items() if not name.endswith("dir")}
+            for name, call in calls.items():
+                with self.subTest(change=number, call=name):
+                    want = sizes if name in ("ls", "names") else files
+                    want = want if name in ("ls", "find") else dict.fromkeys(want)
+                    self.assertEqual(call(), want)
+            self.assertNotEqual(calls["ls"](), listed["ls"])
+        for _ in range(3):
+            calls["ls"]()
+        task.rename("/a", "/moved")
+        self.assertRaises(FileNotFoundError, calls["ls"])
+        self.assertEqual(fs.find("/a"), [])
+        self.assertEqual(len(fs.find("/moved")), len(files))
+
+    def test_kept_listings_are_for_those_who_may_see_them(self):
+        tree = vfscale.memory(size=8 << 20)
+        owner, task = tree.task(), tree.task()
+        owner.makedirs("/d/private")
+        for n in range(100):
+            owner.write_bytes(f"/d/private/{n}", b"")
+        fs = VfscaleFileSystem(task=task)
+        for _ in range(3):
+            self.assertEqual(len(fs.ls("/d/private")), 100)
+        owner.chmod("/d", 0o700)
+        task.set_credentials(1000, 1000)
+        self.assertRaises(PermissionError, fs.ls, "/d/private")
+        task = tree.task()
+        fs = VfscaleFileSystem(task=task)
+        for _ in range(3):
+            fs.ls("/d/private")
+        task.chroot("/d")
+        self.assertRaises(FileNotFoundError, fs.ls, "/d/private")
+        self.assertEqual(len(fs.ls("/private")), 100)
+
     def test_a_task_decides(self):
         tree = vfscale.memory(size=1 << 20)
         fs = VfscaleFileSystem(task=tree.task(uid=1000, gid=1000))
@@ -304,6 +392,21 @@ class OnVolume(FileSystems, unittest.TestCase):
         VfscaleVolumeFileSystem(self.image).close()
         with vfscale.open_volume(self.image) as volume:
             self.assertEqual(volume.task().read_bytes("/kept/f"), b"1")
+
+    def test_close_waits_for_calls_of_cancelled_coroutines(self):
+        fs = self.asynchronous()
+
+        async def use():
+            await fs._pipe_file("/f", b"x" * (32 << 20))
+            calls = [asyncio.ensure_future(fs._cat_file("/f")) for _ in range(20)]
+            await asyncio.sleep(0.001)
+            for call in calls:
+                call.cancel()
+
+        for _ in range(5):
+            asyncio.run(use())
+            self.fs.close()
+            fs = self.asynchronous()
 
     def test_bad_arguments(self):
         self.assertRaises(ValueError, VfscaleVolumeFileSystem)

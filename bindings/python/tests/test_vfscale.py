@@ -61,6 +61,9 @@ class Trees(WithHost):
             volume.close()
         self.assertEqual(raised.exception.errno, errno.EBUSY)
         file.close()
+        cycle = [task.open("/f", "rb")]
+        cycle.append(cycle)
+        del cycle
         fd = task.open("/f", os.O_RDONLY)
         self.assertEqual(task.read(fd, 9), b"data")
         volume.close()
@@ -300,6 +303,8 @@ class Threads(WithHost):
         ready.wait()
         # No thread is made to give the lock up now.
         sys.setswitchinterval(5)
+        # Ends what the other thread has requested before.
+        time.sleep(0.001)
         before = turns[0]
         call()
         during = turns[0] - before

@@ -17,6 +17,7 @@ import io
 import os
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 from fsspec.asyn import AsyncFileSystem, get_loop
 from fsspec.callbacks import DEFAULT_CALLBACK
@@ -47,6 +48,36 @@ def _close_volumes():
         except OSError:
             # A file is open. The volume is durable nevertheless, and recovered when it is opened.
             volume.sync()
+
+
+class _Threads:
+    """Threads that make calls of coroutines. A call goes on when its coroutine is cancelled."""
+
+    def __init__(self):
+        self._executor, self._count, self._changed = None, 0, threading.Condition()
+
+    def submit(self, call, *args, **kwargs):
+        """Makes a call in a thread; returns its future."""
+        with self._changed:
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(thread_name_prefix="vfscale")
+            future = self._executor.submit(call, *args, **kwargs)
+            self._count += 1
+        future.add_done_callback(self._end)
+        return future
+
+    def _end(self, _):
+        with self._changed:
+            self._count -= 1
+            self._changed.notify_all()
+
+    def wait(self, seconds):
+        """Waits until no call is made, for so long at most."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._count == 0, seconds)
+
+
+_THREADS = _Threads()
 
 
 class _Pending(io.BufferedWriter):
@@ -145,21 +176,20 @@ class VfscaleFileSystem(AsyncFileSystem):
         return cls._strip_protocol(path).rsplit("/", 1)[0] or "/"
 
     def _make_parent(self, path):
-        """Makes the directories above a path; returns whether one was missing."""
-        parent = self._parent(path)
-        if not self.auto_mkdir or self.task.isdir(parent):
-            return False
-        self.task.makedirs(parent, exist_ok=True)
-        return True
+        """Makes the directories above a path that are missing."""
+        if self.auto_mkdir:
+            self.task.makedirs(self._parent(path), exist_ok=True)
 
     def _making(self, path, call, *args):
         """Makes a call that makes `path`, and again if a directory above it was missing."""
         try:
             return call(*args)
         except FileNotFoundError:
-            if not self._make_parent(path):
+            if not self.auto_mkdir:
                 raise
-            return call(*args)
+        # Perhaps another thread has made it meanwhile: then the second call succeeds as well.
+        self._make_parent(path)
+        return call(*args)
 
     # What there is.
 
@@ -369,11 +399,9 @@ class VfscaleFileSystem(AsyncFileSystem):
     _blocks = False
 
     async def _run(self, large, call, *args, **kwargs):
-        if large or self._blocks:
-            return await asyncio.get_running_loop().run_in_executor(
-                None, lambda: call(*args, **kwargs)
-            )
-        return call(*args, **kwargs)
+        if not large and not self._blocks:
+            return call(*args, **kwargs)
+        return await asyncio.wrap_future(_THREADS.submit(call, *args, **kwargs))
 
     async def _info(self, path, **kwargs):
         return await self._run(False, self.info, path)
@@ -484,7 +512,11 @@ class VfscaleVolumeFileSystem(VfscaleFileSystem):
         _VOLUMES[self.image].sync()
 
     def close(self):
-        """Makes all changes durable and closes the volume, for all instances with its image."""
+        """Makes all changes durable and closes the volume, for all instances with its image.
+
+        Waits for calls of coroutines that were cancelled, for ten seconds at most.
+        """
+        _THREADS.wait(10)
         with _LOCK:
             volume = _VOLUMES.get(self.image)
             if volume is not None:

@@ -1,5 +1,7 @@
 """Trees in memory, and volumes."""
 
+import errno
+import gc
 import warnings
 
 from . import _vfscale
@@ -42,6 +44,23 @@ class Volume(_vfscale.Volume, _Tree):
 
     def __exit__(self, *exception):
         self.close()
+
+    def close(self):
+        """Makes all changes durable, ends the tasks of the volume, closes it and releases its image.
+
+        Raises `OSError` with `EBUSY` if files are open; the volume then stays open. Closing it again
+        does nothing.
+        """
+        try:
+            super().close()
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+        else:
+            return
+        # Perhaps nobody uses the files any more.
+        gc.collect()
+        super().close()
 
     def __del__(self):
         if not self.closed:

@@ -27,7 +27,7 @@ pub(crate) fn open_dir_at(task: &vfscale::Task, path: &Path) -> Result<File> {
 }
 
 /// Returns all entries of a directory, except `.` and `..`.
-pub(crate) fn entries(dir: &File) -> Result<Vec<DirEntryBuf>> {
+fn entries(dir: &File) -> Result<Vec<DirEntryBuf>> {
     let mut found = Vec::new();
     dir.read_dir_at(0, |entry| {
         if entry.name != "." && entry.name != ".." {
