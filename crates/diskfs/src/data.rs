@@ -1,9 +1,9 @@
 //! The data of a volume's files: between their pages in memory and their blocks on the device.
 //!
 //! [`Files`] makes the [`RegularFile`] of an inode for each call, and writes dirty files back.
-//! Everything that the files share stands below it (`state.rs`): queues, counts, and the threads of
-//! read-ahead, write-behind and write-back. [`FileBlocks`] is the [`Store`] of one file. It reaches
-//! other files only through a trait, when a writer has to wait for memory.
+//! Everything that the files share stands below it (`state.rs`): queues, counts, and the work items
+//! of read-ahead, write-behind and write-back. [`FileBlocks`] is the [`Store`] of one file. It
+//! reaches other files only through a trait, when a writer has to wait for memory.
 
 mod bad_blocks;
 mod discarder;
@@ -15,7 +15,6 @@ mod renewed;
 mod state;
 #[cfg(test)]
 mod tests;
-mod threads;
 mod write_behind;
 
 pub use file_blocks::FileBlocks;

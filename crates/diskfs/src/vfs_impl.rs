@@ -15,13 +15,16 @@
 //! nodes are unlocked. While a node is locked, the driver calls only functions of the VFS that
 //! never block.
 //!
-//! # Background threads
+//! # Work in the background
 //!
-//! | threads | work |
-//! | threads of the journal | write the log when it has grown long, and write items back in place |
-//! | thread of [`Files`] | writes data back, forces the log in every interval, and stores times |
-//! | threads of the [`Inactivator`] | free files that have neither names nor users |
-//! | the threads of the [`Inactivator`] | free files with neither names nor users |
+//! It runs on threads that all volumes of the process share ([`worker`](vfscale_sync::worker)). The
+//! items of the journal never wait for a thread, because all others may wait for log space:
+//!
+//! | items of | work |
+//! | --- | --- |
+//! | the journal | push the log when much has been committed, and write its items back in place |
+//! | [`Files`] | write data back, behind writers and when much is dirty; force the log in every interval, and store times; read ahead; discard freed blocks |
+//! | the [`Inactivator`] | free files that have neither names nor users |
 
 mod attributes;
 mod disk_fs;

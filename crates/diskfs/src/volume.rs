@@ -321,7 +321,7 @@ impl Volume {
         }
     }
 
-    /// Ends the threads of the log. Completes the writes under way, and starts no others: as after
+    /// Ends the work of the log. Completes the writes under way, and starts no others: as after
     /// a crash, the next opening replays the durable transactions. Transactions fail from now on.
     /// Does nothing after [`close`](Self::close).
     pub fn abandon(&self) {
@@ -340,7 +340,7 @@ impl Volume {
         let Some(journal) = &self.journal else { return Ok(()) };
         self.unseal();
         if let Err(fault) = self.flush_data(self.data_written()) {
-            // The log must not be marked clean, and its threads must end even so.
+            // The log must not be marked clean, and its work must end even so.
             self.shut_down(fault);
         }
         if let Err(error) = journal.close() {

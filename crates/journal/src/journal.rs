@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use vfscale_block::Device;
-use vfscale_sync::Mutex;
-use vfscale_sync::atomic::{Ordering, thread};
-use vfscale_sync::lock::ThreadOwner;
+use vfscale_sync::atomic::{AtomicBool, Ordering};
 
 use crate::admission::grant::ReserveKind;
 use crate::disk::iclog::{self, Writer};
@@ -14,7 +12,6 @@ use crate::disk::record::{self, RecordKind};
 use crate::disk::recovery;
 use crate::log::{Log, Stats};
 use crate::lsn::LOG_BLOCK_BYTES;
-use crate::ranks::Workers;
 use crate::{
     Error, Hooks, Known, Options, Recovered, RecoverySink, Region, Reservation, Result,
     Transaction, VolumeId,
@@ -22,11 +19,12 @@ use crate::{
 
 /// An open log. `Send` and `Sync`.
 ///
-/// Dropping it without [`close`](Self::close) ends its threads and writes nothing more: the next
+/// Dropping it without [`close`](Self::close) ends its work and writes nothing more: the next
 /// opening replays the durable checkpoints, like after a crash.
 pub struct Journal {
     log: Arc<Log>,
-    workers: Mutex<Vec<thread::JoinHandle<()>>, Workers>,
+    /// Whether a thread has begun to end it.
+    is_over: AtomicBool,
 }
 
 impl Journal {
@@ -208,15 +206,10 @@ impl Journal {
         writer.map(|writer| writer.known(durable))
     }
 
-    /// Starts the threads.
+    /// Begins the work in the background.
     fn start(log: Arc<Log>) -> Self {
-        let (for_log, for_ail) = (log.clone(), log.clone());
-        let owner = ThreadOwner::current();
-        let workers = vec![
-            owner.spawn(move || for_log.push_worker()),
-            owner.spawn(move || for_ail.ail_worker()),
-        ];
-        Self { log, workers: Mutex::new(workers) }
+        log.start_work();
+        Self { log, is_over: AtomicBool::new(false) }
     }
 
     /// Begins a transaction: reserves its worst case. Sleeps while the journal is frozen, while log
@@ -318,41 +311,35 @@ impl Journal {
     }
 
     /// Waits for active transactions, refuses new ones, writes all items back, writes the record
-    /// that closes the log, and ends the journal's threads. A second call does nothing.
+    /// that closes the log, and ends the journal's work. A second call does nothing.
     ///
     /// # Errors
-    /// [`Error::Shutdown`]; the threads have ended nevertheless.
+    /// [`Error::Shutdown`]; the work has ended nevertheless.
     pub fn close(&self) -> Result<()> {
         let log = &self.log;
-        let workers = std::mem::take(&mut *self.workers.lock());
-        if workers.is_empty() {
+        if self.is_over.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         log.gate.freeze(&log.shared, true);
         let closed = log.quiesce().and_then(|()| log.cover(RecordKind::Unmount));
-        self.stop(workers);
+        self.stop();
         closed
     }
 
-    /// Ends the journal's threads, and writes no more than the record that is being written: the
+    /// Ends the journal's work, and writes no more than the record that is being written: the
     /// next opening replays the durable checkpoints, like after a crash. Every later call fails.
     /// Does nothing after [`close`](Self::close). Blocks until that record is written.
     pub fn abandon(&self) {
-        let workers = std::mem::take(&mut *self.workers.lock());
-        if workers.is_empty() {
+        if self.is_over.swap(true, Ordering::AcqRel) {
             return;
         }
         self.log.shut_down(Error::Closed);
-        self.stop(workers);
+        self.stop();
     }
 
-    /// Ends the threads.
-    fn stop(&self, workers: Vec<thread::JoinHandle<()>>) {
-        self.log.stop_workers();
-        for worker in workers {
-            // A worker that panicked has shut the journal down.
-            let _ = worker.join();
-        }
+    /// Ends the work.
+    fn stop(&self) {
+        self.log.stop_work();
         // After a shutdown, transactions that are committed and will never be durable are notified.
         self.log.abort_rest();
     }

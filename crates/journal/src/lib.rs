@@ -41,7 +41,7 @@
 //! | `journal` | the public interface |
 //! | `transaction` | the life of a transaction |
 //! | `log` | the state that transactions and threads share |
-//! | `log/push`, `progress`, `spin_wait` | contexts become checkpoints; group commit; the threads |
+//! | `log/push`, `progress`, `spin_wait`, `work` | contexts become checkpoints; group commit; the work in the background |
 //! | `lists/cil` | committed items per CPU; the context lock; order |
 //! | `lists/ail` | items that are not written back yet, and the tail |
 //! | `admission/ticket`, `grant` | how much log space a transaction needs, and in which order |
@@ -71,7 +71,6 @@
 //!   ail_lock      30060   items by LSN, the tail
 //! log_trace       30070   tickets of checkpoints
 //! log_shutdown    30080   the error that shut the journal down
-//! log_workers     30090   the threads, until the journal is closed
 //! ```
 //!
 //! The right to write the log is not a lock but an object that is taken and returned (`Writer`),
@@ -81,7 +80,7 @@
 //!
 //! A transaction, the CIL, a checkpoint that is being written and the AIL hold references to their
 //! items. The CIL and a checkpoint also hold a pin on each, which prevents it from being written
-//! back. Transactions and the journal's two threads hold references to the shared state.
+//! back. Transactions and runs of the journal's two work items hold references to the shared state.
 
 mod admission;
 mod change_list;

@@ -1,8 +1,8 @@
-//! The state that transactions and the journal's threads share.
+//! The state that transactions and the journal's work in the background share.
 
 use std::collections::VecDeque;
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::percpu::CachePadded;
@@ -19,6 +19,7 @@ use crate::lists::ail::Ail;
 use crate::lists::cil::{Cil, Commit, Inserted, Items};
 use crate::log::progress::{LogProgress, SET_ASIDE_BLOCKS};
 use crate::log::spin_wait::SpinWait;
+use crate::log::work::LogWork;
 use crate::lsn::{Geometry, LOG_BLOCK_BYTES, Position};
 use crate::ranks::{LogState, ShutdownLock, TicketTrace as TicketTraceLock};
 use crate::read_mostly::SharedFields;
@@ -27,6 +28,7 @@ use crate::{Committed, Delayed, Error, Hooks, Lsn, Options, Result, TicketTrace}
 pub(crate) mod progress;
 pub(crate) mod push;
 pub(crate) mod spin_wait;
+pub(crate) mod work;
 
 /// Number of checkpoints whose tickets are retained.
 const TRACES: usize = 64;
@@ -50,8 +52,8 @@ pub(crate) struct Log {
     pub(crate) log_changed: Condvar,
     /// Notified when a context was switched, which makes room in the CIL.
     pub(crate) context_switched: Condvar,
-    /// Notified when the push worker has something to do.
-    pub(crate) push_wanted: Condvar,
+    /// The journal's work items; none while it is being opened.
+    pub(crate) work: OnceLock<LogWork>,
     pub(crate) spin_wait: CachePadded<SpinWait>,
     pub(crate) error: Mutex<Option<Error>, ShutdownLock>,
     traces: Mutex<VecDeque<TicketTrace>, TicketTraceLock>,
@@ -135,7 +137,7 @@ impl Log {
             progress: CachePadded::new(Mutex::new(LogProgress::new(writer, sequence, opened_at))),
             log_changed: Condvar::new(),
             context_switched: Condvar::new(),
-            push_wanted: Condvar::new(),
+            work: OnceLock::new(),
             spin_wait: CachePadded::new(SpinWait::new()),
             error: Mutex::new(None),
             traces: Mutex::new(VecDeque::new()),
@@ -182,7 +184,7 @@ impl Log {
 
     /// Reserves log space.
     pub(crate) fn reserve(&self, bytes: u64, kind: ReserveKind) -> Result<()> {
-        let push_tail = || self.ail.request_tail_push();
+        let push_tail = || self.request_tail_push();
         self.grant.take(bytes, kind, push_tail).map_err(|_| self.shut_error())
     }
 
@@ -239,8 +241,8 @@ impl Log {
         self.is_cil_full(2)
     }
 
-    /// Waits until a push has taken a CIL that is too large. The commit that made it so large asks
-    /// the push worker for that, which needs no lock of the caller and no transaction.
+    /// Waits until a push has taken a CIL that is too large. The commit that made it so large has
+    /// queued the push, which needs no lock of the caller and no transaction.
     #[cold]
     pub(crate) fn wait_for_push(&self) -> Result<()> {
         // The push empties the CIL before it takes the lock and wakes the waiting threads.
@@ -251,18 +253,19 @@ impl Log {
         self.check()
     }
 
-    /// Wakes the push worker if the CIL is full, and the AIL's worker if a transaction waits for
-    /// space.
+    /// Queues the push if the CIL is full, and the AIL push if a transaction waits for space.
     pub(crate) fn want_push(&self, sequence: u64) {
         if self.is_cil_full(1) {
             let mut progress = self.progress.lock();
-            if progress.wanted < sequence {
-                progress.wanted = sequence;
-                self.push_wanted.notify_all();
+            let is_new = progress.wanted < sequence;
+            progress.wanted = progress.wanted.max(sequence);
+            drop(progress);
+            if is_new {
+                self.queue_push();
             }
         }
         if self.grant.has_waiters() {
-            self.ail.request_tail_push();
+            self.request_tail_push();
         }
     }
 
@@ -291,17 +294,9 @@ impl Log {
         let progress = self.progress.lock();
         self.log_changed.notify_all();
         self.context_switched.notify_all();
-        self.push_wanted.notify_all();
         drop(progress);
+        self.queue_push();
         self.shut_error()
-    }
-
-    pub(crate) fn stop_workers(&self) {
-        let mut progress = self.progress.lock();
-        progress.is_stopped = true;
-        self.push_wanted.notify_all();
-        drop(progress);
-        self.ail.stop();
     }
 
     /// Stores the ticket of a checkpoint.

@@ -32,7 +32,7 @@ lock_class! {
     pub LogState = ("l_icloglock", 30050);
 }
 lock_class! {
-    /// Items by the LSN of their last durable checkpoint, and requests to the worker.
+    /// Items by the LSN of their last durable checkpoint, and requests to write them back.
     pub AilLock = ("ail_lock", 30060);
 }
 lock_class! {
@@ -42,8 +42,4 @@ lock_class! {
 lock_class! {
     /// The error that shut the journal down.
     pub ShutdownLock = ("log_shutdown", 30080);
-}
-lock_class! {
-    /// The threads of a journal, until it is closed.
-    pub Workers = ("log_workers", 30090);
 }

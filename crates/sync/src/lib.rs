@@ -46,7 +46,8 @@
 //! The modules are in folders, each of which uses only earlier ones: `atomic`, `clock`, `cpu`,
 //! `machine`, `fork`, `hash` and `random`; `lock` (locks of one word); `seq` (sequence counts);
 //! `percpu` (arrays, counters, budgets, lists and locks with a part for each CPU); `rcu` (grace
-//! periods, hash tables, radix tree slots) with `reclaim`; `refcount`; `mem` (pages) with `slab`.
+//! periods, hash tables, radix tree slots) with `reclaim`; `worker` (threads for work in the
+//! background); `refcount`; `mem` (pages) with `slab`.
 //! Their modules are exported here by their own names.
 //!
 //! # Lock order
@@ -77,6 +78,7 @@ pub mod random;
 pub mod rcu;
 pub mod reclaim;
 pub mod slab;
+pub mod worker;
 
 mod mem;
 mod refcount;

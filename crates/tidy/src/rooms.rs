@@ -48,8 +48,8 @@ pub const ROOMS: &[Layers] = &[
     (
         "sync",
         &[
-            "slab", "mem", "refcount", "model", "reclaim", "rcu", "shrink", "percpu", "seq",
-            "lock", "random", "hash", "fork", "machine", "cpu", "clock", "atomic",
+            "slab", "mem", "refcount", "model", "worker", "reclaim", "rcu", "shrink", "percpu",
+            "seq", "lock", "random", "hash", "fork", "machine", "cpu", "clock", "atomic",
         ],
     ),
     (

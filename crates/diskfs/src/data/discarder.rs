@@ -1,23 +1,22 @@
-//! The thread that discards freed blocks, which exists while there are some.
+//! The discards of freed blocks in the background.
 
 use std::sync::Arc;
 
-use vfscale_sync::atomic::thread::{self, JoinHandle};
+use vfscale_sync::worker::{Priority, WorkItem};
 use vfscale_sync::{Mutex, lock_class};
 
-use super::threads::join_others;
 use crate::volume::Volume;
 
 lock_class! {
-    /// The thread that discards, if there is one.
+    /// The work item that discards, if there is one.
     pub DiscarderLock = ("discarder", 31165);
 }
 
 #[derive(Default)]
 struct DiscarderState {
-    is_running: bool,
     is_over: bool,
-    thread: Option<JoinHandle<()>>,
+    /// Owns a reference to the discarder until it is cancelled.
+    item: Option<WorkItem>,
 }
 
 /// The discards of a volume in the background. `Send` and `Sync`.
@@ -27,41 +26,42 @@ pub(super) struct Discarder {
 }
 
 impl Discarder {
-    /// Starts a thread for what was freed before the last pass, unless one is still at work. Never
-    /// blocks for I/O.
+    /// Begins to discard what was freed before the last pass. Never blocks for I/O.
     pub(super) fn pass(self: &Arc<Self>, volume: &Arc<Volume>) {
         let has_work = volume.begin_discards();
         let mut state = self.state.lock();
-        if !has_work || state.is_running || state.is_over {
+        if !has_work || state.is_over {
             return;
         }
-        state.is_running = true;
-        let (this, volume) = (Arc::clone(self), Arc::clone(volume));
-        // The former thread, if any, has nothing left to do.
-        state.thread = Some(thread::spawn(move || this.run(&volume)));
+        let item = state.item.get_or_insert_with(|| {
+            let (this, volume) = (Arc::clone(self), Arc::clone(volume));
+            WorkItem::new(Priority::Normal, 1, move || this.run(&volume))
+        });
+        item.queue();
     }
 
     fn run(&self, volume: &Volume) {
         while !self.state.lock().is_over {
             match volume.discard_next() {
                 Ok(true) => {}
-                Ok(false) => break,
+                Ok(false) => return,
                 Err(fault) => {
                     let device = volume.device().name();
                     tracing::warn!(device, %fault, "freed blocks are not discarded any more");
-                    break;
+                    return;
                 }
             }
         }
-        self.state.lock().is_running = false;
     }
 
-    /// Ends the thread, and waits for the discard under way. May be called again.
+    /// Ends the discards, and waits for the one under way. May be called again.
     pub(super) fn stop(&self) {
         let mut state = self.state.lock();
         state.is_over = true;
-        let thread = state.thread.take();
+        let item = state.item.take();
         drop(state);
-        join_others(thread);
+        if let Some(item) = item {
+            item.cancel();
+        }
     }
 }

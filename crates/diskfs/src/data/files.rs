@@ -21,14 +21,14 @@
 //! # Write-behind
 //!
 //! A writer that fills a file in order does not wait until much is dirty: each four megabytes of
-//! it go to the device at once, by threads of their own (`write_behind.rs`), and the file stays on
+//! it go to the device at once, in the background (`write_behind.rs`), and the file stays on
 //! its list. So a thread that makes the file or the volume durable finds the rest by the list, and
 //! waits for a segment that is being written by taking the file's `i_writeback`.
 //!
 //! # The interval
 //!
 //! Changes that no call makes durable are durable after the interval, data together with names: in
-//! every half of it the write-back thread writes back what is dirty, and then forces the log. The
+//! every half of it a pass in the background writes back what is dirty and then forces the log. The
 //! log has no interval of its own, or names of files would be durable before their data.
 //!
 //! # Files that replace others
@@ -73,9 +73,9 @@ const SECTORS_PER_BLOCK: u64 = 8;
 
 /// The regular files of an open volume. `Send` and `Sync`.
 ///
-/// A thread writes dirty files back, in every half of the interval and when much is dirty; others
-/// write behind sequential writers. Dropping this without [`stop`](Self::stop) waits for these
-/// threads.
+/// Work items ([`worker`](vfscale_sync::worker)) write dirty files back, in every half of the
+/// interval and when much is dirty, and write behind sequential writers. Dropping this without
+/// [`stop`](Self::stop) waits for their runs.
 pub struct Files {
     state: FilesState,
 }
@@ -135,8 +135,8 @@ impl Files {
         files
     }
 
-    /// Creates the queue of read-ahead for `this`, whose memory the threads do not prevent from
-    /// being freed.
+    /// Creates the queue of read-ahead for `this`, whose memory it does not prevent from being
+    /// freed.
     fn read_ahead(this: Weak<Self>) -> Arc<ReadAhead> {
         ReadAhead::new(move |node, from, to| {
             let Some(files) = this.upgrade() else { return false };
@@ -147,8 +147,8 @@ impl Files {
         })
     }
 
-    /// Creates the queue of write-behind for `this`, whose memory the threads do not prevent from
-    /// being freed.
+    /// Creates the queue of write-behind for `this`, whose memory it does not prevent from being
+    /// freed.
     fn write_behind(this: Weak<Self>, writers_max: usize) -> Arc<WriteBehind> {
         WriteBehind::new(writers_max, move |request: &Request| {
             let Some(files) = this.upgrade() else { return false };
@@ -165,17 +165,16 @@ impl Files {
         })
     }
 
-    /// Returns the work of the write-back thread for `this`.
-    fn flush(this: Weak<Self>) -> impl Fn(Woken) -> bool {
+    /// Returns the work of write-back in the background for `this`.
+    fn flush(this: Weak<Self>) -> impl Fn(Woken) {
         move |woken| {
-            let Some(files) = this.upgrade() else { return false };
+            let Some(files) = this.upgrade() else { return };
             let volume = &files.state.volume;
             // When nothing can be written any more, dirty pages are dropped when their memory is
             // needed.
             if !volume.is_read_only() && volume.failure().is_none() {
                 files.work(woken);
             }
-            true
         }
     }
 
@@ -351,7 +350,7 @@ impl Files {
         self.state.volume.sync().and(written)
     }
 
-    /// Writes back for the write-back thread. Errors are recorded for the next sync of the volume.
+    /// Writes back in the background. Errors are recorded for the next sync of the volume.
     fn work(&self, woken: Woken) {
         if let Err(fault) = self.write_back_all() {
             tracing::error!(%fault, "files can't be written back");
@@ -386,8 +385,8 @@ impl Files {
         }
     }
 
-    /// Ends the threads, and waits for their I/O. From then on data is written back only by
-    /// explicit calls. May be called again.
+    /// Ends the work in the background, and waits for its I/O. From then on data is written back
+    /// only by explicit calls. May be called again.
     pub fn stop(&self) {
         self.state.read_ahead.stop();
         self.state.write_behind.stop();

@@ -1,113 +1,102 @@
-//! The thread that writes dirty files back: when much is dirty, and in time.
+//! The write-back of dirty files in the background: when much is dirty, and in time.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use vfscale_sync::atomic::thread::JoinHandle;
-use vfscale_sync::lock::ThreadOwner;
-use vfscale_sync::{Condvar, Mutex, lock_class};
-
-use super::threads::join_others;
+use vfscale_sync::worker::{Priority, WorkItem};
+use vfscale_sync::{Mutex, lock_class};
 
 lock_class! {
-    /// The work of the write-back thread.
+    /// The reasons for write-back in the background.
     pub WriterLock = ("bdi_work", 31150);
 }
-lock_class! {
-    /// The handle of the write-back thread, for the thread that ends it.
-    pub WriterThreadLock = ("bdi_thread", 31160);
-}
 
-/// Why the write-back thread has woken.
+/// Why there is write-back in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Woken {
     /// Much is dirty.
     IsAsked,
     /// Half of the interval has passed.
     InTime,
-    IsOver,
 }
 
-/// The write-back thread. Counterpart of `struct bdi_writeback`. `Send` and `Sync`.
+/// The write-back in the background. Counterpart of `struct bdi_writeback`. `Send` and `Sync`.
 #[derive(Default)]
 pub(super) struct Flusher {
-    work: Mutex<Work, WriterLock>,
-    wake: Condvar,
-    thread: Mutex<Option<JoinHandle<()>>, WriterThreadLock>,
+    reasons: Mutex<Reasons, WriterLock>,
+    /// Set by the start. It owns a reference to this until it is cancelled.
+    item: OnceLock<WorkItem>,
 }
 
-/// The state that the thread waits for.
 #[derive(Default)]
-struct Work {
+struct Reasons {
     is_asked: bool,
     is_over: bool,
+    /// When half of the interval has passed.
+    next: Option<Instant>,
 }
 
 impl Flusher {
-    /// Starts the thread. It calls `write_back` when it is asked to and in every half of
-    /// `interval`, until that returns false.
+    /// Starts it: `write_back` is called when somebody [asks](Self::ask), and in every half of
+    /// `interval`, because a change that just missed one pass is durable when the next one ends.
     pub(super) fn start(
         self: &Arc<Self>,
         interval: Option<Duration>,
-        write_back: impl Fn(Woken) -> bool + Send + 'static,
+        write_back: impl Fn(Woken) + Send + Sync + 'static,
     ) {
-        let this = Arc::clone(self);
-        let thread = ThreadOwner::current().spawn(move || this.run(interval, write_back));
-        *self.thread.lock() = Some(thread);
+        let (this, half) = (Arc::clone(self), interval.map(|interval| interval / 2));
+        let run = move || this.run(half, &write_back);
+        self.item.get_or_init(|| WorkItem::new(Priority::Normal, 1, run));
+        self.reasons.lock().next = in_time(half);
+        self.set_timer();
     }
 
-    /// Asks the thread to write back now.
+    /// Asks for write-back now.
     pub(super) fn ask(&self) {
-        let mut work = self.work.lock();
-        if !work.is_asked {
-            work.is_asked = true;
-            self.wake.notify_all();
+        let is_asked = std::mem::replace(&mut self.reasons.lock().is_asked, true);
+        if !is_asked && let Some(item) = self.item.get() {
+            item.queue();
         }
     }
 
-    /// Ends the thread, and waits until it has written what it is writing. May be called again.
+    /// Ends it, and waits until it has written what it is writing. May be called again.
     pub(super) fn stop(&self) {
-        self.work.lock().is_over = true;
-        self.wake.notify_all();
-        let thread = self.thread.lock().take();
-        join_others(thread);
-    }
-
-    /// Waits for work, for `rest` at most if that is given.
-    fn wait(&self, rest: Option<Duration>) -> Woken {
-        let mut work = self.work.lock();
-        let mut is_time = false;
-        if !work.is_asked && !work.is_over {
-            (work, is_time) = match rest {
-                Some(rest) => self.wake.wait_for(work, rest),
-                None => (self.wake.wait(work), false),
-            };
-        }
-        work.is_asked = false;
-        match work.is_over {
-            true => Woken::IsOver,
-            false if is_time => Woken::InTime,
-            false => Woken::IsAsked,
+        self.reasons.lock().is_over = true;
+        if let Some(item) = self.item.get() {
+            item.cancel();
         }
     }
 
-    /// Runs the thread. It wakes in every half of `interval`, because a change that just missed one
-    /// pass is durable when the next one ends.
-    fn run(&self, interval: Option<Duration>, write_back: impl Fn(Woken) -> bool) {
-        let half = interval.map(|interval| interval / 2);
-        let mut next = half.map(|half| Instant::now() + half);
-        loop {
-            let rest = next.map(|next| next.saturating_duration_since(Instant::now()));
-            let woken = self.wait(rest);
-            if woken == Woken::IsOver {
-                return;
-            }
-            if woken == Woken::InTime {
-                next = half.map(|half| Instant::now() + half);
-            }
-            if !write_back(woken) {
-                return;
-            }
+    /// Writes back as long as there is a reason.
+    fn run(&self, half: Option<Duration>, write_back: &impl Fn(Woken)) {
+        while let Some(woken) = self.take(half) {
+            write_back(woken);
+        }
+        self.set_timer();
+    }
+
+    fn take(&self, half: Option<Duration>) -> Option<Woken> {
+        let mut reasons = self.reasons.lock();
+        if reasons.is_over {
+            return None;
+        }
+        let is_asked = std::mem::take(&mut reasons.is_asked);
+        if reasons.next.is_some_and(|next| Instant::now() >= next) {
+            reasons.next = in_time(half);
+            return Some(Woken::InTime);
+        }
+        is_asked.then_some(Woken::IsAsked)
+    }
+
+    fn set_timer(&self) {
+        let next = self.reasons.lock().next;
+        if let (Some(next), Some(item)) = (next, self.item.get()) {
+            item.queue_at(next);
         }
     }
+}
+
+/// Returns the time when half of the interval has passed.
+fn in_time(half: Option<Duration>) -> Option<Instant> {
+    half.and_then(|half| Instant::now().checked_add(half))
 }

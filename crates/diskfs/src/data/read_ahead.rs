@@ -1,9 +1,8 @@
-//! Reading ahead, on threads of its own.
+//! Reading ahead.
 //!
 //! A few threads read the pages that sequential readers will need next, so the device works while
 //! the reader uses what it has. Each thread takes a megabyte at a time from one queue, so a window
-//! of several megabytes becomes several large concurrent requests. The threads start with the first
-//! request.
+//! of several megabytes becomes several large concurrent requests.
 //!
 //! A request is a hint. It is dropped if many are waiting, if the pages cannot be read (the reader
 //! will get the error), and when the volume's files end. A request owns a reference to its node, as
@@ -12,18 +11,16 @@
 //! ([`RegularFile::populate`](crate::page_cache::RegularFile::bring)).
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use vfscale_sync::atomic::thread::JoinHandle;
-use vfscale_sync::lock::ThreadOwner;
-use vfscale_sync::{Condvar, Mutex, lock_class};
+use vfscale_sync::worker::{Priority, WorkItem};
+use vfscale_sync::{Mutex, lock_class};
 
-use super::threads::join_others;
 use crate::inode::incore::Node;
 use crate::page_cache::READ_PAGES_MAX;
 
 lock_class! {
-    /// The queue of read-ahead requests, and the threads that serve it.
+    /// The queue of read-ahead requests.
     pub ReadAheadLock = ("read_ahead", 31155);
 }
 
@@ -42,7 +39,6 @@ struct Request {
 #[derive(Default)]
 struct ReadAheadQueue {
     waiting: VecDeque<Request>,
-    threads: Vec<JoinHandle<()>>,
     is_over: bool,
 }
 
@@ -50,47 +46,42 @@ struct ReadAheadQueue {
 /// volume's files have ended.
 type ReadFn = dyn Fn(&Arc<Node>, u64, u64) -> bool + Send + Sync;
 
-/// The threads that read ahead, and their queue. `Send` and `Sync`.
+/// The queue of read-ahead, and the work item that serves it. `Send` and `Sync`.
 pub(super) struct ReadAhead {
     read: Box<ReadFn>,
-    owner: ThreadOwner,
+    item: WorkItem,
     queue: Mutex<ReadAheadQueue, ReadAheadLock>,
-    wake: Condvar,
 }
 
 impl ReadAhead {
-    /// Creates the queue of threads that will read by `read`, which returns false if the volume's
-    /// files have ended.
+    /// Creates the queue, which threads serve by `read`. That returns false if the volume's files
+    /// have ended.
     pub(super) fn new(
         read: impl Fn(&Arc<Node>, u64, u64) -> bool + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self {
-            read: Box::new(read),
-            owner: ThreadOwner::current(),
-            queue: Mutex::default(),
-            wake: Condvar::default(),
+        Arc::new_cyclic(|this: &Weak<Self>| {
+            let this = Weak::clone(this);
+            let run = move || this.upgrade().iter().for_each(|this| this.run());
+            let item = WorkItem::new(Priority::Normal, READERS, run);
+            Self { read: Box::new(read), item, queue: Mutex::default() }
         })
     }
 
-    /// Requests the pages `from` to `to` of a file. Never blocks.
-    pub(super) fn request(self: &Arc<Self>, node: &Arc<Node>, from: u64, to: u64) {
+    /// Requests the pages `from` to `to` of a file. Never waits for I/O.
+    pub(super) fn request(&self, node: &Arc<Node>, from: u64, to: u64) {
         let mut queue = self.queue.lock();
-        let mut at = from;
+        let (mut at, mut added) = (from, 0);
         while at < to && queue.waiting.len() < WAITING_MAX && !queue.is_over {
             let end = (at - at % READ_PAGES_MAX).saturating_add(READ_PAGES_MAX).min(to);
             queue.waiting.push_back(Request { node: Arc::clone(node), from: at, to: end });
-            at = end;
+            (at, added) = (end, added + 1);
         }
-        while queue.threads.len() < READERS && !queue.is_over {
-            let this = Arc::clone(self);
-            queue.threads.push(self.owner.spawn(move || this.run()));
-        }
-        self.wake.notify_all();
+        drop(queue);
+        (0..READERS.min(added)).for_each(|_| self.item.queue());
     }
 
     fn next(&self) -> Option<Request> {
-        let is_idle = |queue: &mut ReadAheadQueue| queue.waiting.is_empty() && !queue.is_over;
-        self.wake.wait_while(self.queue.lock(), is_idle).waiting.pop_front()
+        self.queue.lock().waiting.pop_front()
     }
 
     fn run(&self) {
@@ -101,15 +92,13 @@ impl ReadAhead {
         }
     }
 
-    /// Ends the threads, and waits until they have read what they are reading.
+    /// Ends it, and waits until the threads have read what they are reading.
     pub(super) fn stop(&self) {
         let mut queue = self.queue.lock();
         queue.is_over = true;
-        let (waiting, threads) =
-            (std::mem::take(&mut queue.waiting), std::mem::take(&mut queue.threads));
-        self.wake.notify_all();
+        let waiting = std::mem::take(&mut queue.waiting);
         drop(queue);
         drop(waiting);
-        join_others(threads);
+        self.item.cancel();
     }
 }

@@ -3,8 +3,8 @@
 //! A crash should leave the old bytes of such a file or the new ones, and not the truncation alone,
 //! although no call has synced it. The truncation is in the log already; so a thread that forces
 //! the log for another file writes the new data back before ([`Renewed::write`]). A file is renewed
-//! until the write-back thread has written back all dirty files: by then the program that rewrites
-//! it has finished.
+//! until all dirty files have been written back in the background: by then the program that
+//! rewrites it has finished.
 
 use std::sync::Arc;
 

@@ -35,8 +35,8 @@ pub(super) struct FilesState {
 }
 
 impl FilesState {
-    /// Queues a file with these pages for write-back, unless it is queued already, and wakes the
-    /// write-back thread if much is dirty.
+    /// Queues a file with these pages for write-back, unless it is queued already, and asks for
+    /// write-back in the background if much is dirty.
     pub(super) fn set_dirty(&self, node: &Arc<Node>, pages: &FilePages) {
         self.dirty.add(pages, || Arc::clone(node));
         if self.pages.is_dirty() {

@@ -1,13 +1,11 @@
-//! Writing behind sequential writers, on threads of its own.
+//! Writing behind sequential writers.
 //!
 //! A writer that fills a file in order asks for the write-back of each few megabytes behind it
 //! ([`RegularFile::write`](crate::page_cache::RegularFile::write)). So the device works while the
 //! writer copies, and a call that makes the file durable finds little left to write. Requests for
 //! one file that no thread has taken yet are joined. A thread that serves a request begins with
-//! nothing that another one writes: two files are written back by two threads.
-//!
-//! The threads start when they are first needed, one with each request that finds none idle, up to
-//! the number of lists of dirty files. An idle one sleeps until there is a request.
+//! nothing that another one writes: two files are written back by two threads, and as many as there
+//! are lists of dirty files at most.
 //!
 //! A request is a hint. The file stays on the list of dirty files, so a thread that makes
 //! everything durable finds it there, and waits for what is being written here (`i_writeback`). An
@@ -15,17 +13,15 @@
 //! truncated finds nothing.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use vfscale_sync::atomic::thread::JoinHandle;
-use vfscale_sync::lock::ThreadOwner;
-use vfscale_sync::{Condvar, Mutex, lock_class};
+use vfscale_sync::worker::{Priority, WorkItem};
+use vfscale_sync::{Mutex, lock_class};
 
-use super::threads::join_others;
 use crate::inode::incore::Node;
 
 lock_class! {
-    /// The queue of write-behind requests, and the threads that serve it.
+    /// The queue of write-behind requests.
     pub WriteBehindLock = ("write_behind", 31152);
 }
 
@@ -43,42 +39,36 @@ pub(super) struct Request {
 #[derive(Default)]
 struct WriteBehindQueue {
     waiting: VecDeque<Request>,
-    threads: Vec<JoinHandle<()>>,
-    idle: usize,
     is_over: bool,
 }
 
 /// Writes the pages of a request back. Returns false if the volume's files have ended.
 type WriteFn = dyn Fn(&Request) -> bool + Send + Sync;
 
-/// The threads that write behind, and their queue. `Send` and `Sync`.
+/// The queue of write-behind, and the work item that serves it. `Send` and `Sync`.
 pub(super) struct WriteBehind {
     write: Box<WriteFn>,
-    writers_max: usize,
-    owner: ThreadOwner,
+    item: WorkItem,
     queue: Mutex<WriteBehindQueue, WriteBehindLock>,
-    wake: Condvar,
 }
 
 impl WriteBehind {
-    /// Creates the queue of up to `writers_max` threads, at least one, that will write by `write`,
-    /// which returns false if the volume's files have ended.
+    /// Creates the queue, which up to `writers_max` threads, at least one, serve by `write`. That
+    /// returns false if the volume's files have ended.
     pub(super) fn new(
         writers_max: usize,
         write: impl Fn(&Request) -> bool + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let (write, writers_max) = (Box::new(write), writers_max.max(1));
-        Arc::new(Self {
-            write,
-            writers_max,
-            owner: ThreadOwner::current(),
-            queue: Mutex::default(),
-            wake: Condvar::default(),
+        Arc::new_cyclic(|this: &Weak<Self>| {
+            let this = Weak::clone(this);
+            let run = move || this.upgrade().iter().for_each(|this| this.run());
+            let item = WorkItem::new(Priority::Normal, writers_max, run);
+            Self { write: Box::new(write), item, queue: Mutex::default() }
         })
     }
 
     /// Requests the pages `from` to `to` of a file. Never waits for I/O.
-    pub(super) fn request(self: &Arc<Self>, node: &Arc<Node>, from: u64, to: u64) {
+    pub(super) fn request(&self, node: &Arc<Node>, from: u64, to: u64) {
         let mut queue = self.queue.lock();
         if queue.is_over {
             return;
@@ -91,21 +81,12 @@ impl WriteBehind {
             return;
         }
         queue.waiting.push_back(Request { node: Arc::clone(node), from, to });
-        if queue.waiting.len() > queue.idle && queue.threads.len() < self.writers_max {
-            let this = Arc::clone(self);
-            queue.threads.push(self.owner.spawn(move || this.run()));
-        }
         drop(queue);
-        self.wake.notify_all();
+        self.item.queue();
     }
 
     fn next(&self) -> Option<Request> {
-        let mut queue = self.queue.lock();
-        queue.idle += 1;
-        let is_idle = |queue: &mut WriteBehindQueue| queue.waiting.is_empty() && !queue.is_over;
-        queue = self.wake.wait_while(queue, is_idle);
-        queue.idle -= 1;
-        queue.waiting.pop_front()
+        self.queue.lock().waiting.pop_front()
     }
 
     fn run(&self) {
@@ -116,16 +97,14 @@ impl WriteBehind {
         }
     }
 
-    /// Ends the threads, and waits until they have written what they are writing. What waits is
-    /// left to others: it is dirty. May be called again.
+    /// Ends it, and waits until the threads have written what they are writing. What waits is left
+    /// to others: it is dirty. May be called again.
     pub(super) fn stop(&self) {
         let mut queue = self.queue.lock();
         queue.is_over = true;
-        let (waiting, threads) =
-            (std::mem::take(&mut queue.waiting), std::mem::take(&mut queue.threads));
-        self.wake.notify_all();
+        let waiting = std::mem::take(&mut queue.waiting);
         drop(queue);
         drop(waiting);
-        join_others(threads);
+        self.item.cancel();
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! # Why no thread takes a batch
 //!
-//! Several threads write back concurrently: the write-back thread, writers that are short of
+//! Several threads write back concurrently: one in the background, writers that are short of
 //! memory, and threads that make the volume durable. Each takes one file at a time, and the file
 //! remains visible until it is written ([`Taken`]). So a thread that makes everything durable sees
 //! all files: it writes those that still wait, and then waits for those that other threads have

@@ -115,7 +115,7 @@ pub struct DiskFs {
     /// system.
     ended: AtomicU32,
     released: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// The owner of its threads.
+    /// The owner of the threads that do its work.
     owner: ThreadOwner,
 }
 
@@ -135,13 +135,13 @@ impl DiskFs {
     /// The errors of [`Volume::open`], and of freeing orphans.
     pub fn open(device: Arc<dyn Device>, options: DiskOptions) -> Result<Arc<Self>, Fault> {
         let owner = ThreadOwner::new();
-        // The threads that this starts, and those that start later, get it from this one.
+        // The work items that this creates, and those that are created later, get it from this one.
         let _entered = owner.enter();
         let DiskOptions { scaling, sync_interval, data_cache_bytes, metadata_cache_bytes, .. } =
             options;
         let journal = Options {
             scaling,
-            // The thread of `Files` forces the log in every interval, after the data.
+            // `Files` forces the log in every interval, after the data.
             sync_interval: None,
             memory_bytes: Some(options.changed_metadata_bytes),
             ..Options::default()
@@ -176,8 +176,8 @@ impl DiskFs {
         let inactivator = Inactivator::new(Arc::clone(&volume), Arc::clone(&table), cut);
         if !volume.is_read_only() {
             let orphans = inactivator.recover().inspect_err(|_| {
-                // Its threads own references to the volume, too.
-                end_threads(&volume, &files, &inactivator);
+                // Its work owns references to the volume, too.
+                end_work(&volume, &files, &inactivator);
             })?;
             if orphans != Orphans::default() {
                 let Orphans { removed, cut, failed } = orphans;
@@ -205,7 +205,7 @@ impl DiskFs {
         }))
     }
 
-    /// Returns the owner of its threads, for a recording of its locks alone
+    /// Returns the owner of the threads that do its work, for a recording of its locks alone
     /// (`vfscale_vfs::lockstat::record_for`).
     #[must_use]
     pub fn thread_owner(&self) -> ThreadOwner {
@@ -274,11 +274,11 @@ impl DiskFs {
         }
     }
 
-    /// Ends the threads of the file system, and writes nothing but the writes that have begun: as
-    /// after a crash, the next opening replays the durable changes. Later changes fail. Does
-    /// nothing after [`close`](Self::close). Blocks until these writes are done.
+    /// Ends the work of the file system in the background, and writes nothing but the writes that
+    /// have begun: as after a crash, the next opening replays the durable changes. Later changes
+    /// fail. Does nothing after [`close`](Self::close). Blocks until these writes are done.
     pub fn abandon(&self) {
-        end_threads(&self.volume, &self.files, &self.inactivator);
+        end_work(&self.volume, &self.files, &self.inactivator);
     }
 
     /// Makes the volume writable again, and frees the orphans that could not be freed while it was
@@ -318,8 +318,8 @@ impl fmt::Debug for DiskFs {
     }
 }
 
-/// Ends all threads that write to a volume, regardless of the work that is left for them.
-fn end_threads(volume: &Volume, files: &Files, inactivator: &Inactivator) {
+/// Ends all work in the background that writes to a volume, whatever is left to do.
+fn end_work(volume: &Volume, files: &Files, inactivator: &Inactivator) {
     // This is first, so no thread waits for room in the log or begins another transaction then.
     volume.abandon();
     files.stop();

@@ -28,12 +28,12 @@
 //!   reserving log space requires that already.
 //! * A transaction that has begun is not made to wait, nor one that rolls: it ends, and its pins
 //!   end with it.
-//! * While a thread waits the AIL's worker makes progress. It first pushes items that are pinned by
+//! * While a thread waits the AIL push makes progress. It first pushes items that are pinned by
 //!   the CIL to the log, with log space that transactions have given. It begins no transaction, and
 //!   takes memory for one batch of items, which does not depend on the bound.
 //! * Items that enter the AIL during that time are from the CIL and from active transactions, and
 //!   no new transactions begin. So the AIL becomes empty, if it must.
-//! * An insertion that exceeds the level wakes the worker. If the worker has taken the last such
+//! * An insertion that exceeds the level queues the AIL push. If that has taken the last such
 //!   request but not yet read how far the log is durable, its current round includes the item;
 //!   otherwise the request starts its next round.
 //! * A shutdown wakes all waiting threads.

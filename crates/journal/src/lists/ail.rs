@@ -19,7 +19,7 @@
 //! * Inserting and removing only move the tail forward: an item enters after the last durable
 //!   record.
 //! * The memory that the items take is known exactly ([`memory`](crate::admission::memory)). Above
-//!   one level the worker writes back the oldest of them; above a second level no transaction
+//!   one level the AIL push writes back the oldest of them; above a second level no transaction
 //!   begins.
 
 use std::collections::VecDeque;
@@ -37,10 +37,10 @@ use crate::ranks::AilLock;
 
 /// Number of items that are pushed before the device with their on-disk locations is flushed.
 const BATCH: usize = 1024;
-/// Pause of the worker before it retries items that other threads hold locked.
+/// Pause before a retry of items that other threads hold locked.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The active item list, and the requests to its worker.
+/// The active item list, and the requests to write it back.
 pub(crate) struct Ail {
     state: Mutex<AilState, AilLock>,
     changed: Condvar,
@@ -132,8 +132,14 @@ impl Ail {
     }
 
     /// Inserts the items of the checkpoint at `lsn`, which is durable up to its last record
-    /// `commit_lsn`. Checkpoints are inserted in the order of their LSNs.
-    pub(crate) fn insert(&self, items: impl Iterator<Item = Item>, lsn: Lsn, commit_lsn: Lsn) {
+    /// `commit_lsn`. Checkpoints are inserted in the order of their LSNs. Returns true if the items
+    /// take much memory: the caller queues the AIL push.
+    pub(crate) fn insert(
+        &self,
+        items: impl Iterator<Item = Item>,
+        lsn: Lsn,
+        commit_lsn: Lsn,
+    ) -> bool {
         let mut entries = Vec::with_capacity(items.size_hint().0);
         // The replaced entry refers to the same item, so this can't drop the last reference.
         let mut state = self.state.lock();
@@ -152,11 +158,10 @@ impl Ail {
             state.checkpoints.push_back(AilCheckpoint { lsn, entries, left });
         }
         state.sync_lsn = commit_lsn;
-        if state.bytes > self.levels.heavy {
-            state.is_heavy = true;
-            self.changed.notify_all();
-        }
+        let is_heavy = state.bytes > self.levels.heavy;
+        state.is_heavy |= is_heavy;
         self.update_crowded(&state);
+        is_heavy
     }
 
     /// Publishes to beginning transactions whether the items take more memory than they may.
@@ -273,29 +278,27 @@ impl Ail {
         self.update_crowded(&state);
     }
 
-    /// Requests that the worker moves the tail.
-    pub(crate) fn request_tail_push(&self) {
+    /// Requests that the tail moves. Returns whether the caller has to queue the AIL push: there
+    /// was no such request.
+    #[must_use]
+    pub(crate) fn request_tail_push(&self) -> bool {
         let mut state = self.state.lock();
-        state.is_tail_push_requested = true;
         self.changed.notify_all();
+        !std::mem::replace(&mut state.is_tail_push_requested, true)
     }
 
-    /// Sleeps until the worker has something to do; returns `None` if it must end.
-    pub(crate) fn wait_for_request(&self) -> Option<Goal> {
-        let idle = |state: &mut AilState| {
-            !state.is_tail_push_requested && !state.is_heavy && !state.is_stopped
-        };
-        let mut state = self.changed.wait_while(self.state.lock(), idle);
+    /// Takes a request; returns `None` if there is none, or if the AIL push must end.
+    pub(crate) fn take_request(&self) -> Option<Goal> {
+        let mut state = self.state.lock();
         if state.is_stopped {
             return None;
         }
-        // A worker that moves the tail frees memory as well.
-        state.is_heavy = false;
-        Some(if std::mem::take(&mut state.is_tail_push_requested) {
-            Goal::Tail
-        } else {
-            Goal::Memory
-        })
+        // Moving the tail frees memory as well.
+        let is_heavy = std::mem::take(&mut state.is_heavy);
+        if std::mem::take(&mut state.is_tail_push_requested) {
+            return Some(Goal::Tail);
+        }
+        is_heavy.then_some(Goal::Memory)
     }
 
     /// Waits until no other thread writes items back. The right lasts until the result is dropped.
@@ -310,12 +313,12 @@ impl Ail {
         drop(self.changed.wait_for(self.state.lock(), PAUSE));
     }
 
-    /// Returns whether the worker must end.
+    /// Returns whether the AIL push must end.
     pub(crate) fn is_stopped(&self) -> bool {
         self.state.lock().is_stopped
     }
 
-    /// Makes the worker end.
+    /// Makes the AIL push end.
     pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
         state.is_stopped = true;

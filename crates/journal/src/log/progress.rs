@@ -1,6 +1,7 @@
 //! How far the log is: its writer, its durable end, and the threads that force it.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use crate::disk::iclog::Writer;
 use crate::lsn::{LOG_BLOCK_BYTES, Position};
@@ -55,8 +56,10 @@ pub(crate) struct LogProgress {
     pub(crate) durable: u64,
     /// The last context that was switched.
     pub(crate) begun: u64,
-    /// Context up to which the push worker must push.
+    /// Context up to which there must be a push in the background.
     pub(crate) wanted: u64,
+    /// When the next push is due that nothing but time is the reason for.
+    pub(crate) next_push: Option<Instant>,
     pub(crate) is_stopped: bool,
     pub(crate) group: GroupCommit,
     pub(crate) head: Position,
@@ -81,6 +84,7 @@ impl LogProgress {
             durable: sequence - 1,
             begun: sequence - 1,
             wanted: 0,
+            next_push: None,
             is_stopped: false,
             group: GroupCommit::default(),
             durable_tail: opened_at,

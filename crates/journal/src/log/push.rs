@@ -8,11 +8,17 @@
 //!   flush. One of the waiting threads spins if pushes are fast
 //!   ([`spin_wait`](crate::log::spin_wait)). If they are slow, the first thread waits for as many
 //!   as forced the log the last time (see [`GroupCommit`](crate::log::progress::GroupCommit)).
-//! * The *push worker* pushes when the CIL is full, and after the sync interval. It sleeps on a
-//!   condition variable of its own, so that the pushes of other threads don't wake it.
-//! * The *AIL worker* writes items back when half of the log is used or a transaction waits for
+//! * Two work items of the journal run on the threads of the process
+//!   ([`worker`](vfscale_sync::worker)), one run of each at a time. The *push* pushes when the CIL
+//!   is full, and after the sync interval.
+//! * The *AIL push* writes items back when half of the log is used or a transaction waits for
 //!   space. It first pushes pinned items to the log. It also writes back the oldest items when
 //!   items take much memory ([`memory`](crate::admission::memory)).
+//!
+//! Transactions wait for both, so both have [`Priority::High`](vfscale_sync::worker::Priority): a
+//! thread at once, whatever other volumes do. Neither waits for the other to get a thread: the AIL
+//! push takes the writer and pushes itself, or waits for the thread that has the writer and so
+//! runs.
 //!
 //! # Order of a checkpoint
 //!
@@ -29,6 +35,7 @@
 //! Any failure before step 4 shuts the journal down: no success is reported, and no item of the
 //! checkpoint is written back, for they stay pinned.
 
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use vfscale_sync::atomic::Ordering;
@@ -43,6 +50,7 @@ use crate::lists::cil::{Context, Entry, Switch};
 use crate::log::Log;
 use crate::log::progress::SET_ASIDE_BLOCKS;
 use crate::log::spin_wait::GroupDeadline;
+use crate::log::work::LogWork;
 use crate::lsn::Position;
 use crate::{Durable, Error, Lsn, Result, TicketTrace};
 
@@ -177,7 +185,9 @@ impl<'i> WriterGuard<'i> {
             soon(&context.entries, at, |later| prefetch(later.item.state()));
             entry.item.clone()
         });
-        log.ail.insert(all, lsn, commit_lsn);
+        if log.ail.insert(all, lsn, commit_lsn) {
+            log.queue_ail_push();
+        }
         let mut entries = context.entries.into_iter();
         while let Some(entry) = entries.next() {
             soon(entries.as_slice(), 0, Entry::prefetch);
@@ -208,7 +218,7 @@ impl<'i> WriterGuard<'i> {
             records: written.records,
         });
         if is_half_full || log.grant.has_waiters() {
-            log.ail.request_tail_push();
+            log.request_tail_push();
         }
     }
 
@@ -265,15 +275,15 @@ impl Drop for WriterGuard<'_> {
         progress.writer = self.writer.take();
         self.log.spin_wait.note_end();
         self.log.log_changed.notify_all();
+        drop(progress);
         if self.log.check().is_err() {
             // Committed transactions will never be durable, and must be notified of it.
-            self.log.push_wanted.notify_all();
+            self.log.queue_push();
         }
     }
 }
 
-/// A guard that shuts the journal down if its thread panics, since no other thread does this
-/// thread's work.
+/// A guard that shuts the journal down if a run of its items panics: what it had begun is not done.
 struct ShutOnPanic<'i>(&'i Log);
 
 impl Drop for ShutOnPanic<'_> {
@@ -449,10 +459,56 @@ impl Log {
         }
     }
 
-    /// Runs the thread that writes items back. Counterpart of `xfsaild`.
-    pub(crate) fn ail_worker(&self) {
+    /// Creates the journal's work items, which do not keep this in memory.
+    pub(crate) fn start_work(self: &Arc<Self>) {
+        let item = |work: fn(&Self)| {
+            let log: Weak<Self> = Arc::downgrade(self);
+            move || {
+                if let Some(log) = log.upgrade() {
+                    work(&log);
+                }
+            }
+        };
+        let work =
+            || LogWork::new(item(Self::push_in_background), item(Self::write_back_in_background));
+        self.work.get_or_init(work);
+        self.set_push_timer();
+    }
+
+    /// Has the items of the AIL written back that hold the tail, unless that is requested already.
+    pub(crate) fn request_tail_push(&self) {
+        if self.ail.request_tail_push() {
+            self.queue_ail_push();
+        }
+    }
+
+    /// Queues the AIL push, for which there is a request.
+    fn queue_ail_push(&self) {
+        if let Some(work) = self.work.get() {
+            work.ail_push.queue();
+        }
+    }
+
+    /// Queues the push, for which there is a reason.
+    pub(crate) fn queue_push(&self) {
+        if let Some(work) = self.work.get() {
+            work.push.queue();
+        }
+    }
+
+    /// Ends the journal's work, and waits for the runs that execute.
+    pub(crate) fn stop_work(&self) {
+        self.progress.lock().is_stopped = true;
+        self.ail.stop();
+        if let Some(work) = self.work.get() {
+            work.cancel();
+        }
+    }
+
+    /// Writes items back, as long as that is requested. Counterpart of `xfsaild`.
+    fn write_back_in_background(&self) {
         let _guard = ShutOnPanic(self);
-        while let Some(goal) = self.ail.wait_for_request() {
+        while let Some(goal) = self.ail.take_request() {
             if self.check().is_ok()
                 && let Err(error) = self.reach(goal)
             {
@@ -461,42 +517,45 @@ impl Log {
         }
     }
 
-    /// Runs the thread that pushes in the background.
-    pub(crate) fn push_worker(&self) {
+    /// Pushes, as long as there is a reason.
+    fn push_in_background(&self) {
         let _guard = ShutOnPanic(self);
-        while self.wait_push_wanted() {
+        while self.is_push_due() {
             let pushed = self.writer().and_then(|mut guard| guard.push());
             if pushed.is_err() {
                 // The push has shut the journal down, or found it shut down.
                 self.abort_rest();
             }
         }
+        self.set_push_timer();
     }
 
-    /// Sleeps until there is something to push (`true`), or until the worker must end (`false`).
-    fn wait_push_wanted(&self) -> bool {
+    /// Returns whether there is something to push, or the sync interval has passed.
+    fn is_push_due(&self) -> bool {
         let mut progress = self.progress.lock();
-        loop {
-            if progress.is_stopped {
-                return false;
-            }
-            let is_shut = self.shared.read.is_shut.load(Ordering::Relaxed);
-            if progress.wanted > progress.begun && !is_shut {
-                return true;
-            }
-            if is_shut && !self.shared.read.is_empty.load(Ordering::Relaxed) {
-                // The push will fail, and notify the committed transactions.
-                return true;
-            }
-            let Some(interval) = self.options.sync_interval.filter(|_| !is_shut) else {
-                progress = self.push_wanted.wait(progress);
-                continue;
-            };
-            let timed_out;
-            (progress, timed_out) = self.push_wanted.wait_for(progress, interval);
-            if timed_out && !progress.is_stopped {
-                return true;
-            }
+        if progress.is_stopped {
+            return false;
+        }
+        if self.shared.read.is_shut.load(Ordering::Relaxed) {
+            // The push will fail, and notify the committed transactions.
+            return !self.shared.read.is_empty.load(Ordering::Relaxed);
+        }
+        let is_time = progress.next_push.is_some_and(|at| Instant::now() >= at);
+        if is_time {
+            progress.next_push = None;
+        }
+        is_time || progress.wanted > progress.begun
+    }
+
+    /// Has the push run once the sync interval has passed.
+    fn set_push_timer(&self) {
+        let Some(interval) = self.options.sync_interval.filter(|_| self.check().is_ok()) else {
+            return;
+        };
+        let Some(at) = Instant::now().checked_add(interval) else { return };
+        self.progress.lock().next_push = Some(at);
+        if let Some(work) = self.work.get() {
+            work.push.queue_at(at);
         }
     }
 

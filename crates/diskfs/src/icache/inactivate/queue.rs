@@ -13,8 +13,8 @@
 //!
 //! A thread that adds tasks at a high rate executes quick ones itself, a batch at a time
 //! ([`Queue::throttle`]). Their data are in the cache of its CPU; a thread on another CPU would
-//! fetch them, and the first CPU would fetch them back. The background threads then find no task
-//! that has waited for long, and continue to wait.
+//! fetch them, and the first CPU would fetch them back. The threads in the background then find no
+//! task that has waited for long, and continue to wait.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,8 +22,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vfscale_sync::atomic::thread::JoinHandle;
-use vfscale_sync::lock::ThreadOwner;
+use vfscale_sync::worker::{Priority, WorkItem};
 use vfscale_sync::{Condvar, Mutex, MutexGuard};
 
 use crate::base::ranks::InactiveQueue;
@@ -33,12 +32,13 @@ pub(super) const LINGER: Duration = Duration::from_millis(1);
 /// Number of tasks from which on a thread no longer waits for more.
 const MANY: usize = 64;
 
-/// A queue, and the threads that execute its tasks. `Send` and `Sync`.
+/// A queue, and the work item that executes its tasks. `Send` and `Sync`.
 ///
-/// A drop discards the tasks that are still queued: the threads end after their current batch.
+/// A drop discards the tasks that are still queued: the runs end after their current batch.
 pub struct Queue<T> {
     shared: Arc<QueueShared<T>>,
     limit: usize,
+    item: WorkItem,
 }
 
 struct QueueShared<T> {
@@ -48,8 +48,10 @@ struct QueueShared<T> {
     /// Maximum number of tasks for one call of the action.
     batch: usize,
     action: Box<dyn Fn(Vec<T>) + Send + Sync>,
+    /// Maximum number of runs.
+    threads: usize,
     state: Mutex<QueueState<T>, InactiveQueue>,
-    /// Signals that there is work, a flush, or a stop.
+    /// Signals to runs that linger that there is much work, a flush, or a stop.
     work: Condvar,
     /// Signals that a batch is done.
     done: Condvar,
@@ -58,14 +60,13 @@ struct QueueShared<T> {
 struct QueueState<T> {
     /// The queued tasks, in the order of tickets.
     waiting: VecDeque<Waiting<T>>,
-    /// Number of threads that sleep until there is work.
-    idle: usize,
+    /// Number of runs that will look for tasks again.
+    active: usize,
     running: Vec<Batch<T>>,
     next: u64,
     /// The ticket behind the last one that a flush waits for.
     wanted: u64,
     is_stopped: bool,
-    threads: Vec<JoinHandle<()>>,
 }
 
 /// A batch that is being executed.
@@ -99,7 +100,7 @@ impl<T> QueueState<T> {
 }
 
 impl<T: Clone + Send + 'static> Queue<T> {
-    /// Creates a queue whose `threads` threads call `action`, each time with up to `batch`
+    /// Creates a queue. Up to `threads` threads call `action`, each time with up to `batch`
     /// consecutive tasks. [`throttle`](Self::throttle) waits while more than `limit` tasks are
     /// queued.
     pub fn new(
@@ -110,28 +111,24 @@ impl<T: Clone + Send + 'static> Queue<T> {
     ) -> Self {
         let state = QueueState {
             waiting: VecDeque::new(),
-            idle: 0,
+            active: 0,
             running: Vec::new(),
             next: 0,
             wanted: 0,
             is_stopped: false,
-            threads: Vec::new(),
         };
         let shared = Arc::new(QueueShared {
             many: limit.clamp(1, MANY),
             batch: batch.max(1),
             action: Box::new(action),
+            threads: threads.max(1),
             state: Mutex::new(state),
             work: Condvar::new(),
             done: Condvar::new(),
         });
-        let thread = |_| {
-            let shared = Arc::clone(&shared);
-            ThreadOwner::current().spawn(move || shared.run())
-        };
-        let threads = (0..threads.max(1)).map(thread).collect();
-        shared.state.lock().threads = threads;
-        Self { shared, limit }
+        let of_item = Arc::clone(&shared);
+        let item = WorkItem::new(Priority::Normal, shared.threads, move || of_item.run());
+        Self { shared, limit, item }
     }
 }
 
@@ -146,12 +143,14 @@ impl<T> Queue<T> {
         let ticket = state.next;
         state.next += 1;
         state.waiting.push_back(Waiting { ticket, is_quick, task });
-        let waiting = state.waiting.len();
-        let is_first_for_idle = waiting == 1 && state.idle > 0;
+        let (waiting, active) = (state.waiting.len(), state.active);
         drop(state);
-        // Otherwise a thread is awake, or wakes soon.
-        if is_first_for_idle || waiting == self.shared.many {
+        if waiting == self.shared.many {
             self.shared.work.notify_all();
+        }
+        // Otherwise as many runs as may be will look, or one has been queued.
+        if active < self.shared.threads && (waiting == 1 || waiting == self.shared.many) {
+            self.item.queue();
         }
     }
 
@@ -168,18 +167,14 @@ impl<T> Queue<T> {
         drop(self.shared.done.wait_while(state, |state| state.oldest() < upto));
     }
 
-    /// Stops the threads after their current batches; tasks that are queued, or added later, are
+    /// Stops the runs after their current batches; tasks that are queued, or added later, are
     /// dropped. May be called again.
     pub fn stop(&self) {
         let mut state = self.shared.state.lock();
         state.is_stopped = true;
-        let threads = std::mem::take(&mut state.threads);
         drop(state);
         self.shared.work.notify_all();
-        for thread in threads {
-            // A panic was reported by the thread's panic hook.
-            let _ = thread.join();
-        }
+        self.item.cancel();
         let left = std::mem::take(&mut self.shared.state.lock().waiting);
         drop(left);
         self.shared.done.notify_all();
@@ -232,26 +227,22 @@ impl<T: Clone> Queue<T> {
 }
 
 impl<T: Clone> QueueShared<T> {
+    /// Executes tasks until there are none.
     fn run(&self) {
         let mut state = self.state.lock();
-        loop {
-            state.idle += 1;
-            let is_idle = |state: &mut QueueState<T>| !state.is_stopped && state.waiting.is_empty();
-            state = self.work.wait_while(state, is_idle);
-            state.idle -= 1;
+        state.active += 1;
+        while !state.is_stopped && !state.waiting.is_empty() {
             state = self.linger(state);
-            if state.is_stopped {
-                return;
-            }
             while let Some((running, tasks)) = self.take(&mut state, usize::MAX) {
                 drop(state);
-                // The panic hook has reported a panic. The thread continues, because callers that
+                // The panic hook has reported a panic. The run continues, because callers that
                 // wait for the other tasks would wait for ever otherwise.
                 let _ = panic::catch_unwind(AssertUnwindSafe(|| (self.action)(tasks)));
                 drop(running);
                 state = self.state.lock();
             }
         }
+        state.active -= 1;
     }
 
     /// Waits until there are more than a few tasks, a caller waits for them, or [`LINGER`] is over.

@@ -104,17 +104,14 @@ proptest! {
 }
 
 #[test]
-fn the_worker_is_woken_and_ended() {
+fn a_request_is_taken_once_and_not_after_the_end() {
     let ail = Ail::new(lsn(1), Levels::of(None));
-    std::thread::scope(|scope| {
-        let worker = scope.spawn(|| (ail.wait_for_request(), ail.wait_for_request()));
-        ail.request_tail_push();
-        while ail.state.lock().is_tail_push_requested {
-            std::thread::yield_now();
-        }
-        ail.stop();
-        assert_eq!(worker.join().unwrap(), (Some(Goal::Tail), None));
-    });
+    assert_eq!(ail.take_request(), None);
+    assert_eq!((ail.request_tail_push(), ail.request_tail_push()), (true, false));
+    assert_eq!((ail.take_request(), ail.take_request()), (Some(Goal::Tail), None));
+    assert!(ail.request_tail_push(), "a request that was taken does not count");
+    ail.stop();
+    assert_eq!(ail.take_request(), None);
 }
 
 /// Only an insertion requests memory from the worker, and only the oldest items are written back

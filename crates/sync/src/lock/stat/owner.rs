@@ -3,9 +3,10 @@
 //! # Purpose
 //!
 //! The counters of lockstat belong to classes, and a class has the locks of all volumes of the
-//! process. A volume has threads that go on after the calls that gave them work: they free removed
+//! process. Threads go on with the work of a volume after the calls that gave it: they free removed
 //! files, write back and push the log. While the locks of one volume are recorded, such threads of
-//! others would add theirs. So each thread of a volume has the volume as its [`ThreadOwner`], and
+//! others would add theirs. So a thread that does the work of a volume in the background has the
+//! volume as its [`ThreadOwner`] for that time ([`worker`](crate::worker)), and
 //! [`lockstat_record_for`](crate::lock::lockstat_record_for) leaves out the threads of other
 //! owners. Threads without an owner, which make calls, are recorded always: whoever records a
 //! volume calls no other meanwhile.

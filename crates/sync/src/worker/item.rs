@@ -1,0 +1,21 @@
+//! A work item as the threads see it.
+
+use std::sync::Arc;
+
+/// How soon a queued item gets a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// At once. For items that others wait for, which wait for no queued item themselves.
+    High,
+    /// Within 10 ms if many items run, else at once.
+    Normal,
+}
+
+/// A work item.
+pub(super) trait Item: Send + Sync {
+    /// Executes a run that was queued.
+    fn execute(self: Arc<Self>);
+
+    /// Queues a run, because the time of the item has come.
+    fn queue(self: Arc<Self>);
+}

@@ -1,0 +1,284 @@
+//! The worker threads of the process, and the thread that has their timers.
+//!
+//! # Purpose
+//!
+//! Idle threads are few, and cost nothing: a worker that finds no item for [`IDLE`] ends. The timer
+//! thread exists while there are items, and sleeps until the next timer is due; without a timer it
+//! sleeps until there is one. So a process whose items are idle has one thread, whatever their
+//! number.
+//!
+//! # Invariants
+//!
+//! * `coming` counts the threads that were woken or started and have not looked at the queues yet.
+//!   As long as the system gives threads, there are at least as many as the queued items that
+//!   should have one ([`Pool::needed`]): every change of a queue is followed by [`Pool::summon`]. A
+//!   thread that ends a run looks, too, and may be first; then one that comes finds nothing.
+//! * The timer thread wakes by `wakes_at`. It looks at timers, at items that wait for too long, and
+//!   at threads that are missing.
+//! * All of it ends when the last item is cancelled. The lock is a leaf, and no thread holds it
+//!   while it runs or queues an item.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use super::item::{Item, Priority};
+use crate::lock::{Mutex, MutexGuard};
+use crate::{cpu, lock_class};
+
+lock_class! {
+    /// The queues of work items, and the threads that serve them.
+    pub WorkerPool = ("worker_pool", 64710);
+}
+
+/// The time after which a thread that has found no item ends.
+pub(super) const IDLE: Duration = Duration::from_secs(2);
+/// The longest time that a normal item waits for the runs of others.
+pub(super) const STALL: Duration = Duration::from_millis(10);
+
+struct Pool {
+    /// Items that get a thread at once.
+    high: VecDeque<Arc<dyn Item>>,
+    /// Other items, since when they wait, in the order of arrival.
+    normal: VecDeque<(Instant, Arc<dyn Item>)>,
+    /// Number of runs that were taken from `normal`.
+    normal_active: usize,
+    coming: usize,
+    /// Threads that sleep until there is an item, the latest at the end.
+    idle: Vec<Thread>,
+    /// The items with a timer, by address.
+    timers: BTreeMap<usize, (Instant, Arc<dyn Item>)>,
+    /// Number of items that are not cancelled.
+    items: usize,
+    timer_thread: Option<Thread>,
+    /// When the timer thread wakes at the latest; `None`: when it is woken.
+    wakes_at: Option<Instant>,
+}
+
+static POOL: Mutex<Pool, WorkerPool> = Mutex::new(Pool {
+    high: VecDeque::new(),
+    normal: VecDeque::new(),
+    normal_active: 0,
+    coming: 0,
+    idle: Vec::new(),
+    timers: BTreeMap::new(),
+    items: 0,
+    timer_thread: None,
+    wakes_at: None,
+});
+
+/// An item that a thread has taken, and whether it counts as a normal run.
+type Taken = (Arc<dyn Item>, bool);
+
+/// Returns the number of normal runs beyond which items wait for their turn, and of idle threads.
+pub(super) fn normal_max() -> usize {
+    4 + 2 * cpu::slots() as usize
+}
+
+impl Pool {
+    /// Returns the number of queued items that should have a thread.
+    fn needed(&self) -> usize {
+        let free = normal_max().saturating_sub(self.normal_active);
+        self.high.len() + self.normal.len().min(free)
+    }
+
+    /// Wakes or starts threads for queued items.
+    fn summon(&mut self) {
+        while self.coming < self.needed() {
+            if let Some(thread) = self.idle.pop() {
+                thread.unpark();
+            } else {
+                let thread = thread::Builder::new().name("vfscale-worker".to_owned());
+                if thread.spawn(work).is_err() {
+                    break;
+                }
+            }
+            self.coming += 1;
+        }
+        if self.is_behind() {
+            self.wake_timer_by(Instant::now() + STALL);
+        }
+    }
+
+    /// Returns whether items are queued for which no thread comes.
+    fn is_behind(&self) -> bool {
+        self.coming < self.high.len() + self.normal.len()
+    }
+
+    /// Has the timer thread wake at a time, if it would sleep longer. Starts it if there is none.
+    fn wake_timer_by(&mut self, at: Instant) {
+        self.start_timer_thread();
+        if self.wakes_at.is_none_or(|wakes_at| at < wakes_at)
+            && let Some(thread) = &self.timer_thread
+        {
+            self.wakes_at = Some(at);
+            thread.unpark();
+        }
+    }
+
+    /// Starts the timer thread if there is none. If the system refuses, a later call tries again.
+    fn start_timer_thread(&mut self) {
+        if self.timer_thread.is_none() {
+            let thread = thread::Builder::new().name("vfscale-timer".to_owned());
+            self.timer_thread = thread.spawn(keep_time).ok().map(|handle| handle.thread().clone());
+        }
+    }
+
+    fn take(&mut self) -> Option<Taken> {
+        if let Some(item) = self.high.pop_front() {
+            return Some((item, false));
+        }
+        if self.normal_active >= normal_max() {
+            return None;
+        }
+        let (_, item) = self.normal.pop_front()?;
+        self.normal_active += 1;
+        Some((item, true))
+    }
+
+    /// Treats the items that have waited for too long like those of high priority.
+    fn promote(&mut self, now: Instant) {
+        let is_late =
+            |(since, _): &mut (Instant, _)| now.saturating_duration_since(*since) >= STALL;
+        while let Some((_, item)) = self.normal.pop_front_if(is_late) {
+            self.high.push_back(item);
+        }
+    }
+
+    /// Removes and returns the items whose time has come.
+    fn take_due(&mut self, now: Instant) -> Vec<Arc<dyn Item>> {
+        let due = self.timers.extract_if(.., |_, (at, _)| *at <= now);
+        due.map(|(_, (_, item))| item).collect()
+    }
+}
+
+/// The runs of an item, which belong to no thread.
+#[derive(Default)]
+pub(super) struct Runs;
+
+impl Runs {
+    /// Queues a run.
+    pub(super) fn start(&self, item: Arc<dyn Item>, priority: Priority) {
+        let mut pool = POOL.lock();
+        match priority {
+            Priority::High => pool.high.push_back(item),
+            Priority::Normal => pool.normal.push_back((Instant::now(), item)),
+        }
+        pool.summon();
+    }
+
+    /// Does nothing: a thread does not end with its run.
+    pub(super) fn join_others(&self) {}
+
+    /// Sets the timer of an item.
+    pub(super) fn set_timer(&self, item: Arc<dyn Item>, at: Instant) {
+        let mut pool = POOL.lock();
+        let former = pool.timers.insert(key_of(&*item), (at, item));
+        pool.wake_timer_by(at);
+        drop(pool);
+        drop(former);
+    }
+
+    /// Removes the timer of an item.
+    pub(super) fn clear_timer(&self, item: &dyn Item) {
+        let former = POOL.lock().timers.remove(&key_of(item));
+        drop(former);
+    }
+}
+
+fn key_of(item: &dyn Item) -> usize {
+    std::ptr::from_ref(item).addr()
+}
+
+/// Counts an item.
+pub(super) fn add() {
+    let mut pool = POOL.lock();
+    pool.items += 1;
+    pool.start_timer_thread();
+}
+
+/// Counts an item that was cancelled. The threads end with the last one.
+pub(super) fn remove() {
+    let mut pool = POOL.lock();
+    pool.items -= 1;
+    if pool.items == 0 {
+        pool.idle.iter().chain(&pool.timer_thread).for_each(Thread::unpark);
+    }
+}
+
+/// Runs a worker thread.
+fn work() {
+    let mut pool = POOL.lock();
+    pool.coming -= 1;
+    loop {
+        if let Some((item, is_normal)) = pool.take() {
+            drop(pool);
+            item.execute();
+            pool = POOL.lock();
+            pool.normal_active -= usize::from(is_normal);
+            continue;
+        }
+        if pool.items == 0 || pool.idle.len() >= normal_max() {
+            return;
+        }
+        pool.idle.push(thread::current());
+        drop(pool);
+        match sleep() {
+            Some(woken) => pool = woken,
+            None => return,
+        }
+    }
+}
+
+/// Sleeps until there is an item, and returns the locked pool; `None`: the thread has to end.
+fn sleep() -> Option<MutexGuard<'static, Pool, WorkerPool>> {
+    let (me, end) = (thread::current().id(), Instant::now() + IDLE);
+    loop {
+        let rest = end.saturating_duration_since(Instant::now());
+        thread::park_timeout(rest);
+        let mut pool = POOL.lock();
+        let Some(at) = pool.idle.iter().position(|thread| thread.id() == me) else {
+            pool.coming -= 1;
+            return Some(pool);
+        };
+        if pool.items == 0 || Instant::now() >= end {
+            pool.idle.remove(at);
+            return None;
+        }
+    }
+}
+
+/// Runs the timer thread.
+fn keep_time() {
+    let mut pool = POOL.lock();
+    loop {
+        if pool.items == 0 && !pool.is_behind() {
+            (pool.timer_thread, pool.wakes_at) = (None, None);
+            let of_cancelled = std::mem::take(&mut pool.timers);
+            drop(pool);
+            drop(of_cancelled);
+            return;
+        }
+        let now = Instant::now();
+        let due = pool.take_due(now);
+        if !due.is_empty() {
+            drop(pool);
+            due.into_iter().for_each(Item::queue);
+            pool = POOL.lock();
+            continue;
+        }
+        pool.promote(now);
+        pool.summon();
+        let stall = pool.is_behind().then(|| now + STALL);
+        let timer = pool.timers.values().map(|(at, _)| *at).min();
+        pool.wakes_at = stall.into_iter().chain(timer).min();
+        let rest = pool.wakes_at.map(|at| at.saturating_duration_since(now));
+        drop(pool);
+        match rest {
+            Some(rest) => thread::park_timeout(rest),
+            None => thread::park(),
+        }
+        pool = POOL.lock();
+    }
+}
