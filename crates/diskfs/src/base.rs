@@ -5,3 +5,4 @@ pub mod fault;
 pub(crate) mod numbers;
 pub mod open_error;
 pub mod ranks;
+pub(crate) mod shared_limit;

@@ -51,9 +51,9 @@ use std::sync::Arc;
 
 use vfscale_block::Device;
 use vfscale_journal::{LogItem, Lsn};
-use vfscale_sync::atomic::{AtomicU64, Ordering};
+use vfscale_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
-use vfscale_sync::{Condvar, Mutex, RwLock, cpu};
+use vfscale_sync::{Condvar, Mutex, MutexGuard, RwLock, cpu};
 
 pub(crate) use block::compare;
 pub use block::{Buffer, KIND_BLOCK};
@@ -66,6 +66,7 @@ use crate::Uuid;
 use crate::base::fault::Fault;
 use crate::base::numbers::{NumberMap, shard_of};
 use crate::base::ranks::{CacheShard, InodeHomes};
+use crate::base::shared_limit::{SharedCache, SharedLimit};
 use crate::format::inode::{CHUNK_BLOCKS, chunk_of};
 use crate::format::{BLOCK_BYTES, Block, Expected, Identity, byte_of_block};
 
@@ -86,6 +87,10 @@ pub struct BufferCache {
     /// Number of buffers that a shard retains if possible.
     shard_limit: usize,
     reads: AtomicU64,
+    /// The limit that it shares with the caches of other volumes.
+    shared: Option<Arc<SharedLimit>>,
+    /// The shard at which the next search for unused buffers begins.
+    looked_at: AtomicUsize,
     /// Chunks of inodes that were freed, by their first blocks.
     given_up: RwLock<HashSet<u64>, InodeHomes>,
 }
@@ -123,6 +128,17 @@ impl BufferCache {
     /// Creates an empty cache of `volume` on `device`, which holds at most `bytes` of clean blocks.
     #[must_use]
     pub fn new(device: Arc<dyn Device>, volume: Uuid, bytes: u64) -> Self {
+        Self::with_limit(device, volume, bytes, None)
+    }
+
+    /// Creates an empty cache like [`new`](Self::new), which counts its blocks in `shared` as well.
+    /// Its owner has it [join](SharedLimit::join).
+    pub(crate) fn with_limit(
+        device: Arc<dyn Device>,
+        volume: Uuid,
+        bytes: u64,
+        shared: Option<Arc<SharedLimit>>,
+    ) -> Self {
         let cpus = cpu::slots() as usize;
         let limit = usize::try_from(bytes / BLOCK_BYTES as u64).unwrap_or(usize::MAX);
         // Enough shards that unrelated blocks seldom share one, while each has room for some
@@ -137,6 +153,8 @@ impl BufferCache {
             shards: (0..shards).map(|_| BufferShard::default()).collect(),
             shard_limit: (limit / shards).max(1),
             reads: AtomicU64::new(0),
+            shared,
+            looked_at: AtomicUsize::new(0),
             given_up: RwLock::new(HashSet::new()),
         }
     }
@@ -218,7 +236,7 @@ impl BufferCache {
     /// read: the thread that did so owns the block, and the result of the read is outdated.
     fn loaded(&self, loading: &BufferLoading<'_>, buffer: Arc<Buffer>) -> Arc<Buffer> {
         let mut entries = loading.shard.state.lock();
-        let mut evicted = Vec::new();
+        let (mut evicted, before) = (Vec::new(), entries.ring.len());
         let found = match entries.map.get(&loading.address) {
             Some(BufferEntry::Present { buffer: newer, .. }) => newer.clone(),
             Some(BufferEntry::Loading(number)) if *number == loading.number => {
@@ -228,8 +246,19 @@ impl BufferCache {
             }
             _ => buffer,
         };
-        drop(entries);
+        self.unlock(entries, before);
+        drop(evicted);
+        if let Some(shared) = &self.shared {
+            shared.trim();
+        }
         found
+    }
+
+    /// Unlocks a shard, which had `before` buffers when it was locked.
+    fn unlock(&self, entries: MutexGuard<'_, BufferEntries, CacheShard>, before: usize) {
+        if let Some(shared) = &self.shared {
+            shared.changed(before, entries.ring.len());
+        }
     }
 
     /// Creates a buffer for a new block, which readers find once it is [published](Self::publish).
@@ -244,9 +273,10 @@ impl BufferCache {
         let shard = self.shard(address);
         let mut evicted = Vec::new();
         let mut entries = shard.state.lock();
+        let before = entries.ring.len();
         entries.put(address, buffer.clone());
         entries.evict(self.shard_limit, &mut evicted);
-        drop(entries);
+        self.unlock(entries, before);
         shard.loaded.notify_all();
     }
 
@@ -254,13 +284,14 @@ impl BufferCache {
     pub fn forget(&self, buffer: &Arc<Buffer>) {
         let address = buffer.address();
         let mut entries = self.shard(address).state.lock();
+        let before = entries.ring.len();
         let taken = match entries.map.get(&address) {
             Some(BufferEntry::Present { buffer: found, .. }) if Arc::ptr_eq(found, buffer) => {
                 entries.take(address)
             }
             _ => None,
         };
-        drop(entries);
+        self.unlock(entries, before);
         drop(taken);
     }
 
@@ -337,6 +368,32 @@ impl BufferCache {
     #[must_use]
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
+    }
+}
+
+impl SharedCache for BufferCache {
+    fn drop_unused(&self, most: usize) -> usize {
+        let mut dropped = 0;
+        for _ in 0..self.shards.len() {
+            let at = self.looked_at.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+            let (mut entries, mut evicted) = (self.shards[at].state.lock(), Vec::new());
+            let before = entries.ring.len();
+            entries.evict(before.saturating_sub(most - dropped), &mut evicted);
+            self.unlock(entries, before);
+            dropped += evicted.len();
+            if dropped >= most {
+                break;
+            }
+        }
+        dropped
+    }
+}
+
+impl Drop for BufferCache {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.shared {
+            shared.changed(self.len(), 0);
+        }
     }
 }
 

@@ -94,6 +94,7 @@
 //! records the error ([`Store::write_failed`]). Each open file reports it once, from its next call
 //! that makes the file durable.
 
+mod budget;
 mod cache;
 mod dirty;
 mod extend;
@@ -109,7 +110,8 @@ mod units;
 mod write;
 mod write_back;
 
-pub use cache::{ClockLock, FillLock, PageCache};
+pub use budget::{CacheBudget, ClockLock};
+pub use cache::{FillLock, PageCache};
 pub use dirty::{DirtyFiles, DirtyFilesLock};
 pub use file_pages::{FilePages, InvalidateLock, PagesLock, WriteBackLock};
 pub use mapping::Mapping;

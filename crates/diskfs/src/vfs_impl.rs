@@ -38,6 +38,7 @@ mod stop;
 mod super_ops;
 mod walk;
 
+pub use crate::page_cache::CacheBudget;
 pub use disk_fs::{DiskFs, DiskOptions, Opened};
 pub use stop::{OnError, OnErrorError};
 

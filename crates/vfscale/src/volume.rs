@@ -32,7 +32,7 @@ use std::time::Duration;
 use vfscale_block::{Device, FileDevice, FileOptions, Operation};
 use vfscale_diskfs::format::BLOCK_BYTES;
 use vfscale_diskfs::mkfs::{self, MkfsError, MkfsOptions, RootDirectory};
-pub use vfscale_diskfs::vfs_impl::OnError;
+pub use vfscale_diskfs::vfs_impl::{CacheBudget, OnError};
 use vfscale_diskfs::vfs_impl::{DiskFs, DiskOptions};
 use vfscale_diskfs::{Fault, OpenError};
 use vfscale_memfs::MemFs;
@@ -279,6 +279,36 @@ impl VolumeBuilder {
         self.options.metadata_cache_bytes = bytes / 4;
         self.options.data_cache_bytes = bytes - bytes / 4;
         self.options.changed_metadata_bytes = (bytes / 2).max(CHANGED_BYTES_MIN);
+        self
+    }
+
+    /// Has the caches of file data and metadata take their memory from a budget that several
+    /// volumes share, instead of [`cache_size`](Self::cache_size). A volume takes what it uses, and
+    /// gives back what it has not used for a while when another one needs it. By default each
+    /// volume has memory of its own.
+    ///
+    /// A quarter of the budget is for metadata. Dirty data of all volumes takes at most three
+    /// quarters of the rest, and a volume whose device does not answer does not keep others from
+    /// writing. Changed metadata is not part of it: half of `cache_size` for each volume.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// let budget = vfscale::volume::CacheBudget::new(64 << 20);
+    /// let open = |name: &str| {
+    ///     vfscale::volume(dir.path().join(name)).create(16 << 20).cache_budget(&budget).open()
+    /// };
+    /// let (a, b) = (open("a.vfs")?, open("b.vfs")?);
+    /// a.task().write("/f", "in a\n")?;
+    /// b.task().write("/f", "in b\n")?;
+    /// assert!(budget.used().0 > 0);
+    /// # a.close()?;
+    /// # b.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn cache_budget(mut self, budget: &Arc<CacheBudget>) -> Self {
+        self.options.cache_budget = Some(Arc::clone(budget));
         self
     }
 

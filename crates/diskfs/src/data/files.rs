@@ -61,7 +61,7 @@ use super::state::FilesState;
 use super::write_behind::{Request, WriteBehind};
 use crate::base::fault::Fault;
 use crate::inode::incore::Node;
-use crate::page_cache::{Cut, DirtyFiles, FilePages, PageCache, RegularFile, Store};
+use crate::page_cache::{CacheBudget, Cut, DirtyFiles, FilePages, PageCache, RegularFile, Store};
 use crate::volume::Volume;
 
 /// How long a writer sleeps if other threads are writing back all that is dirty.
@@ -81,10 +81,12 @@ pub struct Files {
 }
 
 /// The options of the files of a volume.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct FileOptions {
     /// The most bytes of data in memory.
     pub cache_bytes: u64,
+    /// The budget in which the data in memory counts, with that of other volumes, instead.
+    pub cache_budget: Option<Arc<CacheBudget>>,
     /// The time after which changes are durable that no call makes durable; `None`: data is
     /// written back only when memory is needed.
     pub interval: Option<Duration>,
@@ -97,7 +99,7 @@ pub struct FileOptions {
 impl Default for FileOptions {
     fn default() -> Self {
         let (cache_bytes, dirty_lists) = (256 << 20, cpu::slots() as usize);
-        Self { cache_bytes, interval: None, dirty_lists, auto_da_alloc: true }
+        Self { cache_bytes, cache_budget: None, interval: None, dirty_lists, auto_da_alloc: true }
     }
 }
 
@@ -112,11 +114,17 @@ impl Files {
     /// Serves the files of `volume`.
     #[must_use]
     pub fn with_options(volume: Arc<Volume>, options: FileOptions) -> Arc<Self> {
-        let FileOptions { cache_bytes, interval, dirty_lists, auto_da_alloc } = options;
+        let FileOptions { cache_bytes, cache_budget, interval, dirty_lists, auto_da_alloc } =
+            options;
+        let slots = cpu::slots() as usize;
+        let pages = match cache_budget {
+            Some(budget) => PageCache::in_room(Arc::clone(budget.pages()), slots),
+            None => PageCache::new(cache_bytes, slots),
+        };
         let log_blocks = volume.superblock().log().blocks();
         let files = Arc::new_cyclic(|this| Self {
             state: FilesState {
-                pages: PageCache::new(cache_bytes, cpu::slots() as usize),
+                pages,
                 dirty: DirtyFiles::new(dirty_lists),
                 write_errors: ErrorSeq::new(),
                 renewed: auto_da_alloc.then(|| Renewed::new(dirty_lists)),

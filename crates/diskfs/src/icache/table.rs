@@ -37,12 +37,14 @@ use std::collections::hash_map::Entry::Occupied;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use vfscale_sync::atomic::{AtomicUsize, Ordering};
 use vfscale_sync::percpu_arc::PerCpuArc;
-use vfscale_sync::{Condvar, Mutex, cpu};
+use vfscale_sync::{Condvar, Mutex, MutexGuard, cpu};
 
 use crate::base::fault::Fault;
 use crate::base::numbers::{NumberMap, shard_of};
 use crate::base::ranks::NodeTableLock;
+use crate::base::shared_limit::{SharedCache, SharedLimit};
 use crate::buffer::BufferCache;
 use crate::format::inode::{block_of, records, slot_of};
 use crate::inode::core::InodeCore;
@@ -63,6 +65,10 @@ pub struct NodeTable {
     shards: Box<[InodeShard]>,
     /// Number of nodes beyond which a shard evicts unused ones.
     shard_limit: usize,
+    /// The limit that it shares with the tables of other volumes.
+    shared: Option<Arc<SharedLimit>>,
+    /// The shard at which the next search for unused nodes begins.
+    looked_at: AtomicUsize,
 }
 
 /// A shard, on cache lines of its own.
@@ -93,6 +99,12 @@ impl NodeTable {
     /// Creates an empty table that caches about `limit` unused nodes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
+        Self::with_limit(limit, None)
+    }
+
+    /// Creates an empty table like [`new`](Self::new), which counts its nodes in `shared` as well.
+    /// Its owner has it [join](SharedLimit::join).
+    pub(crate) fn with_limit(limit: usize, shared: Option<Arc<SharedLimit>>) -> Self {
         let cpus = cpu::slots() as usize;
         // Enough shards that unrelated inodes seldom share one.
         let shards = (limit / SHARD_NODES).clamp(4 * cpus, SHARDS_PER_CPU * cpus);
@@ -100,6 +112,15 @@ impl NodeTable {
         Self {
             shards: (0..shards).map(|_| InodeShard::default()).collect(),
             shard_limit: (limit / shards).max(SHARD_NODES),
+            shared,
+            looked_at: AtomicUsize::new(0),
+        }
+    }
+
+    /// Unlocks a shard, which had `before` nodes when it was locked.
+    fn unlock(&self, entries: MutexGuard<'_, InodeEntries, NodeTableLock>, before: usize) {
+        if let Some(shared) = &self.shared {
+            shared.changed(before, entries.ring.len());
         }
     }
 
@@ -168,9 +189,10 @@ impl NodeTable {
             }
         }
         let node = Node::new(ino, entries.free.clone(), cache);
+        let before = entries.ring.len();
         entries.put(&node);
         let given_up = entries.shrink(self.shard_limit);
-        drop(entries);
+        self.unlock(entries, before);
         drop(given_up);
         node
     }
@@ -178,10 +200,14 @@ impl NodeTable {
     /// Inserts a node whose record was read.
     fn enter(&self, loading: &InodeLoading<'_>, node: &Arc<Node>) {
         let mut entries = loading.shard.entries.lock();
+        let before = entries.ring.len();
         entries.put(node);
         let given_up = entries.shrink(self.shard_limit);
-        drop(entries);
+        self.unlock(entries, before);
         drop(given_up);
+        if let Some(shared) = &self.shared {
+            shared.trim();
+        }
     }
 
     /// Calls `visit` with every node in memory, outside of all locks of the table.
@@ -205,6 +231,32 @@ impl NodeTable {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+impl SharedCache for NodeTable {
+    fn drop_unused(&self, most: usize) -> usize {
+        let mut dropped = 0;
+        for _ in 0..self.shards.len() {
+            let at = self.looked_at.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+            let mut entries = self.shards[at].entries.lock();
+            let before = entries.ring.len();
+            let given_up = entries.shrink(before.saturating_sub(most - dropped));
+            self.unlock(entries, before);
+            dropped += given_up.len();
+            if dropped >= most {
+                break;
+            }
+        }
+        dropped
+    }
+}
+
+impl Drop for NodeTable {
+    fn drop(&mut self) {
+        if let Some(shared) = &self.shared {
+            shared.changed(self.len(), 0);
+        }
     }
 }
 

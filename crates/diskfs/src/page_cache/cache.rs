@@ -1,41 +1,28 @@
 //! The part of the page cache that the files of a volume share: the number of pages, and the files
 //! from which pages are reclaimed.
 
-use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Arc, Weak};
 
 use vfscale_sync::atomic::{AtomicI64, Ordering};
-use vfscale_sync::percpu::{Budget, CachePadded, PerCpu};
+use vfscale_sync::percpu::{CachePadded, PerCpu};
 use vfscale_sync::{Mutex, lock_class};
 
-use super::units::{PAGE, READ_PAGES_MAX};
+use super::budget::{CachedFile, PageRoom, SCAN};
+use super::units::READ_PAGES_MAX;
 
 lock_class! {
     /// One thread at a time reads a megabyte of a file.
     pub FillLock = ("i_fill", 28850) sleeping;
 }
-lock_class! {
-    /// The files that have pages, in the order in which they will be scanned.
-    pub ClockLock = ("page_clock", 31130);
-}
 
-/// The number of pages of a file that the clock scans before it advances to the next file.
-pub(super) const SCAN: u64 = 512;
-/// The fewest pages of a cache.
-const PAGES_MIN: u64 = 16;
 const FILL_LOCKS: usize = 64;
 /// The most unstable pages that a CPU counts in its own shard: 256 KiB.
 const UNSTABLE_BATCH_MAX: u64 = 64;
+/// The number of caches in one room at which their shards hide as many pages as those of one.
+const SHARED_CACHES: u64 = 16;
 
-/// A file with pages in the cache, as the clock sees it.
-pub(super) trait CachedFile: fmt::Debug + Send + Sync {
-    /// Drops up to `want` clean pages, of the next [`SCAN`] ones, and puts the file back into the
-    /// clock if it has pages left. Returns how many were dropped.
-    fn evict(&self, want: u64) -> u64;
-}
-
-/// The pages of all files of a volume. `Send` and `Sync`.
+/// The pages of all files of a volume, in room of its own or in that of a
+/// [`CacheBudget`](super::CacheBudget). `Send` and `Sync`.
 ///
 /// A clock drops pages: it scans file after file, and page after page in each, and drops clean
 /// pages that were not used since its last scan.
@@ -45,12 +32,10 @@ pub(super) trait CachedFile: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct PageCache {
-    /// The most pages.
-    pages_max: u64,
     /// The largest difference of unstable pages that a CPU counts in its own shard.
     unstable_batch: i64,
     fill: Box<[Mutex<(), FillLock>]>,
-    pages: Budget,
+    room: Arc<PageRoom>,
     /// Pages that are dirty or being written back: for each CPU the difference that it has not
     /// added to the sum yet.
     unstable_parts: PerCpu<AtomicI64>,
@@ -62,7 +47,6 @@ pub struct PageCache {
 struct WrittenCounts {
     /// The sum of unstable pages, without the parts.
     unstable: AtomicI64,
-    clock: Mutex<VecDeque<Weak<dyn CachedFile>>, ClockLock>,
 }
 
 #[cfg(not(any(loom, shuttle)))]
@@ -77,33 +61,36 @@ impl PageCache {
     /// Creates a cache of `bytes` bytes, at least 16 pages, with per-CPU accounts of `slots` slots.
     #[must_use]
     pub fn new(bytes: u64, slots: usize) -> Arc<Self> {
-        let pages_max = (bytes / PAGE).max(PAGES_MIN);
+        let slots = slots.max(1);
+        Self::in_room(Arc::new(PageRoom::new(bytes, slots, false)), slots)
+    }
+
+    /// Creates a cache in `room`, with per-CPU accounts of `slots` slots.
+    pub(crate) fn in_room(room: Arc<PageRoom>, slots: usize) -> Arc<Self> {
         let slots = slots.max(1);
         // All of them together hide a 64th of the pages.
-        let batch = (pages_max / 64 / slots as u64).min(UNSTABLE_BATCH_MAX);
+        let caches = if room.is_shared { SHARED_CACHES } else { 1 };
+        let batch = (room.pages_max / 64 / slots as u64 / caches).min(UNSTABLE_BATCH_MAX);
+        room.join();
         Arc::new(Self {
-            pages_max,
             unstable_batch: batch as i64,
             fill: (0..FILL_LOCKS).map(|_| Mutex::default()).collect(),
-            pages: Budget::new(pages_max, slots),
+            room,
             unstable_parts: PerCpu::new(slots, |_| AtomicI64::new(0)),
-            written: CachePadded::new(WrittenCounts {
-                unstable: AtomicI64::new(0),
-                clock: Mutex::default(),
-            }),
+            written: CachePadded::new(WrittenCounts { unstable: AtomicI64::new(0) }),
         })
     }
 
     /// Returns the most pages.
     #[must_use]
     pub fn pages_max(&self) -> u64 {
-        self.pages_max
+        self.room.pages_max
     }
 
-    /// Returns the number of pages.
+    /// Returns the number of pages, of all volumes that share the room.
     #[must_use]
     pub fn pages(&self) -> u64 {
-        self.pages.used()
+        self.room.pages.used()
     }
 
     /// Returns the number of pages that are dirty or being written back. Adds up the counts of all
@@ -117,9 +104,11 @@ impl PageCache {
     }
 
     /// Returns whether more than `limit` pages are unstable: by the approximate sum, unless the
-    /// shards may make a difference.
+    /// shards may make a difference. If the room is shared, of what is left of the limit for this
+    /// volume.
     fn has_unstable(&self, limit: u64) -> bool {
         let sum = self.written.unstable.load(Ordering::Relaxed);
+        let limit = self.room.limit_of_one(limit, sum);
         let hidden = self.unstable_batch * self.unstable_parts.len() as i64;
         u64::try_from(sum + hidden).is_ok_and(|most| most > limit) && self.unstable() > limit
     }
@@ -127,34 +116,34 @@ impl PageCache {
     /// Returns whether enough is dirty for write-back to begin.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
-        self.has_unstable(self.pages_max / 8)
+        self.has_unstable(self.room.pages_max / 8)
     }
 
     /// Returns whether so much is dirty that writers have to wait for write-back.
     #[must_use]
     pub fn is_too_dirty(&self) -> bool {
-        self.has_unstable(self.pages_max / 2)
+        self.has_unstable(self.room.pages_max / 2)
     }
 
     /// Returns the number of pages that a writer may request together: at least one.
     pub(super) fn batch(&self) -> u64 {
-        (self.pages_max / 8).max(1)
+        (self.room.pages_max / 8 / self.room.caches()).max(1)
     }
 
     /// Takes room for `pages` more pages, and drops others if needed. Returns false if no room is
     /// left.
     pub(super) fn take_pages(&self, pages: u64) -> bool {
-        if self.pages.take(pages) {
+        if self.room.pages.take(pages) {
             return true;
         }
         // Some more than that, so the next calls need not reclaim as well.
-        self.reclaim(pages + READ_PAGES_MAX.min(self.pages_max / 8));
-        self.pages.take(pages)
+        self.reclaim(pages + READ_PAGES_MAX.min(self.room.pages_max / 8));
+        self.room.pages.take(pages)
     }
 
     pub(super) fn return_pages(&self, pages: u64) {
         if pages > 0 {
-            self.pages.give(pages);
+            self.room.pages.give(pages);
         }
     }
 
@@ -176,6 +165,7 @@ impl PageCache {
         if now.abs() > self.unstable_batch {
             let all = mine.swap(0, Ordering::Relaxed);
             self.written.unstable.fetch_add(all, Ordering::Relaxed);
+            self.room.add_unstable(all);
         }
     }
 
@@ -188,21 +178,28 @@ impl PageCache {
 
     /// Adds a file that has pages to the clock, which it is not in.
     pub(super) fn add_to_clock(&self, file: Weak<dyn CachedFile>) {
-        self.written.clock.lock().push_back(file);
+        self.room.clock().lock().push_back(file);
     }
 
-    /// Drops up to `want` clean pages. Returns the number.
+    /// Drops up to `want` clean pages, of all volumes that share the room. Returns the number.
     pub fn reclaim(&self, want: u64) -> u64 {
         let mut dropped = 0;
         // Twice around: pages that were used survive the first round only.
-        let mut left =
-            2 * self.written.clock.lock().len() + self.pages_max as usize / SCAN as usize * 2 + 2;
+        let mut left = 2 * self.room.clock().lock().len()
+            + self.room.pages_max as usize / SCAN as usize * 2
+            + 2;
         while dropped < want && left > 0 {
             left -= 1;
-            let Some(entry) = self.written.clock.lock().pop_front() else { break };
+            let Some(entry) = self.room.clock().lock().pop_front() else { break };
             let Some(file) = entry.upgrade() else { continue };
             dropped += file.evict(want - dropped);
         }
         dropped
+    }
+}
+
+impl Drop for PageCache {
+    fn drop(&mut self) {
+        self.room.leave(self.written.unstable.load(Ordering::Relaxed));
     }
 }

@@ -6,7 +6,8 @@ use vfscale_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use vfscale_sync::lock::{RwLockReadGuard, RwLockWriteGuard};
 use vfscale_sync::{Mutex, RwLock, lock_class};
 
-use super::cache::{CachedFile, PageCache, SCAN};
+use super::budget::{CachedFile, SCAN};
+use super::cache::PageCache;
 use super::pages::Pages;
 
 lock_class! {

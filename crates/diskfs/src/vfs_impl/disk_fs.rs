@@ -1,7 +1,7 @@
 //! The open file system: its parts, its opening and its end.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -21,6 +21,7 @@ use crate::dir::NameHash;
 use crate::format::superblock::Stopped;
 use crate::icache::inactivate::{CutFn, Inactivator, Orphans};
 use crate::icache::table::NodeTable;
+use crate::page_cache::CacheBudget;
 use crate::volume::{Volume, VolumeOptions};
 
 /// The options for opening a [`DiskFs`].
@@ -36,6 +37,9 @@ pub struct DiskOptions {
     /// The maximum number of bytes of clean metadata in memory, which could be read again. 64 MiB
     /// by default.
     pub metadata_cache_bytes: u64,
+    /// The budget in which data and clean metadata count, with those of other volumes, instead of
+    /// the two limits above. None by default.
+    pub cache_budget: Option<Arc<CacheBudget>>,
     /// The maximum number of bytes of changed metadata in memory that is not written back yet, in
     /// addition. 160 MiB by default.
     pub changed_metadata_bytes: u64,
@@ -72,6 +76,7 @@ impl Default for DiskOptions {
             sync_interval: Some(Duration::from_secs(5)),
             data_cache_bytes: 256 << 20,
             metadata_cache_bytes: 64 << 20,
+            cache_budget: None,
             changed_metadata_bytes: 160 << 20,
             read_only: false,
             no_recovery: false,
@@ -137,8 +142,12 @@ impl DiskFs {
         let owner = ThreadOwner::new();
         // The work items that this creates, and those that are created later, get it from this one.
         let _entered = owner.enter();
-        let DiskOptions { scaling, sync_interval, data_cache_bytes, metadata_cache_bytes, .. } =
-            options;
+        let DiskOptions { scaling, sync_interval, data_cache_bytes, .. } = options;
+        let budget = options.cache_budget;
+        let metadata_cache_bytes = match &budget {
+            Some(budget) => budget.of_metadata(),
+            None => options.metadata_cache_bytes,
+        };
         let journal = Options {
             scaling,
             // `Files` forces the log in every interval, after the data.
@@ -153,16 +162,17 @@ impl DiskFs {
                 no_recovery: options.no_recovery,
                 journal,
                 cache_bytes: metadata_cache_bytes,
+                cache_budget: budget.clone(),
                 log_device: options.log_device,
                 orphan_lists: options.orphan_lists,
                 dir_waits: options.dir_waits,
                 discard: options.discard,
             },
         )?);
-        let nodes = usize::try_from(metadata_cache_bytes / NODE_BYTES).unwrap_or(usize::MAX);
-        let table = Arc::new(NodeTable::new(nodes));
+        let table = node_table(metadata_cache_bytes, budget.as_deref());
         let of_files = FileOptions {
             cache_bytes: data_cache_bytes,
+            cache_budget: budget,
             interval: sync_interval,
             dirty_lists: options.dirty_lists,
             auto_da_alloc: options.auto_da_alloc,
@@ -316,6 +326,18 @@ impl fmt::Debug for DiskFs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DiskFs").field("volume", &self.volume).finish_non_exhaustive()
     }
+}
+
+/// Creates the table of inodes in memory, which joins a budget.
+fn node_table(metadata_bytes: u64, budget: Option<&CacheBudget>) -> Arc<NodeTable> {
+    let nodes = usize::try_from(metadata_bytes / NODE_BYTES).unwrap_or(usize::MAX);
+    let shared = budget.map(|budget| Arc::clone(budget.nodes()));
+    let table = Arc::new(NodeTable::with_limit(nodes, shared.clone()));
+    if let Some(shared) = shared {
+        let weak: Weak<NodeTable> = Arc::downgrade(&table);
+        shared.join(weak);
+    }
+    table
 }
 
 /// Ends all work in the background that writes to a volume, whatever is left to do.

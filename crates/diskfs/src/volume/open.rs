@@ -1,6 +1,6 @@
 //! The opening of a volume.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use vfscale_block::Device;
 use vfscale_sync::atomic::{AtomicBool, AtomicU64};
@@ -14,6 +14,7 @@ use super::freed::{FreedRegions, VolumeDiscards};
 use super::log::{Logged, open_log, read_log};
 use super::metadata::Shared;
 use super::{Metadata, Reader, Volume, VolumeOptions, copies, grow};
+use crate::Uuid;
 use crate::alloc::Groups;
 use crate::alloc::space::Space;
 use crate::base::fault::Fault;
@@ -60,7 +61,7 @@ impl Volume {
         let look = if read_only { read_log } else { open_log };
         let Logged { device, hooks, journal, recovered } =
             look(device, &superblock, &places, &options)?;
-        let cache = BufferCache::new(device.clone(), uuid, options.cache_bytes);
+        let cache = block_cache(device.clone(), uuid, &options);
         hooks.set_write_queue(cache.write_queue());
         let groups = Groups::load(&Reader::new(&cache, &places), geometry, superblock.log())?;
         groups.set_index_bytes(options.cache_bytes / INDEX_SHARE);
@@ -70,7 +71,7 @@ impl Volume {
         let freed = discards.then(FreedRegions::default);
         let shared = Shared { groups, space, freed, overruns: AtomicU64::new(0) };
         let slots = cpu::slots() as usize;
-        let cache = PerCpuArc::new(slots, Arc::new(cache));
+        let cache = PerCpuArc::new(slots, cache);
         let shared = PerCpuArc::new(slots, Arc::new(shared));
         let orphans = OrphanList::new(options.orphan_lists);
         let log_bytes = superblock.log().blocks() * BLOCK_BYTES as u64;
@@ -99,4 +100,16 @@ impl Volume {
         }
         Ok(opened)
     }
+}
+
+/// Creates the cache of metadata blocks, which joins the budget of the options.
+fn block_cache(device: Arc<dyn Device>, volume: Uuid, options: &VolumeOptions) -> Arc<BufferCache> {
+    let shared = options.cache_budget.as_ref().map(|budget| Arc::clone(budget.blocks()));
+    let cache = BufferCache::with_limit(device, volume, options.cache_bytes, shared.clone());
+    let cache = Arc::new(cache);
+    if let Some(shared) = shared {
+        let weak: Weak<BufferCache> = Arc::downgrade(&cache);
+        shared.join(weak);
+    }
+    cache
 }

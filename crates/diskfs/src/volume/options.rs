@@ -7,6 +7,7 @@ use vfscale_sync::cpu;
 
 #[cfg(doc)]
 use crate::inode::orphans::OrphanList;
+use crate::page_cache::CacheBudget;
 
 /// The options for opening a volume.
 #[derive(Clone, Debug)]
@@ -22,6 +23,9 @@ pub struct VolumeOptions {
     /// The limit of metadata in memory that could be read again, in bytes. The indexes of free
     /// space may use an eighth more.
     pub cache_bytes: u64,
+    /// The budget that its caches share with those of other volumes. They count there in addition
+    /// to their own limit.
+    pub cache_budget: Option<Arc<CacheBudget>>,
     /// The device with the log, if the log has a device of its own.
     pub log_device: Option<Arc<dyn Device>>,
     /// The number of lists of orphans in memory; 0 for one list, as without the patch `orphan`
@@ -43,6 +47,7 @@ impl Default for VolumeOptions {
             no_recovery: false,
             journal: vfscale_journal::Options::default(),
             cache_bytes: 64 << 20,
+            cache_budget: None,
             log_device: None,
             orphan_lists: cpu::slots() as usize,
             dir_waits: 12,

@@ -19,6 +19,7 @@ mod parsers;
 mod pipes;
 mod procfs;
 mod seals;
+mod shared_cache;
 mod shared_subtrees;
 mod sockets;
 mod space;
