@@ -145,8 +145,14 @@ impl WorkItem {
 
     /// Queues the item at a time, instead of at the time of the last call if that has not come yet.
     pub fn queue_at(&self, at: Instant) {
+        self.queue_between(at, at);
+    }
+
+    /// Queues the item between two times, like [`queue_at`](Self::queue_at). Items whose times
+    /// overlap are queued together, so that the process wakes once for all of them.
+    pub fn queue_between(&self, earliest: Instant, latest: Instant) {
         if !fork::is_child() {
-            self.shared.runs.set_timer(self.shared.clone(), at);
+            self.shared.runs.set_timer(self.shared.clone(), earliest, latest);
         }
     }
 

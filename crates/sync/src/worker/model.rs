@@ -36,7 +36,7 @@ impl Runs {
     }
 
     /// Does nothing: time does not pass.
-    pub(super) fn set_timer(&self, _item: Arc<dyn Item>, _at: Instant) {}
+    pub(super) fn set_timer(&self, _item: Arc<dyn Item>, _earliest: Instant, _latest: Instant) {}
 
     /// Does nothing: there is no timer.
     pub(super) fn clear_timer(&self, _item: &dyn Item) {}

@@ -7,14 +7,18 @@
 //! sleeps until there is one. So a process whose items are idle has one thread, whatever their
 //! number.
 //!
+//! A thread inherits the CPUs that it may use from the thread that starts it. Items are queued by
+//! threads that may be pinned to one CPU, and a worker serves all volumes; so the timer thread
+//! starts the workers. It has the CPUs of the thread that made the first item.
+//!
 //! # Invariants
 //!
 //! * `coming` counts the threads that were woken or started and have not looked at the queues yet.
 //!   As long as the system gives threads, there are at least as many as the queued items that
 //!   should have one ([`Pool::needed`]): every change of a queue is followed by [`Pool::summon`]. A
 //!   thread that ends a run looks, too, and may be first; then one that comes finds nothing.
-//! * The timer thread wakes by `wakes_at`. It looks at timers, at items that wait for too long, and
-//!   at threads that are missing.
+//! * The timer thread wakes by `wakes_at`. It starts threads, and looks at timers, at items that
+//!   wait for too long, and at threads that are missing.
 //! * All of it ends when the last item is cancelled. The lock is a leaf, and no thread holds it
 //!   while it runs or queues an item.
 
@@ -47,8 +51,10 @@ struct Pool {
     coming: usize,
     /// Threads that sleep until there is an item, the latest at the end.
     idle: Vec<Thread>,
+    /// Number of threads that the timer thread has to start; they are coming.
+    to_start: usize,
     /// The items with a timer, by address.
-    timers: BTreeMap<usize, (Instant, Arc<dyn Item>)>,
+    timers: BTreeMap<usize, Timer>,
     /// Number of items that are not cancelled.
     items: usize,
     timer_thread: Option<Thread>,
@@ -62,11 +68,19 @@ static POOL: Mutex<Pool, WorkerPool> = Mutex::new(Pool {
     normal_active: 0,
     coming: 0,
     idle: Vec::new(),
+    to_start: 0,
     timers: BTreeMap::new(),
     items: 0,
     timer_thread: None,
     wakes_at: None,
 });
+
+/// An item that is to be queued between two times.
+struct Timer {
+    earliest: Instant,
+    latest: Instant,
+    item: Arc<dyn Item>,
+}
 
 /// An item that a thread has taken, and whether it counts as a normal run.
 type Taken = (Arc<dyn Item>, bool);
@@ -83,21 +97,29 @@ impl Pool {
         self.high.len() + self.normal.len().min(free)
     }
 
-    /// Wakes or starts threads for queued items.
+    /// Wakes threads for queued items, or has the timer thread start some.
     fn summon(&mut self) {
         while self.coming < self.needed() {
-            if let Some(thread) = self.idle.pop() {
-                thread.unpark();
-            } else {
-                let thread = thread::Builder::new().name("vfscale-worker".to_owned());
-                if thread.spawn(work).is_err() {
-                    break;
-                }
+            match self.idle.pop() {
+                Some(thread) => thread.unpark(),
+                None => self.to_start += 1,
             }
             self.coming += 1;
         }
-        if self.is_behind() {
+        if self.to_start > 0 {
+            self.wake_timer_by(Instant::now());
+        } else if self.is_behind() {
             self.wake_timer_by(Instant::now() + STALL);
+        }
+    }
+
+    /// Starts the threads that were asked for. Those that the system refuses do not come.
+    fn start_threads(&mut self) {
+        for _ in 0..std::mem::take(&mut self.to_start) {
+            let thread = thread::Builder::new().name("vfscale-worker".to_owned());
+            if thread.spawn(work).is_err() {
+                self.coming -= 1;
+            }
         }
     }
 
@@ -146,10 +168,10 @@ impl Pool {
         }
     }
 
-    /// Removes and returns the items whose time has come.
+    /// Removes and returns the items that may be queued now.
     fn take_due(&mut self, now: Instant) -> Vec<Arc<dyn Item>> {
-        let due = self.timers.extract_if(.., |_, (at, _)| *at <= now);
-        due.map(|(_, (_, item))| item).collect()
+        let due = self.timers.extract_if(.., |_, timer| timer.earliest <= now);
+        due.map(|(_, timer)| timer.item).collect()
     }
 }
 
@@ -172,10 +194,10 @@ impl Runs {
     pub(super) fn join_others(&self) {}
 
     /// Sets the timer of an item.
-    pub(super) fn set_timer(&self, item: Arc<dyn Item>, at: Instant) {
+    pub(super) fn set_timer(&self, item: Arc<dyn Item>, earliest: Instant, latest: Instant) {
         let mut pool = POOL.lock();
-        let former = pool.timers.insert(key_of(&*item), (at, item));
-        pool.wake_timer_by(at);
+        let former = pool.timers.insert(key_of(&*item), Timer { earliest, latest, item });
+        pool.wake_timer_by(latest);
         drop(pool);
         drop(former);
     }
@@ -253,6 +275,10 @@ fn sleep() -> Option<MutexGuard<'static, Pool, WorkerPool>> {
 fn keep_time() {
     let mut pool = POOL.lock();
     loop {
+        let now = Instant::now();
+        // This thread does not wake itself.
+        pool.wakes_at = Some(now);
+        pool.start_threads();
         if pool.items == 0 && !pool.is_behind() {
             (pool.timer_thread, pool.wakes_at) = (None, None);
             let of_cancelled = std::mem::take(&mut pool.timers);
@@ -260,7 +286,6 @@ fn keep_time() {
             drop(of_cancelled);
             return;
         }
-        let now = Instant::now();
         let due = pool.take_due(now);
         if !due.is_empty() {
             drop(pool);
@@ -270,8 +295,9 @@ fn keep_time() {
         }
         pool.promote(now);
         pool.summon();
+        pool.start_threads();
         let stall = pool.is_behind().then(|| now + STALL);
-        let timer = pool.timers.values().map(|(at, _)| *at).min();
+        let timer = pool.timers.values().map(|timer| timer.latest).min();
         pool.wakes_at = stall.into_iter().chain(timer).min();
         let rest = pool.wakes_at.map(|at| at.saturating_duration_since(now));
         drop(pool);

@@ -214,6 +214,64 @@ fn timers_are_in_order_and_the_last_call_counts() {
 }
 
 #[test]
+fn items_whose_times_overlap_are_queued_together() {
+    let (sender, receiver) = mpsc::channel();
+    let item = |name: &'static str| {
+        let sender = sender.clone();
+        WorkItem::new(Priority::Normal, 1, move || sender.send(name).unwrap())
+    };
+    let [exact, early, late] = [item("exact"), item("early"), item("late")];
+    let start = Instant::now();
+    let after = |millis| start + Duration::from_millis(millis);
+    late.queue_between(after(2000), start + LONG);
+    early.queue_between(after(10), start + LONG);
+    exact.queue_at(after(50));
+    let mut both = [(); 2].map(|()| receiver.recv_timeout(LONG / 2).unwrap());
+    both.sort_unstable();
+    assert_eq!(both, ["early", "exact"]);
+    let is_late = Instant::now() > after(1900);
+    assert!(is_late || receiver.try_recv().is_err());
+}
+
+/// Lets this thread run only on the CPU on which it is.
+fn pin_to_one_cpu() {
+    // SAFETY: `set` is a valid set of CPUs of that size, for which zeros are valid.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(usize::try_from(libc::sched_getcpu()).unwrap(), &mut set);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &set), 0);
+    }
+}
+
+/// Threads inherit the CPUs of the thread that starts them.
+#[test]
+fn a_pinned_thread_that_queues_an_item_does_not_pin_the_workers() {
+    let _alone = alone();
+    let cpus = || std::thread::available_parallelism().unwrap().get();
+    let all = cpus();
+    if all == 1 {
+        return;
+    }
+    let (gate, seen) = (Arc::new(Gate::default()), Arc::new(Mutex::new(Vec::new())));
+    let (of_work, of_seen) = (Arc::clone(&gate), Arc::clone(&seen));
+    // More runs than there are idle threads.
+    let runs = normal_max() + 1;
+    let item = WorkItem::new(Priority::High, runs, move || {
+        of_seen.lock().unwrap().push(cpus());
+        of_work.pass();
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            pin_to_one_cpu();
+            (0..runs).for_each(|_| item.queue());
+        });
+    });
+    gate.await_runs(runs);
+    gate.open();
+    assert_eq!(*seen.lock().unwrap(), vec![all; runs]);
+}
+
+#[test]
 fn runs_have_the_owner_of_the_thread_that_made_the_item() {
     let owner = ThreadOwner::new();
     let (sender, receiver) = mpsc::channel();
