@@ -125,7 +125,7 @@ fn a_context_does_not_end_while_a_name_is_delayed() {
     let volume = mounted.fs.volume();
     assert!(!volume.has_delayed(), "a sync has left something");
     for (old, new) in [("/d/old", "/d/a"), ("/d/a", "/d/b")] {
-        (0..20).for_each(|_| drop(mounted.fs.is_side_by_side(&mounted.dir("/d"))));
+        (0..20).for_each(|_| _ = mounted.fs.is_side_by_side(&mounted.dir("/d")));
         mounted.rename(old, new, RenameFlags::empty()).unwrap();
         assert!(volume.has_delayed());
     }
