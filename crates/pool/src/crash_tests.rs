@@ -343,6 +343,21 @@ fn a_branch_of_several_leaves_keeps_what_was_flushed() {
     run.sweep(plan()).unwrap();
 }
 
+/// Blocks of the pool that are being written when power fails may be unreadable after that: the
+/// superblocks, the bitmaps, the log.
+#[test]
+fn blocks_that_cannot_be_read() {
+    let seed = seed();
+    for round in 0..4 {
+        let mut run = Run::new(300, 12, seed + round);
+        one_branch(&mut run, 50);
+        let log = run.pool.shared.state.lock().table.named("main").unwrap().log.unwrap();
+        let bytes = |from: u64, count: u64| from * UNIT as u64..(from + count) * UNIT as u64;
+        let ranges = [bytes(0, 32), bytes(log.place, u64::from(log.blocks))];
+        run.sweep(plan().lost_in(ranges)).unwrap();
+    }
+}
+
 /// Plants a fault, and returns whether a few sweeps find it.
 fn is_found(plant: Plant, play: fn(&mut Run)) -> bool {
     (0..12).any(|seed| {

@@ -113,9 +113,9 @@ impl Inner {
             .map(|(block, new)| self.log_map(*block, *new, is_checked))
             .collect::<Result<_, _>>()?;
         let mut records = Vec::new();
-        for part in maps.chunks(LOG_MAPS) {
-            let (place, bytes) =
-                log::record(&self.shared.disk, area, self.node(), log.next, log.previous, part);
+        for (index, part) in maps.chunks(LOG_MAPS).enumerate() {
+            let (disk, node) = (&self.shared.disk, self.node());
+            let (place, bytes) = log::record(disk, area, node, log.next, index, log.previous, part);
             log.previous = crate::format::checksum_of(&bytes);
             log.next += 1;
             records.push((place, bytes));

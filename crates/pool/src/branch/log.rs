@@ -8,6 +8,10 @@
 //! the record may be there and a content not: it has the checksums of the contents. Only the last
 //! record is in doubt: a record is written after the flush of the one before has returned, and so
 //! confirms it.
+//!
+//! A block that was being written when power failed may be unreadable. So a record that can't be
+//! read is the end of the log, unless a record of a later batch is there; and a content of the last
+//! record that can't be read is not there.
 
 use std::collections::HashMap;
 
@@ -16,12 +20,13 @@ use crate::disk::{Disk, offset};
 use crate::format::{self, LOG, LOG_MAPS, LogBlock, LogMap, PLACE_BYTES, is_fixed};
 use crate::record::{LogArea, Record};
 
-/// Makes a record.
+/// Makes a record, the one with this `index` of its batch.
 pub(super) fn record(
     disk: &Disk,
     area: LogArea,
     node: u64,
     number: u32,
+    index: usize,
     previous: u32,
     maps: &[LogMap],
 ) -> (u64, Box<format::Bytes>) {
@@ -29,7 +34,8 @@ pub(super) fn record(
     let mut block: LogBlock = format::zeroed();
     let expected = disk.expect(LOG, place);
     block.header = format::header(expected, area.sequence, node, u64::from(number));
-    block.header.extra = (u64::from(previous) | (maps.len() as u64) << 32).into();
+    let counts = (maps.len() | index << 16) as u64;
+    block.header.extra = (u64::from(previous) | counts << 32).into();
     block.maps[..maps.len()].copy_from_slice(maps);
     (place, format::seal(&block))
 }
@@ -53,16 +59,21 @@ pub(crate) fn read(disk: &Disk, record: &Record) -> Result<Replay, Error> {
     let (mut previous, mut last) = (0, Vec::new());
     for number in 0..u64::from(area.blocks) {
         let place = area.place + number;
-        let mut bytes = [0; PLACE_BYTES];
-        disk.device.read_at(offset(place), &mut bytes)?;
-        let Ok(block) = format::read::<LogBlock>(&bytes, disk.expect(LOG, place)) else { break };
+        let block = match read_record(disk, area, record.id, number) {
+            Ok(Some(block)) => block,
+            Ok(None) => break,
+            Err(error) => {
+                if is_confirmed(disk, area, record.id, number) {
+                    return Err(error);
+                }
+                // The block may be readable another time: the log has to begin anew.
+                replay.is_used = true;
+                break;
+            }
+        };
         let header = &block.header;
-        let count = (header.extra.get() >> 32) as usize;
-        if header.generation.get() != area.sequence
-            || header.owner.get() != record.id
-            || header.number.get() != number
-            || header.extra.get() as u32 != previous
-        {
+        let count = (header.extra.get() >> 32) as usize & 0xffff;
+        if header.extra.get() as u32 != previous {
             break;
         }
         if count == 0 || count > LOG_MAPS {
@@ -73,11 +84,11 @@ pub(crate) fn read(disk: &Disk, record: &Record) -> Result<Replay, Error> {
         if let Some(what) = last.iter().find_map(|map| complaint(map, record, disk.places)) {
             return Err(Error::Damage { place, what });
         }
-        previous = format::checksum_of(&bytes);
+        previous = header.checksum.get();
         replay.is_used = true;
     }
     for map in &last {
-        if is_there(disk, map)? {
+        if is_there(disk, map) {
             replay.maps.push(pair(map));
         }
     }
@@ -88,6 +99,36 @@ pub(crate) fn read(disk: &Disk, record: &Record) -> Result<Replay, Error> {
         }
     }
     Ok(replay)
+}
+
+/// Returns whether a record of a later batch than that of record `number` is there.
+fn is_confirmed(disk: &Disk, area: LogArea, node: u64, number: u64) -> bool {
+    (number + 1..u64::from(area.blocks)).any(|later| {
+        let record = read_record(disk, area, node, later);
+        record.is_ok_and(|record| {
+            record
+                .is_some_and(|record| later - (record.header.extra.get() >> 48).min(later) > number)
+        })
+    })
+}
+
+/// Reads a record; `None` if the block is not the one that belongs there.
+fn read_record(
+    disk: &Disk,
+    area: LogArea,
+    node: u64,
+    number: u64,
+) -> Result<Option<LogBlock>, Error> {
+    let place = area.place + number;
+    let mut bytes = [0; PLACE_BYTES];
+    disk.device.read_at(offset(place), &mut bytes)?;
+    let block = format::read::<LogBlock>(&bytes, disk.expect(LOG, place)).ok().filter(|block| {
+        let header = &block.header;
+        header.generation.get() == area.sequence
+            && header.owner.get() == node
+            && header.number.get() == number
+    });
+    Ok(block.cloned())
 }
 
 fn pair(map: &LogMap) -> (u64, u64) {
@@ -103,11 +144,11 @@ fn complaint(map: &LogMap, record: &Record, places: u64) -> Option<&'static str>
 }
 
 /// Returns whether the content of a map of the last record is there.
-fn is_there(disk: &Disk, map: &LogMap) -> Result<bool, Error> {
+fn is_there(disk: &Disk, map: &LogMap) -> bool {
     if map.kind.get() == LogMap::FLUSHED {
-        return Ok(true);
+        return true;
     }
     let mut bytes = [0; PLACE_BYTES];
-    disk.device.read_at(offset(map.place.get()), &mut bytes)?;
-    Ok(crc32c::crc32c(&bytes) == map.checksum.get())
+    let is_read = disk.device.read_at(offset(map.place.get()), &mut bytes).is_ok();
+    is_read && crc32c::crc32c(&bytes) == map.checksum.get()
 }
