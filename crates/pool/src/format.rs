@@ -4,6 +4,8 @@
 //! on the device. Every block of the pool itself begins with a [`Header`]; blocks of branches are
 //! bare data. A reader checks a block ([`read`]) before it looks at any field.
 
+use std::mem::offset_of;
+
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -187,6 +189,21 @@ const _: () = {
     assert!(size_of::<NodeBlock>() == PLACE_BYTES && size_of::<BitmapBlock>() == PLACE_BYTES);
     assert!(size_of::<TableBlock>() == PLACE_BYTES && size_of::<LogBlock>() == PLACE_BYTES);
     assert!(size_of::<DeadBlock>() == PLACE_BYTES && size_of::<LogMap>() == 24);
+    assert!(offset_of!(Header, pool) == 16 && offset_of!(Header, generation) == 32);
+    assert!(offset_of!(Header, owner) == 40 && offset_of!(Header, number) == 48);
+    assert!(offset_of!(Header, extra) == 56 && offset_of!(Lead, version) == 64);
+    assert!(offset_of!(Lead, incompat) == 72 && offset_of!(Lead, superblocks) == 80);
+    assert!(offset_of!(Superblock, places) == 72 && offset_of!(Superblock, compat) == 80);
+    assert!(offset_of!(Superblock, incompat) == 96 && offset_of!(Superblock, table) == 104);
+    assert!(offset_of!(Superblock, table_blocks) == 112 && offset_of!(Superblock, used) == 128);
+    assert!(offset_of!(Superblock, next_node) == 120 && offset_of!(Superblock, copies) == 256);
+    assert!(offset_of!(Superblock, zones_made) == 136 && offset_of!(RawRecord, depth) == 16);
+    assert!(offset_of!(RawRecord, root) == 24 && offset_of!(RawRecord, blocks) == 32);
+    assert!(offset_of!(RawRecord, log) == 40 && offset_of!(RawRecord, log_sequence) == 48);
+    assert!(offset_of!(RawRecord, log_blocks) == 56 && offset_of!(RawRecord, name_bytes) == 60);
+    assert!(offset_of!(RawRecord, dead) == 64 && offset_of!(RawRecord, dead_count) == 72);
+    assert!(offset_of!(RawRecord, own) == 80 && offset_of!(RawRecord, name) == 128);
+    assert!(offset_of!(LogMap, place) == 8 && offset_of!(LogMap, checksum) == 16);
 };
 
 /// A reference to a block: its place, and the depth of the node of the history that wrote it. Zero

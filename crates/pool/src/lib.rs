@@ -37,9 +37,9 @@
 //!
 //! A *place* is a block of 4096 bytes of the pool's device; a branch numbers its own *blocks*. The
 //! *map* of a branch tells the place of each block. A *node of the history* is a state of a branch
-//! that others may be forked from; its *depth* is the number of nodes above it, and itself. Each
-//! reference to a place has a *birth*: the depth of the node that wrote the place. So a branch
-//! knows from the reference alone whether a place is its own.
+//! that others may be forked from; its *depth* is one more than that of the node it was forked
+//! from. Each reference to a place has a *birth*: the depth of the node that wrote the place. So a
+//! branch knows from the reference alone whether a place is its own.
 //!
 //! # Invariants
 //!
@@ -51,18 +51,18 @@
 //!   inside of it.
 //! * I4. All that a superblock leads to was flushed before the superblock was written. Superblocks
 //!   and bitmaps have two places, written in turn.
-//! * I5. Only confirmed contents are overwritten in place: those that a checkpoint has, or a record
-//!   that a later one follows, or a record without checksums. So later writes never undo a flush.
+//! * I5. Contents are overwritten in place only while no record has their checksum, or after a
+//!   later record or checkpoint has confirmed it. So later writes never undo a flush.
 //! * I6. Whoever takes a place has taken it from a budget before. Commits have a reserve. A
 //!   [`Credit`] takes from the budget before anything is dirty.
 //!
 //! Why a power cut keeps the promises of a device: recovery reads the last commit, and then the
 //! records of each branch that followed. By I4 the commit is whole. By I3 nothing that it refers to
 //! was overwritten, except in place by its owner (I1), which `Device` allows for each block that
-//! was written since the last flush. Each record but the last was confirmed by its successor, so
-//! its contents are there (I2, I5). A content of the last record that is not there was not flushed
-//! yet, and its block keeps its former place, which is intact (I3). So each block has the content
-//! of the last flush, or one that was written later.
+//! was written since the last flush. Each record but those of the last batch was confirmed by its
+//! successor, so its contents are there (I2, I5). A content of the last record that is not there
+//! was not flushed yet, and its block keeps its former place, which is intact (I3). So each block
+//! has the content of the last flush, or one that was written later.
 //!
 //! # Locks
 //!

@@ -29,7 +29,8 @@ pub struct BranchInfo {
     pub size: u64,
     /// Whether it can only be read.
     pub read_only: bool,
-    /// The number of nodes of the history above it, and itself.
+    /// The length of its history: one more with each fork of contents that have changed. States
+    /// that are not needed any more still count.
     pub depth: u32,
     /// The space that only this branch has, in bytes, as of its last checkpoint: what deleting it
     /// frees.
