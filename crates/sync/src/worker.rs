@@ -129,7 +129,7 @@ impl WorkItem {
             owner: ThreadOwner::current(),
             state: Mutex::new(state),
             ended: Condvar::new(),
-            runs: Runs,
+            runs: Runs::new(),
         });
         pool::add();
         Self { shared }

@@ -10,10 +10,13 @@ use crate::atomic::thread::{self, JoinHandle};
 /// The threads of an item.
 ///
 /// The lock is the standard library's: no thread of a model is switched while it holds it.
-#[derive(Default)]
 pub(super) struct Runs(Mutex<Vec<JoinHandle<()>>>);
 
 impl Runs {
+    pub(super) fn new() -> Self {
+        Self(Mutex::default())
+    }
+
     fn with<T>(&self, change: impl FnOnce(&mut Vec<JoinHandle<()>>) -> T) -> T {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -176,10 +176,13 @@ impl Pool {
 }
 
 /// The runs of an item, which belong to no thread.
-#[derive(Default)]
 pub(super) struct Runs;
 
 impl Runs {
+    pub(super) fn new() -> Self {
+        Self
+    }
+
     /// Queues a run.
     pub(super) fn start(&self, item: Arc<dyn Item>, priority: Priority) {
         let mut pool = POOL.lock();
