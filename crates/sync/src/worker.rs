@@ -30,12 +30,12 @@
 //!   the log are of this kind. They wait for devices, and for threads that run, but for no queued
 //!   item. A volume has two of them, with one run each, so they are few.
 //! * An item of [`Priority::Normal`] gets an idle thread, or a new one as long as a certain number
-//!   of these items run. Beyond that it waits for its turn, but no longer than 10 ms: then it is
-//!   treated like one of the first kind.
+//!   of these items run. Beyond that it waits for its turn. If no run ends for 10 ms, the first
+//!   that waits is treated like one of the first kind.
 //!
 //! By this rule the threads wait for each other as if each item had its own. A device that does not
-//! answer takes the threads of the runs that wait for it, and delays each item of another volume by
-//! at most 10 ms; the log of another volume is not delayed at all.
+//! answer takes the threads of the runs that wait for it. That delays the items of other volumes by
+//! at most 10 ms for each that waits before them, and their logs not at all.
 //!
 //! If the system refuses a thread, the next run that ends takes the item, and the timer thread
 //! tries again every 10 ms.

@@ -14,10 +14,20 @@ const VOLUMES: usize = 100;
 /// The bounds for all of them.
 const THREADS_MAX: usize = 8;
 const MEMORY_MAX: usize = 64 << 20;
+/// The most hundredths of a second that they may take of a CPU in six seconds, which is more than
+/// their interval: some passes that find nothing to write.
+const USED_MAX: u64 = 15;
 
 /// Returns the number of threads of this process.
 fn threads() -> usize {
     fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+/// Returns the time that all threads of this process were on a CPU, in hundredths of a second.
+fn cpu_time() -> u64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum()
 }
 
 fn wait_until(what: &str, holds: impl Fn() -> bool) {
@@ -50,6 +60,10 @@ fn a_hundred_idle_volumes_have_few_threads_and_little_memory() {
     wait_until("the threads end", || threads() <= THREADS_MAX.max(others + 2));
     let after = resident();
     assert!(after.saturating_sub(before) <= MEMORY_MAX, "{before} {after}");
+    let before = cpu_time();
+    thread::sleep(Duration::from_secs(6));
+    let used = cpu_time() - before;
+    assert!(used <= USED_MAX, "{used}");
     for (number, volume) in volumes.into_iter().enumerate() {
         let text = volume.task().read_to_string("/d/f").unwrap();
         assert_eq!(text, format!("volume {number}"));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub enum Priority {
     /// At once. For items that others wait for, which wait for no queued item themselves.
     High,
-    /// Within 10 ms if many items run, else at once.
+    /// At once, unless many items run: then when one of them ends, or when none does for 10 ms.
     Normal,
 }
 

@@ -37,15 +37,19 @@ lock_class! {
 }
 
 /// The time after which a thread that has found no item ends.
-pub(super) const IDLE: Duration = Duration::from_secs(2);
-/// The longest time that a normal item waits for the runs of others.
+pub(super) const IDLE: Duration = Duration::from_secs(1);
+/// The time after which another thread takes a normal item, if no run has ended.
 pub(super) const STALL: Duration = Duration::from_millis(10);
 
 struct Pool {
     /// Items that get a thread at once.
     high: VecDeque<Arc<dyn Item>>,
-    /// Other items, since when they wait, in the order of arrival.
-    normal: VecDeque<(Instant, Arc<dyn Item>)>,
+    /// Other items, in the order of arrival.
+    normal: VecDeque<Arc<dyn Item>>,
+    /// Number of runs of `normal_active` that have ended since `looked_at`.
+    ended: usize,
+    /// When the timer thread last looked whether runs end.
+    looked_at: Option<Instant>,
     /// Number of runs that were taken from `normal`.
     normal_active: usize,
     coming: usize,
@@ -65,6 +69,8 @@ struct Pool {
 static POOL: Mutex<Pool, WorkerPool> = Mutex::new(Pool {
     high: VecDeque::new(),
     normal: VecDeque::new(),
+    ended: 0,
+    looked_at: None,
     normal_active: 0,
     coming: 0,
     idle: Vec::new(),
@@ -87,7 +93,7 @@ type Taken = (Arc<dyn Item>, bool);
 
 /// Returns the number of normal runs beyond which items wait for their turn, and of idle threads.
 pub(super) fn normal_max() -> usize {
-    4 + 2 * cpu::slots() as usize
+    1 + 2 * cpu::slots() as usize
 }
 
 impl Pool {
@@ -154,17 +160,26 @@ impl Pool {
         if self.normal_active >= normal_max() {
             return None;
         }
-        let (_, item) = self.normal.pop_front()?;
+        let item = self.normal.pop_front()?;
         self.normal_active += 1;
         Some((item, true))
     }
 
-    /// Treats the items that have waited for too long like those of high priority.
+    /// Treats the first normal item like one of high priority, if no run has ended for [`STALL`]
+    /// while it waited.
     fn promote(&mut self, now: Instant) {
-        let is_late =
-            |(since, _): &mut (Instant, _)| now.saturating_duration_since(*since) >= STALL;
-        while let Some((_, item)) = self.normal.pop_front_if(is_late) {
-            self.high.push_back(item);
+        if self.normal.is_empty() {
+            self.looked_at = None;
+            return;
+        }
+        let since = *self.looked_at.get_or_insert(now);
+        if since == now {
+            self.ended = 0;
+        } else if now.saturating_duration_since(since) >= STALL {
+            self.looked_at = Some(now);
+            if std::mem::take(&mut self.ended) == 0 {
+                self.high.extend(self.normal.pop_front());
+            }
         }
     }
 
@@ -188,7 +203,7 @@ impl Runs {
         let mut pool = POOL.lock();
         match priority {
             Priority::High => pool.high.push_back(item),
-            Priority::Normal => pool.normal.push_back((Instant::now(), item)),
+            Priority::Normal => pool.normal.push_back(item),
         }
         pool.summon();
     }
@@ -242,6 +257,7 @@ fn work() {
             item.execute();
             pool = POOL.lock();
             pool.normal_active -= usize::from(is_normal);
+            pool.ended += usize::from(is_normal);
             continue;
         }
         if pool.items == 0 || pool.idle.len() >= normal_max() {
