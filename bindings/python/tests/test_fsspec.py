@@ -162,9 +162,17 @@ class FileSystems:
             with fs.open("/t/kept", "ab") as file:
                 file.write(b"+new")
             fs.cp_file("/t/kept", "/t/copy")
+            fs.task.write_bytes("/t/random", b"0123")
+            with fs.open("/t/random", "r+b") as file:
+                self.assertEqual(file.read(2), b"01")
+                file.write(b"xx")
+            self.assertEqual(fs.cat("/t/random"), b"0123")
+            self.assertRaises(FileNotFoundError, fs.open, "/t/none", "r+b")
             self.assertFalse(fs.exists("/t/new"))
             self.assertEqual(fs.cat("/t/kept"), b"old")
         self.assertEqual(fs.cat("/t/new"), b"1")
+        self.assertEqual(fs.cat("/t/random"), b"01xx")
+        fs.rm("/t/random")
         self.assertEqual((fs.cat("/t/kept"), fs.cat("/t/copy")), (b"old+new", b"old"))
         with self.assertRaises(ZeroDivisionError), fs.transaction:
             fs.pipe_file("/t/never", b"1")

@@ -24,7 +24,7 @@ from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import isfilelike, stringify_path, tokenize
 
-from .file import parse_mode
+from .file import File, parse_mode
 from .task import Task
 from .tree import memory, open_volume
 
@@ -80,12 +80,13 @@ class _Threads:
 _THREADS = _Threads()
 
 
-class _Pending(io.BufferedWriter):
+class _Pending:
     """A file of a transaction: it has another name until the transaction commits."""
 
-    def __init__(self, raw, size, fs, name, path, exclusive):
-        super().__init__(raw, size)
+    def promise(self, fs, name, path, exclusive):
+        """Tells the file its names; returns the file."""
         self._fs, self._name, self._path, self._exclusive = fs, name, path, exclusive
+        return self
 
     def commit(self):
         """Gives the file its name."""
@@ -103,6 +104,14 @@ class _Pending(io.BufferedWriter):
             self._fs.task.unlink(self._name)
         except FileNotFoundError:
             pass
+
+
+class _PendingWriter(_Pending, io.BufferedWriter):
+    """A file of a transaction to write."""
+
+
+class _PendingRandom(_Pending, io.BufferedRandom):
+    """A file of a transaction to read and write."""
 
 
 class VfscaleFileSystem(AsyncFileSystem):
@@ -320,11 +329,18 @@ class VfscaleFileSystem(AsyncFileSystem):
         name = f"{self._parent(path).rstrip('/')}/.{uuid.uuid4().hex}.pending"
         if not flags & (os.O_TRUNC | os.O_EXCL) and self.task.exists(path):
             self.task.copyfile(path, name)
-        elif mode == "r+b":
+        elif not flags & os.O_CREAT:
             raise FileNotFoundError(2, "No such file or directory", path)
-        raw = self.task.open(name, "ab" if flags & os.O_APPEND else "wb", 0)
-        size = size if size > 1 else io.DEFAULT_BUFFER_SIZE
-        return _Pending(raw, size, self, name, path, bool(flags & os.O_EXCL))
+        raw = File(self.task, name, flags & ~(os.O_EXCL | os.O_TRUNC) | os.O_CREAT)
+        kind = _PendingRandom if flags & os.O_RDWR else _PendingWriter
+        file = kind(raw, size if size > 1 else io.DEFAULT_BUFFER_SIZE)
+        file.promise(self, name, path, bool(flags & os.O_EXCL))
+        if flags & os.O_APPEND:
+            file.seek(0, os.SEEK_END)
+        if not flags & os.O_CREAT:
+            # A mode with an `r` is for reading, to fsspec, and not of the transaction.
+            self.transaction.files.append(file)
+        return file
 
     def cat_file(self, path, start=None, end=None, **kwargs):
         path = self._strip_protocol(path)

@@ -37,7 +37,7 @@ impl Task {
             let path = name.path();
             if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
                 match task.create_dir_all(parent) {
-                    // Is what the last step reports, with its own rules.
+                    // The last step reports it, with its own rules.
                     Err(error) if error.errno() == Errno::EXIST => {}
                     made => made?,
                 }
