@@ -1,8 +1,11 @@
 """What only the package has: trees, volumes, tasks, transfers, paths, threads."""
 
+import ast
 import doctest
 import errno
 import gc
+import inspect
+import io
 import os
 import pathlib
 import signal
@@ -366,6 +369,39 @@ class Documentation(WithHost):
                 test = parser.get_doctest(text, names, name, None, 0)
                 result = runner.run(test, out=lines.append)
                 self.assertEqual(result.failed, 0, "".join(lines))
+
+    def test_stubs_have_every_name_and_argument(self):
+        folder = os.path.dirname(vfscale.__file__)
+        with open(os.path.join(folder, "__init__.pyi"), encoding="utf-8") as file:
+            stubs = {
+                node.name: {
+                    member.name: [
+                        argument.arg
+                        for argument in member.args.args[1:] + member.args.kwonlyargs
+                    ]
+                    for member in node.body
+                    if isinstance(member, ast.FunctionDef)
+                }
+                for node in ast.parse(file.read()).body
+                if isinstance(node, ast.ClassDef)
+            }
+        inherited = {"File": dir(io.RawIOBase), "Memory": ["task"], "Volume": ["task"]}
+        for of in ("Task", "File", "Path", "Memory", "Volume", "DirEntry"):
+            kind = getattr(vfscale, of)
+            public = [name for name in dir(kind) if not name.startswith("_")]
+            public = [name for name in public if not isinstance(getattr(kind, name), (int, str))]
+            known = [*stubs[of], *inherited.get(of, [])]
+            self.assertEqual(sorted(set(public) - set(known)), [], of)
+            for name, arguments in stubs[of].items():
+                call = getattr(kind, name)
+                if name.startswith("_") or not callable(call):
+                    continue
+                found = [
+                    argument.name
+                    for argument in inspect.signature(call).parameters.values()
+                    if argument.kind is not argument.VAR_POSITIONAL
+                ]
+                self.assertEqual(found[1:], arguments, f"{of}.{name}")
 
     def test_public_names_are_documented(self):
         classes = (vfscale.Task, vfscale.File, vfscale.Volume, vfscale.Path, vfscale.DirEntry)

@@ -1,7 +1,7 @@
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Any, ClassVar, Literal, Protocol, Union, overload
+from typing import IO, Any, ClassVar, Literal, Protocol, Union, final, overload
 
 from typing_extensions import Buffer, Self, TypeAlias
 
@@ -111,6 +111,7 @@ class File(io.RawIOBase):
     def fsync(self) -> None: ...
     def fdatasync(self) -> None: ...
 
+@final
 class DirEntry:
     @property
     def name(self) -> Any: ...

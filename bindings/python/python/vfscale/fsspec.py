@@ -29,8 +29,8 @@ from .task import Task
 from .tree import memory, open_volume
 
 # The trees and volumes of this process, by name and by path.
-_TREES = {}
-_VOLUMES = {}
+_TREES: dict = {}
+_VOLUMES: dict = {}
 _LOCK = threading.Lock()
 
 _COPY_STEP = 1 << 20

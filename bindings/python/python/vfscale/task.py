@@ -7,7 +7,7 @@ from . import _vfscale
 from .file import File, parse_mode, wrap
 from .path import Path
 
-_PARSED = {}
+_PARSED: dict = {}
 
 
 def _parsed(mode):
