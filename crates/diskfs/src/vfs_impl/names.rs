@@ -60,29 +60,28 @@ impl DiskFs {
         let mut tx = self.volume.begin(self.need_of_new(new))?;
         // Before the directory is locked, which other threads may want.
         let node = self.new_node(&mut tx, parent, new, name.is_some(), dir.change_time())?;
+        let Some(name) = name else {
+            tx.set_orphan(&node, true);
+            tx.commit()?;
+            return self.hold(dir.sb(), node);
+        };
         let locked = parent.lock();
         tx.fold_names(parent)?;
         let time = dir.change_time();
-        if let Some(name) = name {
-            edit(&mut tx, parent, |tx, core| {
-                self.insert(tx, parent, core, name, (node.ino(), kind))?;
-                if kind == FileKind::Directory {
-                    step(core, LinkStep::Up)?;
-                }
-                (core.mtime, core.ctime) = (time.0, time.0);
-                Ok(())
-            })?;
-        } else {
-            tx.set_orphan(&node, true);
-        }
+        edit(&mut tx, parent, |tx, core| {
+            self.insert(tx, parent, core, name, (node.ino(), kind))?;
+            if kind == FileKind::Directory {
+                step(core, LinkStep::Up)?;
+            }
+            (core.mtime, core.ctime) = (time.0, time.0);
+            Ok(())
+        })?;
         let links = tx.core(parent).nlink;
         tx.commit()?;
         // The VFS inode shows the change before the directory is unlocked, so before another thread
         // can change it. All changes below do this, too.
-        if name.is_some() {
-            dir.set_nlink(links);
-            dir.changed_at(time);
-        }
+        dir.set_nlink(links);
+        dir.changed_at(time);
         drop(locked);
         self.hold(dir.sb(), node)
     }

@@ -165,8 +165,13 @@ fn inactivate_all(volume: &Volume, mut nodes: Vec<Arc<Node>>, cut: &CutFn, aside
     }
     for node in nodes {
         while let Err(fault) = inactivate(volume, &node, cut) {
+            let ino = node.ino();
+            if volume.is_shut_down() {
+                // The next mount frees it; that the volume has stopped is told once.
+                tracing::debug!(ino, %fault, "an inode without names was not freed");
+                break;
+            }
             if !matches!(fault, Fault::ReadOnly) {
-                let ino = node.ino();
                 tracing::warn!(ino, %fault, "an inode without names could not be freed");
                 break;
             }
