@@ -386,8 +386,11 @@ fn tree(options: Options) -> io::Result<Vfs> {
     let bytes = SLOT_BYTES * options.scaling.slots().max(2) as u64;
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(bytes).map_err(io::Error::other)?);
     mkfs::format(&*device, &MkfsOptions::default()).map_err(io::Error::other)?;
-    // Disables background write-back.
-    let volume = vfscale::volume_on(device).sync_interval(None).scaling(options.scaling);
+    // Disables background write-back. Names are delayed as where threads wait for a directory.
+    let mut volume = vfscale::volume_on(device).sync_interval(None).scaling(options.scaling);
+    if options.promoted {
+        volume = volume.dir_waits(0);
+    }
     let volume = volume.open().map_err(io::Error::other)?;
     Ok(volume.vfs().clone())
 }
@@ -528,6 +531,12 @@ fn make_in_turn(task: &Task, dir: &Path) -> io::Result<()> {
     // From now on, the subdirectories are counted per CPU.
     task.posix().mkdirat(At::Cwd, &path, Mode::RWXU)?;
     task.remove_dir(&path)?;
+    // These locked the node of a volume exclusively; the CPUs share it again.
+    for turn in 0..TURNS as u32 {
+        let _cpu = cpu::pretend(turn % 2);
+        task.symlink("nowhere", &path)?;
+        task.remove_file(&path)?;
+    }
     Ok(())
 }
 
