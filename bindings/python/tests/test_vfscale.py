@@ -255,6 +255,32 @@ class Threads(WithHost):
             self.assertFalse(file.seekable())
         writer.join()
 
+    def test_both_ends_of_a_fifo_meet(self):
+        """Race: the second end comes while the first looks for signals. Then both are open: the
+        writer has a reader, and the reader gets the data."""
+        self.task.mkfifo("/fifo")
+        failures = []
+
+        def write():
+            time.sleep(0.05)
+            try:
+                fd = self.task.open("/fifo", os.O_WRONLY)
+                self.task.write(fd, b"x")
+                self.task.close(fd)
+            except OSError as error:
+                failures.append(error)
+                # The reader waits for a writer.
+                self.task.close(self.task.open("/fifo", os.O_WRONLY))
+
+        for _ in range(60):
+            writer = threading.Thread(target=write)
+            writer.start()
+            fd = self.task.open("/fifo", os.O_RDONLY)
+            found = self.task.read(fd, 1)
+            writer.join()
+            self.task.close(fd)
+            self.assertEqual((found, failures), (b"x", []))
+
     def test_a_signal_ends_a_wait(self):
         self.task.mkfifo("/fifo")
         reader, _ = self.task.pipe()

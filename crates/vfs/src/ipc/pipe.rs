@@ -347,7 +347,16 @@ impl Pipe {
         }
         self.0
             .repeat(wait, |state| &mut state.sleeping_openers, |state| Ok(other(state) != seen))
-            .inspect_err(|_| self.close(ends))
+            .or_else(|errno| {
+                self.0.with(|state| {
+                    if other(state) != seen {
+                        // The other end came first: it is open, and counts on this one.
+                        return Ok(());
+                    }
+                    state.remove(ends);
+                    Err(errno)
+                })
+            })
     }
 
     /// Adds an open file to a pipe that has no name; never waits.
