@@ -182,19 +182,9 @@ impl DiskFs {
             let files = Arc::clone(&files);
             Arc::new(move |node, size| files.truncate_extents(node, size))
         };
-        let mut opened = Opened { log: *volume.recovered(), orphans: Orphans::default() };
         let inactivator = Inactivator::new(Arc::clone(&volume), Arc::clone(&table), cut);
-        if !volume.is_read_only() {
-            let orphans = inactivator.recover().inspect_err(|_| {
-                // Its work owns references to the volume, too.
-                end_work(&volume, &files, &inactivator);
-            })?;
-            if orphans != Orphans::default() {
-                let Orphans { removed, cut, failed } = orphans;
-                tracing::info!(removed, cut, failed, "orphans of an earlier mount");
-            }
-            opened.orphans = orphans;
-        }
+        let orphans = free_orphans(&volume, &files, &inactivator)?;
+        let opened = Opened { log: *volume.recovered(), orphans };
         let hash = NameHash::of(volume.uuid());
         let superblock = volume.superblock();
         let needs = TxReservations::new(volume.groups(), superblock.log().blocks());
@@ -338,6 +328,26 @@ fn node_table(metadata_bytes: u64, budget: Option<&CacheBudget>) -> Arc<NodeTabl
         shared.join(weak);
     }
     table
+}
+
+/// Frees the orphans of an earlier mount, unless the volume is open for reading only.
+fn free_orphans(
+    volume: &Volume,
+    files: &Files,
+    inactivator: &Inactivator,
+) -> Result<Orphans, Fault> {
+    if volume.is_read_only() {
+        return Ok(Orphans::default());
+    }
+    let orphans = inactivator.recover().inspect_err(|_| {
+        // Its work owns references to the volume, too.
+        end_work(volume, files, inactivator);
+    })?;
+    if orphans != Orphans::default() {
+        let Orphans { removed, cut, failed } = orphans;
+        tracing::info!(removed, cut, failed, "orphans of an earlier mount");
+    }
+    Ok(orphans)
 }
 
 /// Ends all work in the background that writes to a volume, whatever is left to do.
