@@ -389,7 +389,7 @@ fn tree(options: Options) -> io::Result<Vfs> {
     // Disables background write-back. Names are delayed as where threads wait for a directory.
     let mut volume = vfscale::volume_on(device).sync_interval(None).scaling(options.scaling);
     if options.promoted {
-        volume = volume.dir_waits(0);
+        volume = volume.dir_heat(0);
     }
     let volume = volume.open().map_err(io::Error::other)?;
     Ok(volume.vfs().clone())

@@ -27,7 +27,7 @@
 //! # References
 //!
 //! A volume owns its device and its log, and the metadata in memory together with the callbacks of
-//! the log ([`Metadata`]). Transactions and readers borrow it. The callback that runs when a
+//! the log (`volume/metadata.rs`). Transactions and readers borrow it. The callback that runs when a
 //! transaction is durable holds a reference to the groups.
 
 mod block_map;

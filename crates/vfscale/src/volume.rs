@@ -329,11 +329,11 @@ impl VolumeBuilder {
         self
     }
 
-    /// Sets how many threads have to wait for a directory before names in it are changed side by
-    /// side, noted in memory until the next checkpoint of the log: 12 by default, 0 for always,
-    /// `u32::MAX` for never. No promise depends on it.
-    pub fn dir_waits(mut self, waits: u32) -> Self {
-        self.options.dir_waits = waits;
+    /// Sets how often threads have to wait for a directory, or names to come and go in it, before
+    /// changes of its names are noted in memory until the next checkpoint of the log, and made side
+    /// by side: 12 by default, 0 for always, `u32::MAX` for never. No promise depends on it.
+    pub fn dir_heat(mut self, times: u32) -> Self {
+        self.options.dir_heat = times;
         self
     }
 

@@ -24,9 +24,8 @@ pub struct Volumes {
     pub log_device: Option<u64>,
     /// Size of the cache in bytes.
     pub cache_bytes: Option<u64>,
-    /// Number of threads that have to wait for a directory before its names are changed side by
-    /// side, if not the default.
-    pub dir_waits: Option<u32>,
+    /// The heat of a directory at which its names are delayed, if not the default.
+    pub dir_heat: Option<u32>,
     /// Highest cycle of the log that any volume has reached; the first is 1.
     pub cycle_max: Arc<AtomicU32>,
 }
@@ -37,8 +36,8 @@ impl Volumes {
         if let Some(log) = disks.get(1) {
             builder = builder.log_device(log.clone());
         }
-        if let Some(waits) = self.dir_waits {
-            builder = builder.dir_waits(waits);
+        if let Some(heat) = self.dir_heat {
+            builder = builder.dir_heat(heat);
         }
         match self.cache_bytes {
             Some(bytes) => builder.cache_size(bytes),

@@ -76,7 +76,7 @@ fn triples_of_calls() {
 fn names_that_are_delayed() {
     let seed = seed();
     let subject =
-        Volumes { dir_waits: Some(0), log_blocks: Some(LOG_BLOCKS_OF_NAMES), ..Volumes::default() };
+        Volumes { dir_heat: Some(0), log_blocks: Some(LOG_BLOCKS_OF_NAMES), ..Volumes::default() };
     assert_clean(&sweep(&subject, script::pairs(), states() / 4, seed));
     let mut random = Random::new(seed);
     let count = (states() / 4 / 100).max(1);

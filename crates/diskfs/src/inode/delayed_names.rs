@@ -5,7 +5,8 @@
 //!
 //! A directory's entries are in its inode or in a tree, and whoever changes these holds the lock of
 //! the inode to the end of the commit. Threads that create and remove files in one directory wait
-//! for each other there. So a directory for whose lock threads have waited gets *ranges*: a
+//! for each other there. So a directory that is *hot*, for whose lock threads have waited a dozen
+//! times or in which as many names came and went in one context, gets *ranges*: a
 //! transaction that changes a name notes the change in the range of its position, with the inode
 //! locked shared, and sets log space and blocks aside for it. A transaction that locks the
 //! directory exclusively, or one at the end of the context
@@ -42,6 +43,7 @@
 //! `name_range` is a leaf, but for `delayed_dirs`.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use vfscale_sync::percpu::CachePadded;
@@ -59,6 +61,12 @@ use crate::inode::times::Times;
 const RANGES_PER_CPU: usize = 16;
 const RANGES_MIN: usize = 64;
 const RANGES_MAX: usize = 1024;
+
+/// The most memory that the ranges of all directories of the process take, in bytes. They stay as
+/// long as the inode is in memory.
+const MEMORY_MAX: usize = 32 << 20;
+/// The memory that they take. Not an atomic of models, whose schedules it outlives.
+static MEMORY: AtomicUsize = AtomicUsize::new(0);
 
 /// A name, and the inode that it leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -244,10 +252,12 @@ impl NameRange {
     }
 }
 
+type Range = CachePadded<Mutex<NameRange, NameRangeLock>>;
+
 /// The delayed names of a directory. `Send` and `Sync`.
 #[derive(Debug)]
 pub(crate) struct DelayedNames {
-    ranges: Box<[CachePadded<Mutex<NameRange, NameRangeLock>>]>,
+    ranges: Box<[Range]>,
     /// The version of the directory on disk. Changes while the inode is locked exclusively.
     version: AtomicU64,
     /// The time of the last change that the inode has copied from the VFS inode, as that of its
@@ -261,11 +271,19 @@ pub(crate) struct DelayedNames {
 }
 
 impl DelayedNames {
-    pub(crate) fn new() -> Self {
+    /// Creates empty ranges; `None` if those of other directories take too much memory.
+    pub(crate) fn try_new() -> Option<Self> {
+        let has_room = MEMORY.load(Ordering::Relaxed) < MEMORY_MAX;
+        has_room.then(Self::new)
+    }
+
+    fn new() -> Self {
         let cpus = cpu::slots() as usize;
         let ranges = (cpus * RANGES_PER_CPU).next_power_of_two().clamp(RANGES_MIN, RANGES_MAX);
+        let ranges: Box<[Range]> = (0..ranges).map(|_| Range::default()).collect();
+        MEMORY.fetch_add(size_of_val(&*ranges), Ordering::Relaxed);
         Self {
-            ranges: (0..ranges).map(|_| CachePadded::new(Mutex::default())).collect(),
+            ranges,
             version: AtomicU64::new(0),
             changed_at: AtomicI64::new(0),
             accessed_at: AtomicI64::new(0),
@@ -369,6 +387,12 @@ impl DelayedNames {
         for range in &self.ranges {
             range.lock().changes.clear();
         }
+    }
+}
+
+impl Drop for DelayedNames {
+    fn drop(&mut self) {
+        MEMORY.fetch_sub(size_of_val(&*self.ranges), Ordering::Relaxed);
     }
 }
 

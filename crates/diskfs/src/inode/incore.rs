@@ -37,7 +37,7 @@
 //! blocks one after the other. It is taken after [`Volume::begin`](crate::volume::Volume::begin),
 //! and for several nodes in ascending order of their numbers ([`lock_all`]). `i_core` is a leaf.
 //! Threads that change names of a directory side by side hold that one shared
-//! ([`delayed_names`](crate::inode::delayed_names)).
+//! (`inode/delayed_names.rs`).
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -81,9 +81,10 @@ pub struct Node {
     sequence: AtomicU64,
     /// The list of orphans that it is on, counted from 1; 0 for none.
     orphan: AtomicU32,
-    /// Number of threads that found it locked, of late. A hint: written without synchronization.
-    waits: AtomicU32,
-    /// The names of a directory whose lock threads have waited for.
+    /// Number of threads that found it locked, and of names that came and went in one context, of
+    /// late. A hint: written without synchronization.
+    heat: AtomicU32,
+    /// The names of a directory that was hot.
     names: OnceLock<Box<DelayedNames>>,
     /// Errors of write-back of its data (`wb_err`).
     write_errors: ErrorSeq,
@@ -118,7 +119,7 @@ impl Node {
             log: ItemState::new(),
             sequence: AtomicU64::new(0),
             orphan: AtomicU32::new(0),
-            waits: AtomicU32::new(0),
+            heat: AtomicU32::new(0),
             names: OnceLock::new(),
             write_errors: ErrorSeq::new(),
         })
@@ -170,9 +171,23 @@ impl Node {
     /// Notes whether another thread is about to make this one wait.
     fn note_wait(&self) {
         if self.lock.is_taken() {
-            let waits = self.waits.load(Ordering::Relaxed);
-            self.waits.store(waits.saturating_add(1), Ordering::Relaxed);
+            self.heat_up();
         }
+    }
+
+    /// Notes that a name of this directory is removed: it may have been added in the same context of
+    /// the log. The directory lies in its inode, so it has few names. Where many are removed, or
+    /// moved over others, delaying them gains nothing: they stay changed until the context ends.
+    pub(crate) fn note_removal(&self, inode: &Self) {
+        // The inode was changed in the last context in which the directory was.
+        if inode.sequence() != 0 && inode.sequence() == self.sequence() {
+            self.heat_up();
+        }
+    }
+
+    fn heat_up(&self) {
+        let heat = self.heat.load(Ordering::Relaxed);
+        self.heat.store(heat.saturating_add(1), Ordering::Relaxed);
     }
 
     /// Returns the delayed names, if the inode is a directory that has had some.
@@ -180,17 +195,23 @@ impl Node {
         self.names.get().map(Box::as_ref)
     }
 
-    /// Returns the delayed names of a directory, if at least `waits` threads have waited for its
-    /// lock since it [cooled](Self::cool).
-    pub(crate) fn names_if_contended(&self, waits: u32) -> Option<&DelayedNames> {
-        let is_contended = self.waits.load(Ordering::Relaxed) >= waits;
-        is_contended.then(|| &**self.names.get_or_init(|| Box::new(DelayedNames::new())))
+    /// Returns the delayed names of a directory, if it is hot: if at least `times` threads have
+    /// waited for its lock, or names have come and gone, since it [cooled](Self::cool).
+    pub(crate) fn names_if_hot(&self, times: u32) -> Option<&DelayedNames> {
+        if self.heat.load(Ordering::Relaxed) < times {
+            return None;
+        }
+        if self.names.get().is_none() {
+            // Another thread may be faster.
+            let _ = self.names.set(Box::new(DelayedNames::try_new()?));
+        }
+        self.delayed_names()
     }
 
-    /// Forgets the threads that have waited for the lock.
+    /// Forgets the heat of a directory.
     pub(crate) fn cool(&self) {
-        if self.waits.load(Ordering::Relaxed) > 0 {
-            self.waits.store(0, Ordering::Relaxed);
+        if self.heat.load(Ordering::Relaxed) > 0 {
+            self.heat.store(0, Ordering::Relaxed);
         }
     }
 

@@ -61,9 +61,10 @@ pub struct DiskOptions {
     /// nothing, is written before the replacement is durable, as ext4's option of this name does.
     /// On by default.
     pub auto_da_alloc: bool,
-    /// The number of threads that have to wait for a directory's lock before its names are changed
-    /// side by side ([`VolumeOptions::dir_waits`]); `u32::MAX` for never. 12 by default.
-    pub dir_waits: u32,
+    /// How often threads have to wait for a directory's lock, or names to come and go in it, before
+    /// its names are delayed and changed side by side ([`VolumeOptions::dir_heat`]); `u32::MAX` for
+    /// never. 12 by default.
+    pub dir_heat: u32,
     /// Whether freed blocks are discarded in the background, at the sync interval, and at the end;
     /// `None`: if the device is thinly provisioned ([`VolumeOptions::discard`]). `None` by default.
     pub discard: Option<bool>,
@@ -85,7 +86,7 @@ impl Default for DiskOptions {
             orphan_lists: cpu::slots() as usize,
             dirty_lists: cpu::slots() as usize,
             auto_da_alloc: true,
-            dir_waits: 12,
+            dir_heat: 12,
             discard: None,
         }
     }
@@ -165,7 +166,7 @@ impl DiskFs {
                 cache_budget: budget.clone(),
                 log_device: options.log_device,
                 orphan_lists: options.orphan_lists,
-                dir_waits: options.dir_waits,
+                dir_heat: options.dir_heat,
                 discard: options.discard,
             },
         )?);

@@ -251,6 +251,9 @@ impl DiskFs {
         let links = edit(&mut tx, node, |tx, core| self.lose_name(tx, node, core, own_time))?;
         let parent_links = edit(&mut tx, parent, |tx, core| {
             Self::expect(self.directory(parent).remove(tx, core, name)?, node.ino())?;
+            if !matches!(core.data, DataFork::Tree { .. }) {
+                parent.note_removal(node);
+            }
             if inode.is_dir() {
                 step(core, LinkStep::Down)?;
             }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use vfscale_sync::atomic::{AtomicBool, Ordering};
 use vfscale_sync::cpu;
 use vfscale_sync::percpu::Budget;
 
@@ -19,33 +20,37 @@ pub(crate) struct DelayedDirs {
     pub(super) list: DelayedList<Arc<Node>, DelayedDirsLock>,
     /// The log space that may be set aside, in bytes of items.
     log: Budget,
-    /// Number of threads that have to wait for a directory before its names are delayed.
-    waits: u32,
+    /// Whether too little of it was left at the last attempt to take some.
+    is_full: AtomicBool,
+    /// The heat of a directory at which its names are delayed.
+    heat: u32,
 }
 
 impl DelayedDirs {
     /// Creates an empty list for a volume with a log of `log_bytes` bytes. Nothing is delayed
     /// before the list is opened.
-    pub(super) fn new(log_bytes: u64, waits: u32) -> Self {
+    pub(super) fn new(log_bytes: u64, heat: u32) -> Self {
         let log = Budget::new(log_bytes / LOG_SHARE, cpu::slots() as usize);
-        Self { list: DelayedList::default(), log, waits }
+        Self { list: DelayedList::default(), log, is_full: AtomicBool::new(false), heat }
     }
 
     /// Permits transactions to delay names, on a volume whose pushes write them.
     pub(super) fn open(&self) {
-        if self.waits != u32::MAX {
+        if self.heat != u32::MAX {
             self.list.open();
         }
     }
 
     /// Returns whether transactions may delay names of a directory now.
     pub(crate) fn is_for(&self, dir: &Node) -> bool {
-        dir.names_if_contended(self.waits).is_some() && self.list.is_open()
+        // Read by all, written when it changes.
+        let has_log = || !self.is_full.load(Ordering::Relaxed);
+        dir.names_if_hot(self.heat).is_some() && has_log() && self.list.is_open()
     }
 
     /// Notes that the context has ended, with so many items.
     pub(super) fn ended(&self, items: usize) {
-        if self.waits != u32::MAX {
+        if self.heat != u32::MAX {
             self.list.ended(items);
         }
     }
@@ -57,13 +62,27 @@ impl DelayedDirs {
 
     /// Takes log space for delayed names, in bytes of items. Returns false if there is too little.
     pub(super) fn take_log(&self, item_bytes: u64) -> bool {
-        self.log.take(item_bytes)
+        let is_taken = self.log.take(item_bytes);
+        self.set_full(!is_taken);
+        is_taken
     }
 
     /// Returns the log space that may still be set aside, in bytes of items.
     #[cfg(test)]
     pub(crate) fn left(&self) -> u64 {
         self.log.total() - self.log.used_exactly()
+    }
+
+    /// Gives back the log space of a directory whose names were written, in bytes of items.
+    pub(super) fn give_folded(&self, item_bytes: u64) {
+        self.log.give(item_bytes);
+        self.set_full(false);
+    }
+
+    fn set_full(&self, is_full: bool) {
+        if self.is_full.load(Ordering::Relaxed) != is_full {
+            self.is_full.store(is_full, Ordering::Relaxed);
+        }
     }
 
     /// Gives back log space, in bytes of items.

@@ -75,7 +75,7 @@ impl Volume {
         let shared = PerCpuArc::new(slots, Arc::new(shared));
         let orphans = OrphanList::new(options.orphan_lists);
         let log_bytes = superblock.log().blocks() * BLOCK_BYTES as u64;
-        let dirs = DelayedDirs::new(log_bytes, options.dir_waits);
+        let dirs = DelayedDirs::new(log_bytes, options.dir_heat);
         let opened = Self {
             device,
             metadata: Arc::new(Metadata::new((uuid, places), cache, shared, (orphans, dirs))),

@@ -31,10 +31,10 @@ pub struct VolumeOptions {
     /// The number of lists of orphans in memory; 0 for one list, as without the patch `orphan`
     /// (Kara 2014) ([`OrphanList`]).
     pub orphan_lists: usize,
-    /// The number of threads that have to wait for a directory's lock before its names are changed
-    /// side by side ([`delayed_names`](crate::inode::delayed_names)), until the next checkpoint;
-    /// `u32::MAX` for never. 12 by default.
-    pub dir_waits: u32,
+    /// How often threads have to wait for a directory's lock, or names to come and go in it, before
+    /// its names are delayed and changed side by side, until the next checkpoint
+    /// (`inode/delayed_names.rs`); `u32::MAX` for never. 12 by default.
+    pub dir_heat: u32,
     /// Whether freed blocks are discarded in the background; `None`: if the device is thinly
     /// provisioned ([`Discards::is_thin`](vfscale_block::Discards::is_thin)).
     pub discard: Option<bool>,
@@ -50,7 +50,7 @@ impl Default for VolumeOptions {
             cache_budget: None,
             log_device: None,
             orphan_lists: cpu::slots() as usize,
-            dir_waits: 12,
+            dir_heat: 12,
             discard: None,
         }
     }

@@ -14,7 +14,7 @@ use crate::volumes::{copy_of, device, device_with_long_log, mounted, one_list, s
 
 /// Options under which all names are changed side by side that may be.
 fn side_by_side() -> DiskOptions {
-    DiskOptions { dir_waits: 0, ..one_list() }
+    DiskOptions { dir_heat: 0, ..one_list() }
 }
 
 fn make(task: &Task, path: &str) -> Result<(), Errno> {

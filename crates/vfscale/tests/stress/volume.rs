@@ -18,12 +18,11 @@ use vfscale_sync::random::{Random, seed};
 const MODE: Mode = Mode::from_bits_retain(0o755);
 const THREADS: u64 = 4;
 
-/// A volume, by its size and the number of threads that have to wait for a directory before its
-/// names are changed side by side.
+/// A volume, by its size and the heat of a directory at which its names are delayed.
 #[derive(Clone, Copy)]
 struct Made {
     bytes: u64,
-    dir_waits: u32,
+    dir_heat: u32,
 }
 
 fn made(bytes: u64) -> Arc<MemoryDevice> {
@@ -34,10 +33,10 @@ fn made(bytes: u64) -> Arc<MemoryDevice> {
 }
 
 /// Opens a volume with caches that are much too small, so everything is evicted continually.
-fn opened(device: &Arc<MemoryDevice>, dir_waits: u32) -> Volume {
+fn opened(device: &Arc<MemoryDevice>, dir_heat: u32) -> Volume {
     vfscale::volume_on(device.clone())
         .cache_size(2 << 20)
-        .dir_waits(dir_waits)
+        .dir_heat(dir_heat)
         .sync_interval(Some(Duration::from_millis(50)))
         .open()
         .unwrap()
@@ -140,9 +139,9 @@ fn contents(task: &Task) -> BTreeMap<String, String> {
     all
 }
 
-fn run(Made { bytes, dir_waits }: Made, steps: u64) {
+fn run(Made { bytes, dir_heat }: Made, steps: u64) {
     let (seed, device, done) = (seed(), made(bytes), AtomicU64::new(0));
-    let volume = opened(&device, dir_waits);
+    let volume = opened(&device, dir_heat);
     thread::scope(|scope| {
         for number in 0..THREADS {
             let (task, done) = (volume.task(), &done);
@@ -163,7 +162,7 @@ fn run(Made { bytes, dir_waits }: Made, steps: u64) {
     volume.close().unwrap();
     let report = check::check(device.clone(), &Options::default(), &mut ()).unwrap();
     assert_eq!(report.findings, []);
-    let volume = opened(&device, dir_waits);
+    let volume = opened(&device, dir_heat);
     let after = contents(&volume.task());
     for (path, is) in &after {
         let was = before.get(path);
@@ -183,17 +182,17 @@ fn run(Made { bytes, dir_waits }: Made, steps: u64) {
 /// what it has stored with the nodes still locked. Failed in about every third run before.
 #[test]
 fn threads_leave_a_sound_volume() {
-    run(Made { bytes: 256 << 20, dir_waits: 12 }, 20_000);
+    run(Made { bytes: 256 << 20, dir_heat: 12 }, 20_000);
 }
 
 /// Variant in which names of all directories are delayed.
 #[test]
 fn threads_leave_a_sound_volume_whose_names_are_delayed() {
-    run(Made { bytes: 256 << 20, dir_waits: 0 }, 20_000);
+    run(Made { bytes: 256 << 20, dir_heat: 0 }, 20_000);
 }
 
 /// Variant in which space runs out continually.
 #[test]
 fn threads_leave_a_sound_volume_that_is_full() {
-    run(Made { bytes: 16 << 20, dir_waits: 0 }, 20_000);
+    run(Made { bytes: 16 << 20, dir_heat: 0 }, 20_000);
 }

@@ -10,7 +10,7 @@ use crate::volume::tx::steps::DirStep;
 
 /// Options under which all names are delayed that may be, or none.
 fn options(is_beside: bool) -> DiskOptions {
-    DiskOptions { dir_waits: if is_beside { 0 } else { u32::MAX }, ..DiskOptions::default() }
+    DiskOptions { dir_heat: if is_beside { 0 } else { u32::MAX }, ..DiskOptions::default() }
 }
 
 /// Creates a volume with a large log.
@@ -132,6 +132,33 @@ fn a_context_does_not_end_while_a_name_is_delayed() {
     mounted.sync();
     assert!(!volume.has_delayed());
     assert_eq!(mounted.delayed("/d"), 0);
+}
+
+/// A directory in which names come and go gets hot by one thread, until the next sync; one in which
+/// they stay does not.
+#[test]
+fn a_directory_is_hot_where_names_come_and_go() {
+    let mounted = opened(formatted(64 * MIB));
+    ["/d", "/e"].iter().for_each(|path| mounted.mkdir(path));
+    let is_hot = |path: &str| mounted.dir(path).names_if_hot(12).is_some();
+    for number in 0..20 {
+        mounted.write(&format!("/e/{number}"), b"");
+    }
+    assert!(!is_hot("/e") && !is_hot("/d"));
+    for _ in 0..12 {
+        assert!(!is_hot("/d"));
+        mounted.write("/d/temporary", b"");
+        mounted.unlink("/d/temporary", AtFlags::empty()).unwrap();
+    }
+    assert!(is_hot("/d"));
+    mounted.write("/d/delayed", b"");
+    assert_eq!(mounted.delayed("/d"), 1);
+    mounted.sync();
+    assert!(!is_hot("/d"), "it has cooled");
+    // Files of an earlier context.
+    (0..20).for_each(|number| mounted.unlink(&format!("/e/{number}"), AtFlags::empty()).unwrap());
+    assert!(!is_hot("/e"));
+    mounted.again();
 }
 
 /// Many names, more than the log has space for, in a directory that grows out of its inode and gets

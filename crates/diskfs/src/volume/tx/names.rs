@@ -222,7 +222,7 @@ impl Tx<'_> {
             if let Some(names) = dir.delayed_names() {
                 names.clear();
             }
-            self.metadata.dirs().give_log(held.item_bytes);
+            self.metadata.dirs().give_folded(held.item_bytes);
         }
     }
 
