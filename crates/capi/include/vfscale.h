@@ -316,6 +316,19 @@ struct vfscale_flock {
   int32_t reserved;
 };
 
+/** The range of vfscale_trim_fs, as `struct fstrim_range` of <linux/fs.h>. */
+struct vfscale_fstrim_range {
+  /** First byte. */
+  uint64_t start;
+  /** Number of bytes; UINT64_MAX reaches to the end. */
+  uint64_t len;
+  /**
+   * Length in bytes of the shortest free extent that is discarded; 0 for one that suits the
+   * device.
+   */
+  uint64_t minlen;
+};
+
 /** A change that a watcher reports. */
 struct vfscale_event {
   /** Number of the watch. */
@@ -1188,6 +1201,18 @@ ssize_t vfscale_mountinfo(struct vfscale_task *task, char *buf, size_t size);
  * already; EFBIG; EROFS; ENOSPC; EIO.
  */
 int64_t vfscale_grow_fs(struct vfscale_task *task, int dirfd, const char *path, uint64_t bytes);
+
+/**
+ * Discards the free blocks of the file system of a path, as the ioctl FITRIM does, and returns how
+ * many bytes. `range` NULL means all of them. Blocks for the I/O; other calls go on.
+ *
+ * Errors: EPERM without CAP_SYS_ADMIN; EOPNOTSUPP if the file system or its device can't do that;
+ * EINVAL for a range outside of it, or of less than a block; EROFS; EIO.
+ */
+int64_t vfscale_trim_fs(struct vfscale_task *task,
+                        int dirfd,
+                        const char *path,
+                        const struct vfscale_fstrim_range *range);
 
 /**
  * Drops the unused dentries below a path, and returns their number. Later walks look them up

@@ -4,12 +4,12 @@ use std::ffi::{c_char, c_int, c_ulong};
 use std::fmt::Write as _;
 
 use libc::ssize_t;
-use vfscale::posix::{MountFlags, Propagation, UmountFlags};
+use vfscale::posix::{FstrimRange, MountFlags, Propagation, UmountFlags};
 use vfscale::{Errno, MemFs, ProcFs};
 
 use crate::args::{at, fill, given, mode};
 use crate::border::{Failure, border};
-use crate::structs::{vfscale_memory_options, vfscale_task};
+use crate::structs::{vfscale_fstrim_range, vfscale_memory_options, vfscale_task};
 use crate::task_handle::task;
 
 /// Returns the flags of a mount.
@@ -198,6 +198,28 @@ pub unsafe extern "C" fn vfscale_grow_fs(
     border("grow_fs", || {
         let path = given!(path(path))?;
         Ok(self::task(task)?.posix().grow_fs(at(dirfd), path, bytes)?)
+    })
+}
+
+/// Discards the free blocks of the file system of a path, as the ioctl FITRIM does, and returns how
+/// many bytes. `range` NULL means all of them. Blocks for the I/O; other calls go on.
+///
+/// Errors: EPERM without CAP_SYS_ADMIN; EOPNOTSUPP if the file system or its device can't do that;
+/// EINVAL for a range outside of it, or of less than a block; EROFS; EIO.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfscale_trim_fs(
+    task: *mut vfscale_task,
+    dirfd: c_int,
+    path: *const c_char,
+    range: *const vfscale_fstrim_range,
+) -> i64 {
+    border("trim_fs", || {
+        let path = given!(path(path))?;
+        let range = match *given!(values(range, usize::from(!range.is_null())))? {
+            [vfscale_fstrim_range { start, len, minlen }, ..] => FstrimRange { start, len, minlen },
+            [] => FstrimRange { start: 0, len: u64::MAX, minlen: 0 },
+        };
+        Ok(self::task(task)?.posix().trim_fs(at(dirfd), path, range)?)
     })
 }
 

@@ -330,6 +330,19 @@ pub struct vfscale_file_handle {
     pub reserved: u32,
 }
 
+/// The range of vfscale_trim_fs, as `struct fstrim_range` of <linux/fs.h>.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct vfscale_fstrim_range {
+    /// First byte.
+    pub start: u64,
+    /// Number of bytes; UINT64_MAX reaches to the end.
+    pub len: u64,
+    /// Length in bytes of the shortest free extent that is discarded; 0 for one that suits the
+    /// device.
+    pub minlen: u64,
+}
+
 /// A change that a watcher reports.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -424,6 +437,8 @@ unsafe impl Plain for vfscale_flock {}
 unsafe impl Plain for vfscale_transfer_options {}
 // SAFETY: it consists of integers.
 unsafe impl Plain for vfscale_file_handle {}
+// SAFETY: it consists of integers.
+unsafe impl Plain for vfscale_fstrim_range {}
 
 /// Writes a name and a zero to an array; cuts a name that does not fit. Returns its whole length.
 pub(crate) fn copy_name<const N: usize>(name: &[u8], to: &mut [c_char; N]) -> u32 {

@@ -432,6 +432,8 @@ static void mounts(void) {
     CHECK(vfscale_read_file(task, "/mnt/b/mounts", text, sizeof text) > 0);
     OK(vfscale_umount2(task, "/mnt/b", 0));
     IS(-EOPNOTSUPP, vfscale_grow_fs(task, AT_FDCWD, "/", 1 << 30));
+    IS(-EOPNOTSUPP, vfscale_trim_fs(task, AT_FDCWD, "/", NULL));
+    IS(-EFAULT, vfscale_trim_fs(task, AT_FDCWD, NULL, NULL));
     IS(0, vfscale_drop_cached(task, AT_FDCWD, "/"));
 }
 
@@ -478,6 +480,29 @@ static void watching(void) {
     IS(-EBADF, vfscale_next_event(watcher, 0, NULL, &event));
 }
 
+/* Trims a volume of 64 MiB that is nearly empty. */
+static void trims(struct vfscale_task *own) {
+    struct vfscale_credentials user = {10, 20, 10, 20, 0, NULL, 0};
+    struct vfscale_fstrim_range range = {64 << 20, UINT64_MAX, 0};
+    struct vfscale_task *other;
+    int64_t trimmed = vfscale_trim_fs(own, AT_FDCWD, "/", NULL);
+    IS(-EINVAL, vfscale_trim_fs(own, AT_FDCWD, "/", &range));
+    range.start = 0;
+    range.len = 4095;
+    IS(-EINVAL, vfscale_trim_fs(own, AT_FDCWD, "/", &range));
+    IS(-EFAULT, vfscale_trim_fs(own, AT_FDCWD, "/", (void *)((char *)&range + 1)));
+    range.len = UINT64_MAX;
+    range.minlen = 1ull << 40;
+    if (trimmed != -EOPNOTSUPP) {
+        CHECK(trimmed > 32 << 20 && trimmed < 64 << 20);
+        IS(0, vfscale_trim_fs(own, AT_FDCWD, "/", &range));
+    }
+    OK(vfscale_task_fork(own, &other));
+    OK(vfscale_set_credentials(other, &user, sizeof user));
+    IS(-EPERM, vfscale_trim_fs(other, AT_FDCWD, "/", NULL));
+    OK(vfscale_task_free(other));
+}
+
 static void host(const char *folder) {
     struct vfscale_transfer_options options = {VFSCALE_TRANSFER_FIXED_OWNER, 5, 6, 0};
     struct vfscale_volume_options volume;
@@ -507,6 +532,7 @@ static void host(const char *folder) {
     OK(vfscale_task_new(disk, NULL, 0, &own));
     OK(vfscale_replace_file(own, "/state", "kept", 4, 1));
     OK(vfscale_fs_sync(disk));
+    trims(own);
     IS(-EBUSY, vfscale_fs_close(disk));
     OK(vfscale_task_free(own));
     OK(vfscale_fs_close(disk));
@@ -516,6 +542,7 @@ static void host(const char *folder) {
     OK(vfscale_task_new(disk, NULL, 0, &own));
     IS(4, vfscale_read_file(own, "/state", path, sizeof path));
     IS(-EROFS, vfscale_mkdir(own, "/d", 0755));
+    IS(-EROFS, vfscale_trim_fs(own, AT_FDCWD, "/", NULL));
     OK(vfscale_task_free(own));
     OK(vfscale_fs_close(disk));
 }
