@@ -206,6 +206,35 @@ pub(crate) unsafe fn optional_place<'a, T>(
     unsafe { place(pointer) }.map(Some)
 }
 
+/// Places for a result that is a list.
+pub(crate) struct Room<'a, T>(&'a mut [MaybeUninit<T>]);
+
+impl<T> Room<'_, T> {
+    /// Stores as much of a list as there is room for, and returns how long it is.
+    pub(crate) fn fill(self, list: impl ExactSizeIterator<Item = T>) -> usize {
+        let len = list.len();
+        for (place, value) in self.0.iter_mut().zip(list) {
+            place.write(value);
+        }
+        len
+    }
+}
+
+/// Returns places for at most `max` results, before the call changes anything.
+///
+/// # Safety
+/// The pointer is null, or that of memory for `max` values that belongs to the call until it
+/// returns.
+pub(crate) unsafe fn room<'a, T>(pointer: *mut T, max: usize) -> Result<Room<'a, T>, Failure> {
+    if !check_len(pointer, max)? {
+        return Ok(Room(&mut []));
+    }
+    let pointer = pointer.cast::<MaybeUninit<T>>();
+    // SAFETY: the caller promises memory for `max` values; the length was checked, and nothing
+    // reads the memory before it is written.
+    Ok(Room(unsafe { slice::from_raw_parts_mut(pointer, max) }))
+}
+
 /// Returns a value that the call reads and changes; `None` for a null pointer.
 ///
 /// # Safety

@@ -133,15 +133,9 @@ pub unsafe extern "C" fn vfscale_descriptors(
     max: usize,
 ) -> ssize_t {
     border("vfscale_descriptors", || {
-        let bytes = max.checked_mul(size_of::<c_int>());
-        let bytes = bytes.ok_or_else(|| Failure::new(Errno::INVAL, "max is too large"))?;
-        let room = given!(buffer(fds.cast(), bytes))?;
+        let room = given!(room(fds, max))?;
         let open = self::task(task)?.posix().descriptor_list();
-        for (to, fd) in room.chunks_exact_mut(size_of::<c_int>()).zip(&open) {
-            #[expect(clippy::host_endian_bytes, reason = "memory of this process")]
-            to.copy_from_slice(&fd.0.to_ne_bytes());
-        }
-        Ok(open.len())
+        Ok(room.fill(open.iter().map(|fd| fd.0)))
     })
 }
 

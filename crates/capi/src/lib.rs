@@ -42,6 +42,7 @@ mod fs;
 mod handles;
 mod io;
 mod lock;
+mod mmap;
 mod mount;
 mod names;
 mod pipe;

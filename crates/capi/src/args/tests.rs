@@ -47,6 +47,9 @@ fn null_and_impossible_pointers_are_refused() {
         assert_eq!(errno(place(ptr::null_mut::<u64>())), Errno::FAULT);
         let odd = (&raw mut byte).cast::<u8>().wrapping_add(1).cast::<u64>();
         assert_eq!(errno(place(odd)), Errno::FAULT);
+        assert_eq!(errno(room(ptr::null_mut::<u64>(), 1)), Errno::FAULT);
+        assert_eq!(errno(room(odd, 1)), Errno::FAULT);
+        assert_eq!(errno(room(&raw mut byte, usize::MAX / 8)), Errno::FAULT);
         assert_eq!(errno(vectors(ptr::null(), -1)), Errno::INVAL);
         assert_eq!(errno(vectors(ptr::null(), 1025)), Errno::INVAL);
     }
@@ -59,4 +62,16 @@ fn a_short_buffer_is_an_error_and_an_empty_one_a_question() {
     assert_eq!(&bytes, b"abc");
     assert_eq!(errno(fill(&mut bytes, b"abcd")), Errno::RANGE);
     assert_eq!(fill(&mut [], b"abcd").ok(), Some(4));
+}
+
+#[test]
+fn a_list_is_stored_as_far_as_there_is_room() {
+    let mut places = [0_u32; 3];
+    // SAFETY: the array has as many places as the lengths say.
+    let mut fill = |max, list: &[u32]| unsafe {
+        room(places.as_mut_ptr(), max).map(|room| room.fill(list.iter().copied())).ok()
+    };
+    assert_eq!(fill(2, &[1, 2, 3]), Some(3));
+    assert_eq!(fill(0, &[9, 9]), Some(2));
+    assert_eq!(places, [1, 2, 0]);
 }

@@ -25,6 +25,7 @@ const SOURCES: &[&str] = &[
     "lock",
     "token",
     "pipe",
+    "mmap",
     "mount",
     "watcher",
     "whole",
