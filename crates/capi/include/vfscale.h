@@ -30,6 +30,15 @@
 /** Does not write the data of a file that replaces another before the replacement is durable. */
 #define VFSCALE_VOLUME_NO_AUTO_DA_ALLOC 8
 
+/** Discards the blocks of removed files, also on a block device and in an allocated image. */
+#define VFSCALE_VOLUME_DISCARD 16
+
+/** Does not discard the blocks of removed files, also in a sparse image. */
+#define VFSCALE_VOLUME_NO_DISCARD 32
+
+/** Changes names in a directory side by side always, also if no thread waits for it. */
+#define VFSCALE_VOLUME_NO_DIR_WAITS 64
+
 /** The path is new. */
 #define VFSCALE_EVENT_CREATED 1
 
@@ -74,6 +83,9 @@
 
 /** Copies have the time of the copy. */
 #define VFSCALE_TRANSFER_NO_TIMES 8
+
+/** A budget of memory that the caches of several volumes share. A handle: the pointer is a number. */
+struct vfscale_cache_budget;
 
 /** A directory stream. A handle: the pointer is a number. */
 struct vfscale_dir;
@@ -153,6 +165,18 @@ struct vfscale_volume_options {
   uint32_t gid;
   /** Limits of memory other than the caches. */
   struct vfscale_limits limits;
+  /**
+   * Budget that the caches of this and other volumes share, in place of `cache_size`, which then
+   * bounds changed metadata only, by its half; NULL for memory of its own.
+   */
+  struct vfscale_cache_budget *cache_budget;
+  /**
+   * Number of threads that have to wait for a directory before names in it are changed side by
+   * side; 12 by default, UINT32_MAX for never; for always, see VFSCALE_VOLUME_NO_DIR_WAITS.
+   */
+  uint32_t dir_waits;
+  /** 0. */
+  uint32_t reserved;
 };
 
 /** The users of a tree. */
@@ -163,6 +187,18 @@ struct vfscale_usage {
   uint64_t open_files;
   /** 0. */
   uint64_t reserved[6];
+};
+
+/** The used part of a budget of vfscale_cache_budget_new. */
+struct vfscale_cache_usage {
+  /** Size of the budget in bytes. */
+  uint64_t bytes;
+  /** Bytes of data of files. */
+  uint64_t data;
+  /** Bytes of blocks of metadata; more than a quarter of the budget only while they are in use. */
+  uint64_t metadata;
+  /** 0. */
+  uint64_t reserved[5];
 };
 
 /** The identity of a task, and its privileges. */
@@ -466,6 +502,23 @@ int vfscale_fs_close(struct vfscale_fs *fs);
  * until the last of them is freed. A tree in memory ends with its last task too.
  */
 int vfscale_fs_abandon(struct vfscale_fs *fs);
+
+/**
+ * Makes a budget of `bytes` bytes for the caches of several volumes, which are opened with
+ * cache_budget in their options, and stores its handle in `budget`: three quarters for data of
+ * files, a quarter for metadata. A volume takes what it uses, and gives back what it has not used
+ * for a while when another one needs it.
+ *
+ * Errors: EINVAL for 0 bytes.
+ */
+int vfscale_cache_budget_new(uint64_t bytes, struct vfscale_cache_budget **budget);
+
+/** Stores in `usage` how much of a budget is used. */
+int vfscale_cache_budget_usage(struct vfscale_cache_budget *budget,
+                               struct vfscale_cache_usage *usage);
+
+/** Frees the handle of a budget. Volumes that were opened with it keep it. */
+int vfscale_cache_budget_free(struct vfscale_cache_budget *budget);
 
 /**
  * Makes a task at the root of a tree, and stores its handle in `task`. `creds` are `size` bytes,

@@ -8,10 +8,12 @@ use vfscale_sync::lock::Mutex;
 
 use crate::args::{given, mode};
 use crate::border::{Failure, border};
+use crate::cache_budget::budget;
 use crate::handles::{Kind, Table, Used};
 use crate::ranks::TreeLock;
 use crate::structs::{
-    VFSCALE_VOLUME_NO_AUTO_DA_ALLOC, VFSCALE_VOLUME_NO_RECOVERY, VFSCALE_VOLUME_READ_ONLY,
+    VFSCALE_VOLUME_DISCARD, VFSCALE_VOLUME_NO_AUTO_DA_ALLOC, VFSCALE_VOLUME_NO_DIR_WAITS,
+    VFSCALE_VOLUME_NO_DISCARD, VFSCALE_VOLUME_NO_RECOVERY, VFSCALE_VOLUME_READ_ONLY,
     VFSCALE_VOLUME_REMOUNT_RO, vfscale_fs, vfscale_limits, vfscale_memory_options, vfscale_usage,
     vfscale_volume_options,
 };
@@ -140,9 +142,16 @@ fn apply(
     let known = VFSCALE_VOLUME_READ_ONLY
         | VFSCALE_VOLUME_NO_RECOVERY
         | VFSCALE_VOLUME_REMOUNT_RO
-        | VFSCALE_VOLUME_NO_AUTO_DA_ALLOC;
+        | VFSCALE_VOLUME_NO_AUTO_DA_ALLOC
+        | VFSCALE_VOLUME_DISCARD
+        | VFSCALE_VOLUME_NO_DISCARD
+        | VFSCALE_VOLUME_NO_DIR_WAITS;
     if options.flags & !known != 0 {
         return Err(Failure::new(Errno::INVAL, "unknown flags"));
+    }
+    if options.reserved != 0 {
+        let text = "the options have values that this version does not know";
+        return Err(Failure::new(Errno::TOOBIG, text));
     }
     builder = builder
         .read_only(flag(VFSCALE_VOLUME_READ_ONLY))
@@ -175,7 +184,35 @@ fn apply(
             builder = builder.sync_interval(Some(Duration::from_millis(time)));
         }
     }
-    Ok(builder)
+    if !options.cache_budget.is_null() {
+        let budget = budget(options.cache_budget)?;
+        builder = builder.cache_budget(&budget);
+    }
+    apply_dir_waits(apply_discard(builder, options)?, options)
+}
+
+fn apply_discard(
+    builder: VolumeBuilder,
+    options: &vfscale_volume_options,
+) -> Result<VolumeBuilder, Failure> {
+    match options.flags & (VFSCALE_VOLUME_DISCARD | VFSCALE_VOLUME_NO_DISCARD) {
+        0 => Ok(builder),
+        VFSCALE_VOLUME_DISCARD => Ok(builder.discard(true)),
+        VFSCALE_VOLUME_NO_DISCARD => Ok(builder.discard(false)),
+        _ => Err(Failure::new(Errno::INVAL, "the flags both ask for discards and forbid them")),
+    }
+}
+
+fn apply_dir_waits(
+    builder: VolumeBuilder,
+    options: &vfscale_volume_options,
+) -> Result<VolumeBuilder, Failure> {
+    match (options.flags & VFSCALE_VOLUME_NO_DIR_WAITS, options.dir_waits) {
+        (0, 0) => Ok(builder),
+        (0, waits) => Ok(builder.dir_waits(waits)),
+        (_, 0) => Ok(builder.dir_waits(0)),
+        _ => Err(Failure::new(Errno::INVAL, "dir_waits is not 0, and the flags say that it is")),
+    }
 }
 
 /// Opens the volume in the image file or on the device at `path`, recovers it if it was not closed,
@@ -292,3 +329,6 @@ pub extern "C" fn vfscale_fs_abandon(fs: *mut vfscale_fs) -> c_int {
         TREES.remove(fs as u64)
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,10 +36,12 @@ pub(crate) enum Kind {
     Dir = 3,
     Token = 4,
     Watcher = 5,
+    CacheBudget = 6,
 }
 
 impl Kind {
-    const ALL: [Kind; 5] = [Kind::Fs, Kind::Task, Kind::Dir, Kind::Token, Kind::Watcher];
+    const ALL: [Kind; 6] =
+        [Kind::Fs, Kind::Task, Kind::Dir, Kind::Token, Kind::Watcher, Kind::CacheBudget];
 
     fn name(self) -> &'static str {
         match self {
@@ -48,6 +50,7 @@ impl Kind {
             Kind::Dir => "struct vfscale_dir",
             Kind::Token => "struct vfscale_token",
             Kind::Watcher => "struct vfscale_watcher",
+            Kind::CacheBudget => "struct vfscale_cache_budget",
         }
     }
 }

@@ -35,6 +35,7 @@ compile_error!("a handle is a pointer with 64 bits");
 mod args;
 mod attr;
 mod border;
+mod cache_budget;
 mod credentials;
 mod dir;
 mod fd;

@@ -26,6 +26,9 @@ pub struct vfscale_token;
 /// A queue of changes of files, directories and trees. A handle: the pointer is a number.
 pub struct vfscale_watcher;
 
+/// A budget of memory that the caches of several volumes share. A handle: the pointer is a number.
+pub struct vfscale_cache_budget;
+
 /// A point in time, as `struct statx_timestamp`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -242,6 +245,14 @@ pub struct vfscale_volume_options {
     pub gid: u32,
     /// Limits of memory other than the caches.
     pub limits: vfscale_limits,
+    /// Budget that the caches of this and other volumes share, in place of `cache_size`, which then
+    /// bounds changed metadata only, by its half; NULL for memory of its own.
+    pub cache_budget: *mut vfscale_cache_budget,
+    /// Number of threads that have to wait for a directory before names in it are changed side by
+    /// side; 12 by default, UINT32_MAX for never; for always, see VFSCALE_VOLUME_NO_DIR_WAITS.
+    pub dir_waits: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 /// Opens the volume without writing: no byte of the image changes.
@@ -252,6 +263,12 @@ pub const VFSCALE_VOLUME_NO_RECOVERY: u32 = 2;
 pub const VFSCALE_VOLUME_REMOUNT_RO: u32 = 4;
 /// Does not write the data of a file that replaces another before the replacement is durable.
 pub const VFSCALE_VOLUME_NO_AUTO_DA_ALLOC: u32 = 8;
+/// Discards the blocks of removed files, also on a block device and in an allocated image.
+pub const VFSCALE_VOLUME_DISCARD: u32 = 16;
+/// Does not discard the blocks of removed files, also in a sparse image.
+pub const VFSCALE_VOLUME_NO_DISCARD: u32 = 32;
+/// Changes names in a directory side by side always, also if no thread waits for it.
+pub const VFSCALE_VOLUME_NO_DIR_WAITS: u32 = 64;
 
 /// The users of a tree.
 #[repr(C)]
@@ -263,6 +280,20 @@ pub struct vfscale_usage {
     pub open_files: u64,
     /// 0.
     pub reserved: [u64; 6],
+}
+
+/// The used part of a budget of vfscale_cache_budget_new.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct vfscale_cache_usage {
+    /// Size of the budget in bytes.
+    pub bytes: u64,
+    /// Bytes of data of files.
+    pub data: u64,
+    /// Bytes of blocks of metadata; more than a quarter of the budget only while they are in use.
+    pub metadata: u64,
+    /// 0.
+    pub reserved: [u64; 5],
 }
 
 /// The identity of a task, and its privileges.
@@ -452,7 +483,7 @@ pub struct vfscale_transferred {
 
 // SAFETY: it consists of integers.
 unsafe impl Plain for vfscale_memory_options {}
-// SAFETY: it consists of integers and a pointer.
+// SAFETY: it consists of integers and pointers.
 unsafe impl Plain for vfscale_volume_options {}
 // SAFETY: it consists of integers and a pointer.
 unsafe impl Plain for vfscale_credentials {}

@@ -14,6 +14,7 @@ const SOURCES: &[&str] = &[
     "structs",
     "border",
     "fs",
+    "cache_budget",
     "task",
     "credentials",
     "fd",

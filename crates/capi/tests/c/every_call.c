@@ -576,6 +576,110 @@ static void trims(struct vfscale_task *own) {
     OK(vfscale_task_free(other));
 }
 
+/* Returns how many bytes of the host a file takes. */
+static int64_t allocated(const char *path) {
+    struct stat st;
+    CHECK(stat(path, &st) == 0);
+    return (int64_t)st.st_blocks * 512;
+}
+
+/* Opens a volume, writes a file of 16 MiB and removes it, and closes the volume. Returns how many
+ * bytes the image has given back since the removal. */
+static int64_t write_and_remove(const char *path, uint32_t flags) {
+    static char data[1 << 20];
+    struct vfscale_volume_options options;
+    struct vfscale_task *own;
+    struct vfscale_fs *disk;
+    int64_t before;
+    int n, fd;
+    memset(&options, 0, sizeof options);
+    options.create_size = 64 << 20;
+    options.flags = flags;
+    OK(vfscale_fs_volume(path, &options, sizeof options, &disk));
+    OK(vfscale_task_new(disk, NULL, 0, &own));
+    fd = vfscale_open(own, "/f", O_CREAT | O_WRONLY, 0644);
+    memset(data, 7, sizeof data);
+    for (n = 0; n < 16; n++)
+        IS(sizeof data, vfscale_write(own, fd, data, sizeof data));
+    OK(vfscale_fs_sync(disk));
+    before = allocated(path);
+    CHECK(before >= 16 << 20);
+    OK(vfscale_close(own, fd));
+    OK(vfscale_unlink(own, "/f"));
+    OK(vfscale_task_free(own));
+    OK(vfscale_fs_close(disk));
+    return before - allocated(path);
+}
+
+/* The image of a volume gives back what a removed file had, or does not, as its options say. */
+static void discards(const char *folder) {
+    char path[512];
+    int fd;
+    snprintf(path, sizeof path, "%s/holes.vfs", folder);
+    fd = open(path, O_CREAT | O_RDWR, 0600);
+    if (fallocate(fd, 0, 0, 1 << 20) != 0 ||
+        fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 1 << 20) != 0) {
+        printf("######## SKIPPED: discards of an image: files have no holes here\n");
+        close(fd);
+        return;
+    }
+    OK(close(fd));
+    OK(unlink(path));
+    CHECK(write_and_remove(path, VFSCALE_VOLUME_NO_DISCARD) < 1 << 20);
+    CHECK(write_and_remove(path, 0) > 12 << 20);
+    fd = open(path, O_RDWR);
+    OK(fallocate(fd, 0, 0, 64 << 20));
+    OK(close(fd));
+    CHECK(write_and_remove(path, 0) < 1 << 20);
+    CHECK(write_and_remove(path, VFSCALE_VOLUME_DISCARD) > 12 << 20);
+}
+
+static void budgets(const char *folder) {
+    struct vfscale_volume_options options;
+    struct vfscale_cache_budget *budget;
+    struct vfscale_cache_usage usage;
+    struct vfscale_fs *disks[2];
+    struct vfscale_task *own;
+    static char data[64 << 10];
+    char path[512];
+    int n;
+    IS(-EINVAL, vfscale_cache_budget_new(0, &budget));
+    IS(-EFAULT, vfscale_cache_budget_new(1, NULL));
+    OK(vfscale_cache_budget_new(8 << 20, &budget));
+    OK(vfscale_cache_budget_usage(budget, &usage));
+    CHECK(usage.bytes == 8 << 20 && usage.data == 0 && usage.metadata == 0);
+    IS(-EFAULT, vfscale_cache_budget_usage(budget, NULL));
+    IS(-EBADF, vfscale_cache_budget_free((struct vfscale_cache_budget *)task));
+    CHECK(has("is really a struct vfscale_task"));
+    memset(&options, 0, sizeof options);
+    options.create_size = 32 << 20;
+    options.cache_budget = budget;
+    options.dir_waits = 2;
+    for (n = 0; n < 2; n++) {
+        snprintf(path, sizeof path, "%s/shared%d.vfs", folder, n);
+        OK(vfscale_fs_volume(path, &options, sizeof options, &disks[n]));
+        OK(vfscale_task_new(disks[n], NULL, 0, &own));
+        OK(vfscale_write_file(own, "/f", data, sizeof data));
+        OK(vfscale_task_free(own));
+        OK(vfscale_cache_budget_usage(budget, &usage));
+        CHECK(usage.data >= (n + 1) * sizeof data && usage.data <= usage.bytes);
+        CHECK(usage.metadata > 0);
+    }
+    OK(vfscale_cache_budget_free(budget));
+    IS(-EBADF, vfscale_cache_budget_usage(budget, &usage));
+    IS(-EBADF, vfscale_fs_volume(path, &options, sizeof options, &disks[0]));
+    CHECK(has("was freed"));
+    options.cache_budget = NULL;
+    options.flags = VFSCALE_VOLUME_NO_DIR_WAITS;
+    IS(-EINVAL, vfscale_fs_volume(path, &options, sizeof options, &disks[0]));
+    for (n = 0; n < 2; n++) {
+        OK(vfscale_task_new(disks[n], NULL, 0, &own));
+        IS(sizeof data, vfscale_read_file(own, "/f", data, sizeof data));
+        OK(vfscale_task_free(own));
+        OK(vfscale_fs_close(disks[n]));
+    }
+}
+
 static void host(const char *folder) {
     struct vfscale_transfer_options options = {VFSCALE_TRANSFER_FIXED_OWNER, 5, 6, 0};
     struct vfscale_volume_options volume;
@@ -672,8 +776,11 @@ int main(int argc, char **argv) {
     mounts();
     whole_files();
     watching();
-    if (argc > 1)
+    if (argc > 1) {
         host(argv[1]);
+        discards(argv[1]);
+        budgets(argv[1]);
+    }
     threads();
     child_of_a_fork();
     OK(vfscale_task_free(task));
