@@ -179,14 +179,20 @@ struct vfscale_volume_options {
   uint32_t reserved;
 };
 
-/** The users of a tree. */
+/** The users of a tree, and what they use of its limits. */
 struct vfscale_usage {
   /** Tasks. */
   uint64_t tasks;
   /** Open files. */
   uint64_t open_files;
+  /** Pages of the capacity of pipes and fifos. */
+  uint64_t pipe_pages;
+  /** Bytes in sockets. */
+  uint64_t socket_bytes;
+  /** Advisory locks, and requests that wait for one. */
+  uint64_t locks;
   /** 0. */
-  uint64_t reserved[6];
+  uint64_t reserved[3];
 };
 
 /** The used part of a budget of vfscale_cache_budget_new. */
@@ -230,6 +236,20 @@ struct vfscale_open_how {
   uint64_t mode;
   /** RESOLVE_* limits of the walk. */
   uint64_t resolve;
+};
+
+/** An open file of any task, as vfscale_open_files lists it. */
+struct vfscale_open_file {
+  /** Identifier of the open file description while it is open. */
+  uint64_t id;
+  /** Device number of its file system. */
+  uint64_t dev;
+  /** Inode number. */
+  uint64_t ino;
+  /** Access mode and status flags: O_RDWR, O_APPEND and others. */
+  uint32_t flags;
+  /** 0. */
+  uint32_t reserved[9];
 };
 
 /** A point in time, as `struct statx_timestamp`. */
@@ -484,7 +504,7 @@ int vfscale_fs_is_new(struct vfscale_fs *fs);
  */
 int vfscale_fs_sync(struct vfscale_fs *fs);
 
-/** Stores in `usage` how many tasks and open files a tree has. */
+/** Stores in `usage` how many tasks and open files a tree has, and how much of its limits is used. */
 int vfscale_fs_usage(struct vfscale_fs *fs, struct vfscale_usage *usage);
 
 /**
@@ -664,6 +684,17 @@ int vfscale_close_all(struct vfscale_task *task);
 
 /** Stores up to `max` descriptors of the task in `fds`, in order, and returns how many it has. */
 ssize_t vfscale_descriptors(struct vfscale_task *task, int *fds, size_t max);
+
+/**
+ * Stores up to `max` open files of the file system of a path in `files`, of all tasks and mounts,
+ * and returns how many it has. A file that is opened or closed meanwhile may be missing.
+ *
+ * Errors: EPERM without CAP_SYS_ADMIN; those of a walk.
+ */
+ssize_t vfscale_open_files(struct vfscale_task *task,
+                           const char *path,
+                           struct vfscale_open_file *files,
+                           size_t max);
 
 /** Duplicates a descriptor to the lowest free one, as dup(2). */
 int vfscale_dup(struct vfscale_task *task, int fd);
@@ -1200,6 +1231,14 @@ int vfscale_pipe2(struct vfscale_task *task, int *fds, int flags);
 int vfscale_socketpair(struct vfscale_task *task, int domain, int type, int protocol, int *fds);
 
 /**
+ * Shuts down a direction of a socket, or both, as shutdown(2): `how` is SHUT_RD, SHUT_WR or
+ * SHUT_RDWR. Calls that wait for it end. Data that was written before can still be read.
+ *
+ * Errors: ENOTSOCK if it is no socket; EINVAL for another `how`.
+ */
+int vfscale_shutdown(struct vfscale_task *task, int fd, int how);
+
+/**
  * Makes a file of memory without a name, as memfd_create(2), and returns a descriptor. `flags`:
  * MFD_CLOEXEC, MFD_ALLOW_SEALING, MFD_NOEXEC_SEAL, MFD_EXEC.
  */
@@ -1469,6 +1508,24 @@ int vfscale_export(struct vfscale_task *task,
                    const struct vfscale_transfer_options *options,
                    size_t options_size,
                    struct vfscale_transferred *done);
+
+/**
+ * Returns the bytes of memory that no file uses, and that the process keeps for new pages of files
+ * in memory and of caches.
+ */
+ssize_t vfscale_idle_memory(void);
+
+/**
+ * Returns the maximum of vfscale_idle_memory, beside half a MiB for each CPU: by default 32 MiB
+ * for each CPU, at most a sixteenth of the memory that the process may use, at least 16 MiB.
+ */
+ssize_t vfscale_get_idle_memory_max(void);
+
+/** Sets the maximum of vfscale_idle_memory in bytes, and gives what exceeds it back to the system. */
+int vfscale_set_idle_memory_max(size_t bytes);
+
+/** Gives all of vfscale_idle_memory back to the system. */
+int vfscale_trim_idle_memory(void);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -8,7 +8,7 @@ use vfscale::{Errno, Mode, Task};
 
 use crate::args::{at, given, mode, o_flags};
 use crate::border::{Failure, border};
-use crate::structs::{vfscale_open_how, vfscale_task, vfscale_token};
+use crate::structs::{vfscale_open_file, vfscale_open_how, vfscale_task, vfscale_token};
 use crate::task_handle::{file, task};
 use crate::token::Waiting;
 
@@ -136,6 +136,24 @@ pub unsafe extern "C" fn vfscale_descriptors(
         let room = given!(room(fds, max))?;
         let open = self::task(task)?.posix().descriptor_list();
         Ok(room.fill(open.iter().map(|fd| fd.0)))
+    })
+}
+
+/// Stores up to `max` open files of the file system of a path in `files`, of all tasks and mounts,
+/// and returns how many it has. A file that is opened or closed meanwhile may be missing.
+///
+/// Errors: EPERM without CAP_SYS_ADMIN; those of a walk.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfscale_open_files(
+    task: *mut vfscale_task,
+    path: *const c_char,
+    files: *mut vfscale_open_file,
+    max: usize,
+) -> ssize_t {
+    border("open_files", || {
+        let (path, room) = (given!(path(path))?, given!(room(files, max))?);
+        let open = self::task(task)?.posix().open_files(path)?;
+        Ok(room.fill(open.into_iter().map(vfscale_open_file::from)))
     })
 }
 

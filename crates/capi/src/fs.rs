@@ -263,14 +263,21 @@ pub extern "C" fn vfscale_fs_sync(fs: *mut vfscale_fs) -> c_int {
     })
 }
 
-/// Stores in `usage` how many tasks and open files a tree has.
+/// Stores in `usage` how many tasks and open files a tree has, and how much of its limits is used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vfscale_fs_usage(fs: *mut vfscale_fs, usage: *mut vfscale_usage) -> c_int {
     border("vfscale_fs_usage", || {
         let usage = given!(place(usage))?;
-        let users = tree(fs)?.with(|tree| Ok(tree.vfs().users()))?;
-        let (tasks, open_files) = (users.tasks as u64, users.open_files as u64);
-        usage.set(vfscale_usage { tasks, open_files, reserved: [0; 6] });
+        let both = |tree: &Tree| Ok((tree.vfs().users(), tree.vfs().usage()));
+        let (users, used) = tree(fs)?.with(both)?;
+        usage.set(vfscale_usage {
+            tasks: users.tasks as u64,
+            open_files: users.open_files as u64,
+            pipe_pages: used.pipe_pages,
+            socket_bytes: used.socket_bytes,
+            locks: used.locks,
+            reserved: [0; 3],
+        });
         Ok(())
     })
 }

@@ -41,6 +41,7 @@ mod dir;
 mod fd;
 mod fs;
 mod handles;
+mod idle_memory;
 mod io;
 mod lock;
 mod mmap;

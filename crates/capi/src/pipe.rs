@@ -1,6 +1,7 @@
 //! Pipes, pairs of sockets, files of memory.
 
 use std::ffi::{c_char, c_int};
+use std::net::Shutdown;
 
 use vfscale::Errno;
 use vfscale::posix::{Fd, MemfdFlags, SocketType};
@@ -8,7 +9,7 @@ use vfscale::posix::{Fd, MemfdFlags, SocketType};
 use crate::args::{given, o_flags};
 use crate::border::{Failure, border};
 use crate::structs::vfscale_task;
-use crate::task_handle::task;
+use crate::task_handle::{file, task};
 
 /// Makes a pipe, as pipe2(2), and stores two descriptors in `fds`: the end to read from, and the
 /// end to write to. `flags`: O_CLOEXEC, O_NONBLOCK, O_DIRECT.
@@ -56,6 +57,23 @@ pub unsafe extern "C" fn vfscale_socketpair(
         let (Fd(one), Fd(other)) = self::task(task)?.posix().socketpair_fd(kind, o_flags(flags))?;
         place.set([one, other]);
         Ok(())
+    })
+}
+
+/// Shuts down a direction of a socket, or both, as shutdown(2): `how` is SHUT_RD, SHUT_WR or
+/// SHUT_RDWR. Calls that wait for it end. Data that was written before can still be read.
+///
+/// Errors: ENOTSOCK if it is no socket; EINVAL for another `how`.
+#[unsafe(no_mangle)]
+pub extern "C" fn vfscale_shutdown(task: *mut vfscale_task, fd: c_int, how: c_int) -> c_int {
+    border("shutdown", || {
+        let how = match how {
+            libc::SHUT_RD => Shutdown::Read,
+            libc::SHUT_WR => Shutdown::Write,
+            libc::SHUT_RDWR => Shutdown::Both,
+            _ => return Err(Failure::new(Errno::INVAL, "an unknown how")),
+        };
+        Ok(file(&*self::task(task)?, fd)?.shutdown(how)?)
     })
 }
 

@@ -6,7 +6,7 @@
 use std::ffi::c_char;
 
 use vfscale::Timestamp;
-use vfscale::posix::{Stat, StatFs};
+use vfscale::posix::{OpenFileInfo, Stat, StatFs};
 
 use crate::args::Plain;
 
@@ -270,7 +270,7 @@ pub const VFSCALE_VOLUME_NO_DISCARD: u32 = 32;
 /// Changes names in a directory side by side always, also if no thread waits for it.
 pub const VFSCALE_VOLUME_NO_DIR_WAITS: u32 = 64;
 
-/// The users of a tree.
+/// The users of a tree, and what they use of its limits.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct vfscale_usage {
@@ -278,8 +278,14 @@ pub struct vfscale_usage {
     pub tasks: u64,
     /// Open files.
     pub open_files: u64,
+    /// Pages of the capacity of pipes and fifos.
+    pub pipe_pages: u64,
+    /// Bytes in sockets.
+    pub socket_bytes: u64,
+    /// Advisory locks, and requests that wait for one.
+    pub locks: u64,
     /// 0.
-    pub reserved: [u64; 6],
+    pub reserved: [u64; 3],
 }
 
 /// The used part of a budget of vfscale_cache_budget_new.
@@ -372,6 +378,29 @@ pub struct vfscale_fstrim_range {
     /// Length in bytes of the shortest free extent that is discarded; 0 for one that suits the
     /// device.
     pub minlen: u64,
+}
+
+/// An open file of any task, as vfscale_open_files lists it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct vfscale_open_file {
+    /// Identifier of the open file description while it is open.
+    pub id: u64,
+    /// Device number of its file system.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Access mode and status flags: O_RDWR, O_APPEND and others.
+    pub flags: u32,
+    /// 0.
+    pub reserved: [u32; 9],
+}
+
+impl From<OpenFileInfo> for vfscale_open_file {
+    fn from(file: OpenFileInfo) -> Self {
+        let OpenFileInfo { id, dev, ino, flags, .. } = file;
+        vfscale_open_file { id, dev, ino, flags: flags.bits(), reserved: [0; 9] }
+    }
 }
 
 /// A mapping of a task.

@@ -31,6 +31,7 @@ const SOURCES: &[&str] = &[
     "watcher",
     "whole",
     "transfer",
+    "idle_memory",
 ];
 
 const TITLE: &str = "/* vfscale: a file system in user space, for C.

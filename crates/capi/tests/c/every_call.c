@@ -70,8 +70,10 @@ static void handles(void) {
 
 static void descriptors(void) {
     struct vfscale_open_how how;
+    struct vfscale_open_file files[8] = {0};
+    struct vfscale_stat st;
     char path[64];
-    int fd, again, fds[8];
+    int fd, again, fds[8], n;
     fd = vfscale_open(task, "/f", O_CREAT | O_RDWR | O_CLOEXEC, 0644);
     IS(0, fd);
     IS(FD_CLOEXEC, vfscale_fcntl(task, fd, F_GETFD, 0));
@@ -106,7 +108,19 @@ static void descriptors(void) {
     CHECK(strcmp(path, "/f") == 0);
     OK(vfscale_close(task, fd));
     IS(-EBADF, vfscale_close(task, fd));
+    CHECK(vfscale_open_files(task, "/", files, 8) >= 4);
+    OK(vfscale_stat(task, "/f", &st));
+    for (n = 0; n < 8 && files[n].ino != st.st_ino; n++) {}
+    CHECK(n < 8 && files[n].dev == st.st_dev && files[n].id != 0);
     OK(vfscale_close_all(task));
+    IS(0, vfscale_open_files(task, "/", files, 8));
+    again = vfscale_open(task, "/f", O_WRONLY | O_APPEND, 0);
+    IS(1, vfscale_open_files(task, "/", files, 8));
+    IS(O_WRONLY | O_APPEND, files[0].flags & (O_ACCMODE | O_APPEND));
+    IS(1, vfscale_open_files(task, "/", NULL, 0));
+    IS(-EFAULT, vfscale_open_files(task, "/", NULL, 1));
+    IS(-ENOENT, vfscale_open_files(task, "/none", files, 8));
+    OK(vfscale_close(task, again));
     IS(0, vfscale_descriptors(task, NULL, 0));
     OK(vfscale_set_descriptors_max(task, 100));
     IS(100, vfscale_get_descriptors_max(task));
@@ -322,6 +336,7 @@ static void *wait_for_lock(void *arg) {
 static void locks_and_pipes(void) {
     struct vfscale_flock lock = {F_WRLCK, SEEK_SET, 10, 5, 0, 0}, held;
     struct vfscale_task *other;
+    struct vfscale_usage usage;
     pthread_t thread;
     char byte;
     int pair[2], one, memory;
@@ -363,6 +378,18 @@ static void locks_and_pipes(void) {
     IS(1, vfscale_write(task, pair[0], "y", 1));
     IS(1, vfscale_read(task, pair[1], &byte, 1));
     CHECK(byte == 'y');
+    IS(1, vfscale_write(task, pair[0], "z", 1));
+    OK(vfscale_fs_usage(fs, &usage));
+    CHECK(usage.pipe_pages == 2 && usage.socket_bytes > 0 && usage.locks == 2);
+    OK(vfscale_shutdown(task, pair[0], SHUT_WR));
+    IS(1, vfscale_read(task, pair[1], &byte, 1));
+    IS(0, vfscale_read(task, pair[1], &byte, 1));
+    IS(1, vfscale_write(task, pair[1], "y", 1));
+    OK(vfscale_shutdown(task, pair[0], SHUT_RDWR));
+    IS(-EPIPE, vfscale_write(task, pair[1], "y", 1));
+    IS(-EINVAL, vfscale_shutdown(task, pair[0], 3));
+    IS(-ENOTSOCK, vfscale_shutdown(task, one, SHUT_RD));
+    IS(-EBADF, vfscale_shutdown(task, 99, SHUT_RD));
     IS(-EAFNOSUPPORT, vfscale_socketpair(task, AF_INET, SOCK_STREAM, 0, pair));
     memory = vfscale_memfd_create(task, "name", MFD_ALLOW_SEALING);
     CHECK(memory >= 0);
@@ -724,6 +751,19 @@ static void host(const char *folder) {
     OK(vfscale_fs_close(disk));
 }
 
+static void idle_memory(void) {
+    static char data[4 << 20];
+    ssize_t max = vfscale_get_idle_memory_max();
+    CHECK(max >= 16 << 20);
+    OK(vfscale_write_file(task, "/idle", data, sizeof data));
+    OK(vfscale_unlink(task, "/idle"));
+    CHECK(vfscale_idle_memory() >= 0);
+    OK(vfscale_set_idle_memory_max(1 << 20));
+    IS(1 << 20, vfscale_get_idle_memory_max());
+    OK(vfscale_set_idle_memory_max(max));
+    OK(vfscale_trim_idle_memory());
+}
+
 static void *make_calls(void *number) {
     struct vfscale_task *own;
     char path[32];
@@ -781,6 +821,7 @@ int main(int argc, char **argv) {
         discards(argv[1]);
         budgets(argv[1]);
     }
+    idle_memory();
     threads();
     child_of_a_fork();
     OK(vfscale_task_free(task));
