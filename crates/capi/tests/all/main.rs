@@ -5,3 +5,4 @@
 mod abi;
 mod declarations;
 mod header;
+mod methods;
