@@ -37,7 +37,7 @@
 #define VFSCALE_VOLUME_NO_DISCARD 32
 
 /** Changes names in a directory side by side always, also if no thread waits for it. */
-#define VFSCALE_VOLUME_NO_DIR_WAITS 64
+#define VFSCALE_VOLUME_NO_DIR_HEAT 64
 
 /** The path is new. */
 #define VFSCALE_EVENT_CREATED 1
@@ -171,10 +171,11 @@ struct vfscale_volume_options {
    */
   struct vfscale_cache_budget *cache_budget;
   /**
-   * Number of threads that have to wait for a directory before names in it are changed side by
-   * side; 12 by default, UINT32_MAX for never; for always, see VFSCALE_VOLUME_NO_DIR_WAITS.
+   * How often threads have to wait for a directory, or names to come and go in it, before its
+   * names are delayed and changed side by side; 12 by default, UINT32_MAX for never; for always,
+   * see VFSCALE_VOLUME_NO_DIR_HEAT.
    */
-  uint32_t dir_waits;
+  uint32_t dir_heat;
   /** 0. */
   uint32_t reserved;
 };

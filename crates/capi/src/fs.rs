@@ -12,7 +12,7 @@ use crate::cache_budget::budget;
 use crate::handles::{Kind, Table, Used};
 use crate::ranks::TreeLock;
 use crate::structs::{
-    VFSCALE_VOLUME_DISCARD, VFSCALE_VOLUME_NO_AUTO_DA_ALLOC, VFSCALE_VOLUME_NO_DIR_WAITS,
+    VFSCALE_VOLUME_DISCARD, VFSCALE_VOLUME_NO_AUTO_DA_ALLOC, VFSCALE_VOLUME_NO_DIR_HEAT,
     VFSCALE_VOLUME_NO_DISCARD, VFSCALE_VOLUME_NO_RECOVERY, VFSCALE_VOLUME_READ_ONLY,
     VFSCALE_VOLUME_REMOUNT_RO, vfscale_fs, vfscale_limits, vfscale_memory_options, vfscale_usage,
     vfscale_volume_options,
@@ -145,7 +145,7 @@ fn apply(
         | VFSCALE_VOLUME_NO_AUTO_DA_ALLOC
         | VFSCALE_VOLUME_DISCARD
         | VFSCALE_VOLUME_NO_DISCARD
-        | VFSCALE_VOLUME_NO_DIR_WAITS;
+        | VFSCALE_VOLUME_NO_DIR_HEAT;
     if options.flags & !known != 0 {
         return Err(Failure::new(Errno::INVAL, "unknown flags"));
     }
@@ -188,7 +188,7 @@ fn apply(
         let budget = budget(options.cache_budget)?;
         builder = builder.cache_budget(&budget);
     }
-    apply_dir_waits(apply_discard(builder, options)?, options)
+    apply_dir_heat(apply_discard(builder, options)?, options)
 }
 
 fn apply_discard(
@@ -203,15 +203,15 @@ fn apply_discard(
     }
 }
 
-fn apply_dir_waits(
+fn apply_dir_heat(
     builder: VolumeBuilder,
     options: &vfscale_volume_options,
 ) -> Result<VolumeBuilder, Failure> {
-    match (options.flags & VFSCALE_VOLUME_NO_DIR_WAITS, options.dir_waits) {
+    match (options.flags & VFSCALE_VOLUME_NO_DIR_HEAT, options.dir_heat) {
         (0, 0) => Ok(builder),
-        (0, waits) => Ok(builder.dir_waits(waits)),
-        (_, 0) => Ok(builder.dir_waits(0)),
-        _ => Err(Failure::new(Errno::INVAL, "dir_waits is not 0, and the flags say that it is")),
+        (0, heat) => Ok(builder.dir_heat(heat)),
+        (_, 0) => Ok(builder.dir_heat(0)),
+        _ => Err(Failure::new(Errno::INVAL, "dir_heat is not 0, and the flags say that it is")),
     }
 }
 

@@ -248,9 +248,10 @@ pub struct vfscale_volume_options {
     /// Budget that the caches of this and other volumes share, in place of `cache_size`, which then
     /// bounds changed metadata only, by its half; NULL for memory of its own.
     pub cache_budget: *mut vfscale_cache_budget,
-    /// Number of threads that have to wait for a directory before names in it are changed side by
-    /// side; 12 by default, UINT32_MAX for never; for always, see VFSCALE_VOLUME_NO_DIR_WAITS.
-    pub dir_waits: u32,
+    /// How often threads have to wait for a directory, or names to come and go in it, before its
+    /// names are delayed and changed side by side; 12 by default, UINT32_MAX for never; for always,
+    /// see VFSCALE_VOLUME_NO_DIR_HEAT.
+    pub dir_heat: u32,
     /// 0.
     pub reserved: u32,
 }
@@ -268,7 +269,7 @@ pub const VFSCALE_VOLUME_DISCARD: u32 = 16;
 /// Does not discard the blocks of removed files, also in a sparse image.
 pub const VFSCALE_VOLUME_NO_DISCARD: u32 = 32;
 /// Changes names in a directory side by side always, also if no thread waits for it.
-pub const VFSCALE_VOLUME_NO_DIR_WAITS: u32 = 64;
+pub const VFSCALE_VOLUME_NO_DIR_HEAT: u32 = 64;
 
 /// The users of a tree, and what they use of its limits.
 #[repr(C)]
