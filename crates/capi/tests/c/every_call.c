@@ -381,6 +381,7 @@ static void locks_and_pipes(void) {
     IS(1, vfscale_write(task, pair[0], "z", 1));
     OK(vfscale_fs_usage(fs, &usage));
     CHECK(usage.pipe_pages == 2 && usage.socket_bytes > 0 && usage.locks == 2);
+    OK(vfscale_fcntl(task, pair[1], F_SETFL, O_NONBLOCK));
     OK(vfscale_shutdown(task, pair[0], SHUT_WR));
     IS(1, vfscale_read(task, pair[1], &byte, 1));
     IS(0, vfscale_read(task, pair[1], &byte, 1));
