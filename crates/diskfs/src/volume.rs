@@ -27,8 +27,8 @@
 //! # References
 //!
 //! A volume owns its device and its log, and the metadata in memory together with the callbacks of
-//! the log (`volume/metadata.rs`). Transactions and readers borrow it. The callback that runs when a
-//! transaction is durable holds a reference to the groups.
+//! the log (`volume/metadata.rs`). Transactions and readers borrow it. The callback that runs when
+//! a transaction is durable holds a reference to the groups.
 
 mod block_map;
 pub mod copies;

@@ -175,8 +175,8 @@ impl Node {
         }
     }
 
-    /// Notes that a name of this directory is removed: it may have been added in the same context of
-    /// the log. The directory lies in its inode, so it has few names. Where many are removed, or
+    /// Notes that a name of this directory is removed: it may have been added in the same context
+    /// of the log. The directory lies in its inode, so it has few names. Where many are removed, or
     /// moved over others, delaying them gains nothing: they stay changed until the context ends.
     pub(crate) fn note_removal(&self, inode: &Self) {
         // The inode was changed in the last context in which the directory was.
