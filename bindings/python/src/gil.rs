@@ -32,7 +32,7 @@ pub(crate) fn run<T: Send>(py: Python<'_>, release: bool, f: impl FnOnce() -> T 
 /// raises.
 ///
 /// # Errors
-/// Those of the call, in the inner result; the exception of a signal handler in the outer one.
+/// Any error of the call, in the inner result; the exception of a signal handler in the outer one.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     release: bool,

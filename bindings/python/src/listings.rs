@@ -58,7 +58,7 @@ impl Listings {
     /// Returns a listing: one that was kept, or a new one.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// Any error of `make`.
     pub(crate) fn get<'py>(
         &self,
         py: Python<'py>,

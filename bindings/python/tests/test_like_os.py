@@ -1,4 +1,4 @@
-"""The same assertions on `os` in a directory of the host, on a tree in memory and on a volume."""
+"""Assertions that hold for `os` on the host, for a tree in memory and for a volume alike."""
 
 import errno
 import io

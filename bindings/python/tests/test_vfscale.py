@@ -1,4 +1,4 @@
-"""What only the package has: trees, volumes, tasks, transfers, paths, threads."""
+"""Tests of what only the package has: trees, volumes, tasks, transfers, paths, threads."""
 
 import ast
 import doctest

@@ -84,7 +84,7 @@ _TREE_NAMES = frozenset(
 
 
 class Task(_vfscale.Task):
-    """What a process is to a file system: root and working directory, umask, credentials and
+    """A process, as a file system sees it: root and working directory, umask, credentials and
     descriptors. Its methods have the names and arguments of `os`; `task.path` has those of
     `os.path`.
 
