@@ -253,11 +253,11 @@ impl Node {
         is_new
     }
 
-    /// Returns whether a directory whose names are changed side by side has copied these times of
-    /// its VFS inode already. A thread that [publishes](Self::publish) others has the node copy
-    /// those of the VFS inode afterwards.
-    pub(crate) fn has_times(&self, times: &Times) -> bool {
-        self.delayed_names().is_some_and(|names| names.has_times(times))
+    /// Returns whether a directory whose names are changed side by side has copied the times of its
+    /// VFS inode already, which `shown` reads. A thread that [publishes](Self::publish) others has
+    /// the node copy those of the VFS inode afterwards.
+    pub(crate) fn has_times(&self, shown: impl FnOnce() -> Times) -> bool {
+        self.delayed_names().is_some_and(|names| names.has_times(&shown()))
     }
 
     /// Returns whether there are times that no transaction has included yet.

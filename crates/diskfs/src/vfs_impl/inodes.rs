@@ -123,7 +123,7 @@ impl DiskFs {
         let shown =
             || Times { atime: inode.atime().0, mtime: inode.mtime().0, ctime: inode.ctime().0 };
         // Threads that change names of one directory all come here, mostly with one time.
-        if node.has_times(&shown()) {
+        if node.has_times(shown) {
             return;
         }
         if node.follow_times(inode.generation(), shown) {

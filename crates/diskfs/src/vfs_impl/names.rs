@@ -101,7 +101,7 @@ impl DiskFs {
         let time = dir.change_time();
         let step = NameStep::Add(node.ino(), kind);
         let committed = tx.commit_names(self.hash, &[DirStep { dir: parent, name, step }])?;
-        if committed.is_none() {
+        if !committed {
             return Ok(None);
         }
         dir.changed_at(time);
@@ -227,13 +227,13 @@ impl DiskFs {
         let links = gain_name(&mut tx, inode, node, own_time)?;
         let step = NameStep::Add(node.ino(), kind);
         let committed = tx.commit_names(self.hash, &[DirStep { dir: parent, name, step }])?;
-        if committed.is_some() {
+        if committed {
             inode.set_nlink(links);
             inode.inode_changed_at(own_time);
             dir.changed_at(time);
         }
         drop(locked);
-        Ok(committed.is_some())
+        Ok(committed)
     }
 
     /// Removes a name of a file or of an empty directory.
@@ -279,13 +279,13 @@ impl DiskFs {
         let links = edit(&mut tx, node, |tx, core| self.lose_name(tx, node, core, own_time))?;
         let step = NameStep::Remove(node.ino());
         let committed = tx.commit_names(self.hash, &[DirStep { dir: parent, name, step }])?;
-        if committed.is_some() {
+        if committed {
             inode.set_nlink(links);
             inode.inode_changed_at(own_time);
             dir.changed_at(time);
         }
         drop(locked);
-        Ok(committed.is_some())
+        Ok(committed)
     }
 
     /// Removes a name of an inode; of a directory its only one, if it is empty. Returns the
@@ -323,7 +323,6 @@ impl DiskFs {
             target: target.map(node_of).transpose()?,
         };
         let Move { old_dir: from, new_dir: to, source: node, .. } = moved;
-        let inodes = [Some(old_dir), Some(new_dir), Some(source), target];
         self.write_what_replaces(&moved, exchange)?;
         self.inactivator.throttle();
         if self.moves_side_by_side(rename, &moved) && self.move_beside(rename, &moved)? {
@@ -337,9 +336,7 @@ impl DiskFs {
         for dir in [Some(from), Some(to), moved.target].into_iter().flatten() {
             tx.fold_names(dir)?;
         }
-        // All of them get one time, which is later than any time that they show.
-        let times = inodes.iter().flatten().map(|inode| inode.change_time());
-        let time = times.max().unwrap_or_default();
+        let time = time_of(rename);
         if tx.core(to).nlink == 0 {
             return Err(Errno::NOENT.into());
         }
@@ -365,17 +362,11 @@ impl DiskFs {
         let links = [Some(from), Some(to), Some(node), moved.target]
             .map(|node| node.map_or(0, |node| tx.core(node).nlink));
         tx.commit()?;
-        for (inode, links) in inodes.into_iter().zip(links) {
+        for (inode, links) in inodes_of(rename).into_iter().zip(links) {
             let Some(inode) = inode else { continue };
             inode.set_nlink(links);
         }
-        [Some(source), target].into_iter().flatten().for_each(|inode| inode.inode_changed_at(time));
-        // Once for each directory: if an inode has this time already, and a reader has read it,
-        // another call would set a later time than the stored one.
-        old_dir.changed_at(time);
-        if !std::ptr::eq(old_dir, new_dir) {
-            new_dir.changed_at(time);
-        }
+        show_time(rename, time);
         drop(locked);
         whiteout.map_or(Ok(()), |node| self.hold(old_dir.sb(), node).map(drop))
     }
@@ -395,22 +386,16 @@ impl DiskFs {
     /// Moves a file side by side with other threads. Returns false, and has changed nothing, if the
     /// directories have to be locked exclusively.
     fn move_beside(&self, rename: &Rename<'_>, moved: &Move<'_>) -> Result<bool, Fault> {
-        let Rename { old_dir, source, new_dir, target, .. } = *rename;
         let Move { old_dir: from, new_dir: to, source: node, target: gone } = *moved;
         let mut tx = self.volume.begin(self.needs.rename)?;
         let locked = lock_side_by_side(&[node, gone.unwrap_or(node)], &[from, to]);
-        let inodes = [Some(old_dir), Some(new_dir), Some(source), target];
-        let times = inodes.iter().flatten().map(|inode| inode.change_time());
-        let time = times.max().unwrap_or_default();
+        let time = time_of(rename);
         edit(&mut tx, node, |_, core| {
             core.ctime = time.0;
             Ok(())
         })?;
-        let lose = |tx: &mut Tx<'_>, gone: &Arc<Node>, core: &mut InodeCore| {
-            self.lose_name(tx, gone, core, time)
-        };
-        let links = gone.map(|gone| edit(&mut tx, gone, |tx, core| lose(tx, gone, core)));
-        let links = links.transpose()?;
+        let lose = |gone| edit(&mut tx, gone, |tx, core| self.lose_name(tx, gone, core, time));
+        let links = gone.map(lose).transpose()?;
         let entry = (node.ino(), kind_of(&tx, node)?);
         let added = match gone {
             Some(gone) => NameStep::Replace(gone.ino(), entry),
@@ -421,18 +406,14 @@ impl DiskFs {
             DirStep { dir: from, name: rename.old_name, step: NameStep::Remove(node.ino()) },
         ];
         let committed = tx.commit_names(self.hash, &steps)?;
-        if committed.is_some() {
-            if let (Some(target), Some(links)) = (target, links) {
+        if committed {
+            if let (Some(target), Some(links)) = (rename.target, links) {
                 target.set_nlink(links);
             }
-            [Some(source), target].into_iter().flatten().for_each(|i| i.inode_changed_at(time));
-            old_dir.changed_at(time);
-            if !std::ptr::eq(old_dir, new_dir) {
-                new_dir.changed_at(time);
-            }
+            show_time(rename, time);
         }
         drop(locked);
-        Ok(committed.is_some())
+        Ok(committed)
     }
 
     /// Writes back the data of a file that takes the name of another; in an exchange, the data of
@@ -526,6 +507,29 @@ impl DiskFs {
         })?;
         edit(tx, from, |_, core| step(core, LinkStep::Down))?;
         edit(tx, to, |_, core| step(core, LinkStep::Up))
+    }
+}
+
+/// Returns the inodes of a rename.
+fn inodes_of<'r>(rename: &Rename<'r>) -> [Option<&'r Inode>; 4] {
+    [Some(rename.old_dir), Some(rename.new_dir), Some(rename.source), rename.target]
+}
+
+/// Returns one time for all inodes of a rename, which is later than any time that they show.
+fn time_of(rename: &Rename<'_>) -> Timestamp {
+    let times = inodes_of(rename).into_iter().flatten().map(|inode| inode.change_time());
+    times.max().unwrap_or_default()
+}
+
+/// Shows the time of a rename in its inodes, whose nodes are still locked.
+fn show_time(rename: &Rename<'_>, time: Timestamp) {
+    let Rename { old_dir, new_dir, source, target, .. } = *rename;
+    [Some(source), target].into_iter().flatten().for_each(|inode| inode.inode_changed_at(time));
+    // Once for each directory: if an inode has this time already, and a reader has read it, another
+    // call would set a later time than the stored one.
+    old_dir.changed_at(time);
+    if !std::ptr::eq(old_dir, new_dir) {
+        new_dir.changed_at(time);
     }
 }
 

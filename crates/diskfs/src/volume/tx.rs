@@ -347,8 +347,8 @@ impl<'v> Tx<'v> {
                 return Err(fault);
             }
         };
-        let Some(mut log) = self.log.take() else { return Err(Fault::ReadOnly) };
-        self.release_names(noted, log.changes());
+        self.release_names(noted);
+        let Some(log) = self.log.take() else { return Err(Fault::ReadOnly) };
         let committed = self.publish(log, &changes, finished.as_mut())?;
         orphans.iter().for_each(|(node, is_orphan)| list.set(node, *is_orphan));
         drop(whole);

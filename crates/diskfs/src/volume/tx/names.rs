@@ -25,9 +25,9 @@ pub(crate) const NAME_BLOCKS: u32 = 16;
 pub(crate) const NAME_RUNS: u32 = 8;
 
 impl Tx<'_> {
-    /// Changes names side by side with other threads, and commits. Returns the sequence number as
-    /// [`commit`](Self::commit) does; `None` if too little is left to be set aside: then nothing
-    /// has changed, and the caller has to lock the directories exclusively.
+    /// Changes names side by side with other threads, and commits. Returns false if too little is
+    /// left to be set aside: then nothing has changed, and the caller has to lock the directories
+    /// exclusively.
     ///
     /// The caller holds the directories locked shared, and everything else that the transaction
     /// changes exclusively, until this returns. May read the directories.
@@ -39,21 +39,21 @@ impl Tx<'_> {
         mut self,
         hash: NameHash,
         steps: &[DirStep<'_>],
-    ) -> Result<Option<u64>, Fault> {
+    ) -> Result<bool, Fault> {
         let mut noted = SmallVec::<[Noted<'_>; 2]>::new();
         for step in steps {
             match self.note(hash, step) {
                 Ok(Some(one)) => noted.push(one),
                 refused => {
                     self.undo(noted);
-                    return refused.map(|_| None);
+                    return refused.map(|_| false);
                 }
             }
         }
         match self.commit_in_place(&noted) {
             Ok(sequence) => {
                 noted.iter().for_each(|one| one.dir.set_sequence(sequence));
-                Ok(Some(sequence))
+                Ok(true)
             }
             Err(fault) => {
                 // If the log has failed, the state in memory means nothing.
@@ -106,14 +106,10 @@ impl Tx<'_> {
         }
     }
 
-    /// Takes back what changes that no longer exist had set aside. The transaction is about to
-    /// commit.
-    pub(super) fn release_names(&mut self, noted: &[Noted<'_>], log: &mut ChangeList) {
-        for Noted { released, .. } in noted {
-            log.take_over(released.log_bytes);
-            self.metadata.dirs().give_log(released.item_bytes);
-            self.space_left += released.blocks;
-        }
+    /// Takes back the space that changes which no longer exist had set aside. The transaction is
+    /// about to commit.
+    pub(super) fn release_names(&mut self, noted: &[Noted<'_>]) {
+        noted.iter().for_each(|one| self.take_back(one.released));
     }
 
     fn take_back(&mut self, taken: HeldSpace) {
