@@ -300,10 +300,11 @@ pub(crate) struct SourceArgs {
     pub(crate) inodes: Option<u64>,
 
     /// Disable a scaling patch: lockref, seqrwlock, brlock, mount-count, files-lock, dcache-hash,
-    /// lru, inode-hash, inode-list, ino-alloc, pseudo, and with a volume read-mostly, active-trans,
-    /// cil-counters, cil-lists, busy-extents, orphan. These disable what goes beyond a patch, and
-    /// leave it as it was published: lockref-spread, path-retry, dir-moves, mount-rcu, file-lock,
-    /// and with a volume dirty-list, cil-context, log-space. May be given several times
+    /// lru, dentry-count, inode-hash, inode-list, ino-alloc, inode-count, pseudo, and with a volume
+    /// read-mostly, active-trans, cil-counters, cil-lists, busy-extents, orphan. These disable what
+    /// goes beyond a patch, and leave it as it was published: lockref-spread, path-retry,
+    /// dir-moves, mount-rcu, file-lock, and with a volume dirty-list, cil-context, log-space. May
+    /// be given several times
     #[arg(long, value_name = "PATCH", value_parser = parse_patch)]
     pub(crate) before: Vec<String>,
 

@@ -44,7 +44,7 @@
 
 mod chunk;
 
-use crate::atomic::{AtomicUsize, Ordering, fence};
+use crate::atomic::{AtomicI64, AtomicUsize, Ordering, fence};
 use crate::cpu::SlotNodes;
 use crate::lock::slot_lock::{SlotGuard, SlotLock};
 use crate::lock::{Mutex, MutexGuard};
@@ -109,6 +109,8 @@ struct Inner<T> {
     /// One for each node, each on lines of its own.
     depots: Box<[CachePadded<Mutex<Depot, SlabDepot>>]>,
     shape: Shape,
+    /// Objects in use, if all slots count in one word.
+    one_count: Option<Box<CachePadded<AtomicI64>>>,
     /// Number of handles; the last one closes the slots.
     handles: AtomicUsize,
     /// Number of slots that aren't closed or still have deferred calls, and one more for the
@@ -150,7 +152,7 @@ struct Cache<T> {
     /// Allocations minus drops on this slot; only the sum over all slots means anything.
     live: isize,
     /// Allocations minus frees on this slot, where objects freed through RCU count as freed
-    /// immediately.
+    /// immediately; unused if all slots count in one word.
     in_use: isize,
 }
 
@@ -172,6 +174,22 @@ impl<T: Send + 'static> Slab<T> {
     /// Creates an empty slab like [`new`](Self::new), whose slots are on these nodes.
     #[must_use]
     pub fn with_nodes(slots: usize, nodes: &SlotNodes) -> Self {
+        Self::build(slots, nodes, None)
+    }
+
+    /// Creates an empty slab like [`new`](Self::new), all of whose slots count the objects
+    /// [in use](Self::in_use) in one word: the state before counters for each CPU (Piggin 2009),
+    /// for comparisons.
+    #[must_use]
+    pub fn with_one_count(slots: usize) -> Self {
+        Self::build(slots, &SlotNodes::of_machine(slots), Some(Box::default()))
+    }
+
+    fn build(
+        slots: usize,
+        nodes: &SlotNodes,
+        one_count: Option<Box<CachePadded<AtomicI64>>>,
+    ) -> Self {
         // The objects that a program frees last must not wait until it makes another call.
         reclaim::attend_to_bags();
         let shape = const { Shape::of::<T>() };
@@ -188,6 +206,7 @@ impl<T: Send + 'static> Slab<T> {
             caches,
             depots: depots.collect(),
             shape,
+            one_count,
             handles: AtomicUsize::new(1),
             open: AtomicUsize::new(slots + 1),
         });
@@ -219,7 +238,7 @@ impl<T: Send + 'static> Slab<T> {
         let memory = {
             let mut cache = cache.lock();
             cache.live += 1;
-            cache.in_use += 1;
+            inner.count_use(&mut cache, 1);
             cache.loaded.pop()
         };
         let memory = memory.unwrap_or_else(|| inner.reload(cache));
@@ -241,7 +260,7 @@ impl<T: Send + 'static> Slab<T> {
         let inner = self.inner();
         let mut cache = inner.caches.this().lock();
         cache.live -= 1;
-        cache.in_use -= 1;
+        inner.count_use(&mut cache, -1);
         inner.put(&mut cache, object.cast());
     }
 
@@ -259,7 +278,7 @@ impl<T: Send + 'static> Slab<T> {
         let slot = inner.caches.this_slot();
         let Some(cache) = inner.caches.get(slot) else { return };
         let mut cache = cache.lock();
-        cache.in_use -= 1;
+        inner.count_use(&mut cache, -1);
         cache.pending.push(object);
         if cache.pending.len() >= BATCH {
             self.send_batch(slot, cache, guard);
@@ -276,10 +295,11 @@ impl<T: Send + 'static> Slab<T> {
     /// As for [`free_rcu`](Self::free_rcu).
     #[cold]
     pub unsafe fn free_rcu_large(&self, object: NonNull<T>, guard: &Guard) {
-        let slot = self.inner().caches.this_slot();
-        let Some(cache) = self.inner().caches.get(slot) else { return };
+        let inner = self.inner();
+        let slot = inner.caches.this_slot();
+        let Some(cache) = inner.caches.get(slot) else { return };
         let mut cache = cache.lock();
-        cache.in_use -= 1;
+        inner.count_use(&mut cache, -1);
         cache.deferred += 1;
         drop(cache);
         defer_batch(self.inner, slot, vec![object], Away::Drop, guard);
@@ -370,7 +390,11 @@ impl<T: Send + 'static> Slab<T> {
     /// one after the other.
     #[must_use]
     pub fn in_use(&self) -> usize {
-        let in_use: isize = self.inner().caches.iter().map(|cache| cache.lock().in_use).sum();
+        let inner = self.inner();
+        let in_use = match &inner.one_count {
+            Some(count) => count.load(Ordering::Relaxed) as isize,
+            None => inner.caches.iter().map(|cache| cache.lock().in_use).sum(),
+        };
         in_use.try_into().unwrap_or(0)
     }
 
@@ -441,6 +465,15 @@ impl<T> Cache<T> {
 }
 
 impl<T> Inner<T> {
+    /// Adds to the number of objects in use.
+    #[inline]
+    fn count_use(&self, cache: &mut Cache<T>, by: isize) {
+        match &self.one_count {
+            Some(count) => _ = count.fetch_add(by as i64, Ordering::Relaxed),
+            None => cache.in_use += by,
+        }
+    }
+
     /// Returns an object for a slot whose loaded magazine was empty.
     #[cold]
     fn reload(&self, slot: &SlotLock<Cache<T>, SlabCache>) -> NonNull<u8> {

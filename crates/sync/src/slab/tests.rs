@@ -38,6 +38,33 @@ fn settle() {
     }
 }
 
+/// The number of objects in use is the same, wherever it is counted, on whatever slots they end.
+#[test]
+fn one_count_counts_what_all_slots_do() {
+    for slab in [Slab::<u64>::new(4), Slab::<u64>::with_one_count(4)] {
+        let objects: Vec<_> = (0..40)
+            .map(|i| {
+                let _cpu = cpu::pretend(i as u32 % 4);
+                slab.alloc(i)
+            })
+            .collect();
+        assert_eq!(slab.in_use(), 40);
+        let guard = rcu::pin();
+        for (i, object) in objects.into_iter().enumerate() {
+            let _cpu = cpu::pretend((i as u32 + 1) % 3);
+            match i % 3 {
+                // SAFETY: Each object is freed once, and used by nobody.
+                0 => unsafe { slab.free(object) },
+                // SAFETY: As above.
+                1 => unsafe { slab.free_rcu(object, &guard) },
+                // SAFETY: As above.
+                _ => unsafe { slab.free_rcu_large(object, &guard) },
+            }
+            assert_eq!(slab.in_use(), 39 - i);
+        }
+    }
+}
+
 #[test]
 fn objects_are_distinct_aligned_and_keep_their_values() {
     #[repr(align(256))]

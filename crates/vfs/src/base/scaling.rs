@@ -50,10 +50,12 @@ pub struct Scaling {
     files_lock: usize,
     dcache_hash: bool,
     lru: usize,
+    dentry_count: bool,
     inode_hash: bool,
     inode_list: bool,
     dirty_list: usize,
     ino_alloc: usize,
+    inode_count: bool,
     pseudo: bool,
     read_mostly: bool,
     active_trans: usize,
@@ -147,6 +149,12 @@ pub const PATCHES: &[Patch] = &[
         |scaling| scaling.lru = 1,
     ),
     Patch::of_trees(
+        "dentry-count",
+        "Piggin 2009",
+        "one counter of the dentries of a file system",
+        |scaling| scaling.dentry_count = false,
+    ),
+    Patch::of_trees(
         "inode-hash",
         "Piggin 2009",
         "finding, entering and removing an inode by number takes one inode_lock",
@@ -163,6 +171,12 @@ pub const PATCHES: &[Patch] = &[
         "Piggin 2009",
         "all CPUs take inode numbers from one counter",
         |scaling| scaling.ino_alloc = 1,
+    ),
+    Patch::of_trees(
+        "inode-count",
+        "Piggin 2009",
+        "one counter of the inodes of a file system",
+        |scaling| scaling.inode_count = false,
     ),
     Patch::of_trees(
         "pseudo",
@@ -355,10 +369,12 @@ impl Scaling {
             files_lock: slots,
             dcache_hash: true,
             lru: slots,
+            dentry_count: true,
             inode_hash: true,
             inode_list: true,
             dirty_list: slots,
             ino_alloc: slots,
+            inode_count: true,
             pseudo: true,
             read_mostly: true,
             active_trans: slots,
@@ -445,6 +461,12 @@ impl Scaling {
         Scaling { lru: 1, ..Scaling::default() }
     }
 
+    /// Disables the per-CPU count of dentries (Piggin 2009): a file system has one counter.
+    #[must_use]
+    pub fn before_dentry_count() -> Scaling {
+        Scaling { dentry_count: false, ..Scaling::default() }
+    }
+
     /// Disables lock-free inode lookup (Piggin 2009): one `inode_lock` for the inode hash.
     #[must_use]
     pub fn before_inode_hash() -> Scaling {
@@ -461,6 +483,12 @@ impl Scaling {
     #[must_use]
     pub fn before_ino_alloc() -> Scaling {
         Scaling { ino_alloc: 1, ..Scaling::default() }
+    }
+
+    /// Disables the per-CPU count of inodes (Piggin 2009): a file system has one counter.
+    #[must_use]
+    pub fn before_inode_count() -> Scaling {
+        Scaling { inode_count: false, ..Scaling::default() }
     }
 
     /// Disables parentless pseudo files (Piggin 2009): all pipes are children of one dentry.
@@ -595,6 +623,12 @@ impl Scaling {
         self.lru
     }
 
+    /// Returns whether each CPU counts the dentries of a superblock.
+    #[must_use]
+    pub fn dentry_count(&self) -> bool {
+        self.dentry_count
+    }
+
     /// Returns whether changes of the inode hash need only the lock of a bucket, and lookups none.
     #[must_use]
     pub fn inode_hash(&self) -> bool {
@@ -618,6 +652,12 @@ impl Scaling {
     #[must_use]
     pub fn ino_alloc_slots(&self) -> usize {
         self.ino_alloc
+    }
+
+    /// Returns whether each CPU counts the inodes of a superblock.
+    #[must_use]
+    pub fn inode_count(&self) -> bool {
+        self.inode_count
     }
 
     /// Returns whether pseudo files, which no path leads to, have no parent.

@@ -154,8 +154,8 @@ impl SuperBlock {
             scaling,
             dcache_lock: (!scaling.dcache_hash()).then(|| Mutex::new(())),
             inode_lock: (!scaling.inode_hash()).then(|| Mutex::new(())),
-            dentries: Slab::new(slots),
-            inodes: Slab::new(slots),
+            dentries: slab(slots, scaling.dentry_count()),
+            inodes: slab(slots, scaling.inode_count()),
             root: AtomicPtr::new(std::ptr::null_mut()),
             lock_graph,
             flags: Arc::new(RemountFlags::new(MountFlags::empty())),
@@ -726,6 +726,12 @@ impl Cache {
         };
         woken.iter().for_each(Thread::unpark);
     }
+}
+
+/// Creates the memory of dentries or inodes, which counts what is in use on each CPU, or in one
+/// word.
+fn slab<T: Send + 'static>(slots: usize, counts_per_cpu: bool) -> Slab<T> {
+    if counts_per_cpu { Slab::new(slots) } else { Slab::with_one_count(slots) }
 }
 
 /// Returns the key of a name for [`KeyLocks`].

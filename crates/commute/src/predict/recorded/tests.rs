@@ -34,6 +34,15 @@ fn workloads_share_nothing_in_memory() {
     }
 }
 
+/// One counter of dentries, or of inodes, is one more line that two creators write.
+#[test]
+fn counts_before_are_lines_that_two_creators_share() {
+    for patch in ["dentry-count", "inode-count"] {
+        let before = program_of("create-unlink-own-dir", Scaling::before(patch).unwrap());
+        assert_eq!(before.shared_lines(), 1, "{patch}");
+    }
+}
+
 /// All shared objects are already sharded over the CPUs: a file that both workers open, their
 /// directory, their mount, and an inode that each opens by a different link. Neither writes a line
 /// that the other touches.
