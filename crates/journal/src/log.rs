@@ -89,6 +89,8 @@ pub struct Stats {
     pub space_waits: u64,
     /// Number of times that a transaction has waited for memory before it began.
     pub memory_waits: u64,
+    /// Number of times that a transaction has waited for a push of the CIL before it began.
+    pub push_waits: u64,
     /// Number of active transactions; for a moment it includes those that the freeze gate refuses.
     pub active: i64,
     /// Total log space, in bytes.
@@ -249,7 +251,11 @@ impl Log {
         let is_waiting = |_: &mut LogProgress| {
             self.is_cil_crowded() && !self.shared.read.is_shut.load(Ordering::Relaxed)
         };
-        drop(self.context_switched.wait_while(self.progress.lock(), is_waiting));
+        let mut progress = self.progress.lock();
+        if is_waiting(&mut progress) {
+            progress.push_waits += 1;
+            drop(self.context_switched.wait_while(progress, is_waiting));
+        }
         self.check()
     }
 
@@ -324,6 +330,7 @@ impl Log {
         let (head, durable_tail) = (lsn(progress.head), lsn(progress.durable_tail));
         let (checkpoints, writes, flushes) =
             (progress.checkpoints, progress.writes, progress.flushes);
+        let push_waits = progress.push_waits;
         drop(progress);
         let (ail_bytes, memory_waits) = self.ail.memory();
         Stats {
@@ -335,6 +342,7 @@ impl Log {
             ail_bytes,
             space_waits: self.grant.waits(),
             memory_waits,
+            push_waits,
             active: self.gate.active(&self.shared),
             grant_total: self.grant.total(),
             grant_used: self.grant.used(),

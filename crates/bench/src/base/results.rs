@@ -213,6 +213,9 @@ pub struct JournalWork {
     pub transactions_per_s: Spread,
     /// Transactions per operation, over all rounds.
     pub transactions_per_op: f64,
+    /// Transactions of 1,000 that waited for log space, for memory or for a push of the CIL, over
+    /// all rounds.
+    pub waited_per_1000: f64,
     /// Durable checkpoints, at most the latest 64 of each round.
     pub checkpoints: Vec<Checkpoint>,
 }

@@ -140,7 +140,8 @@ pub(super) const COUNTS: PublishedTable = PublishedTable {
     title: "the same, counted: cache lines that two CPUs share, and waits for locks",
     machine: "no such count; the documents name what bounced. Ours are the recorded accesses of two pretended \
               CPUs that work on files of their own, on a volume in memory with structures for 4 CPUs, in three recordings; and the \
-              waits of the most workers in the round with lock statistics.",
+              waits of the most workers, for locks in the round with lock statistics, and of transactions \
+              for the log in all rounds.",
     columns: &["patch", "what bounced"],
     rows: &[
         &["read-mostly", "m_sectbb_log shares a cacheline with m_active_trans"],

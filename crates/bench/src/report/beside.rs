@@ -42,14 +42,16 @@ const LOAD_COLUMNS: [&str; 8] = [
 ];
 
 /// Columns of [`ours`] for shared lines.
-const COUNT_COLUMNS: [&str; 9] = [
+const COUNT_COLUMNS: [&str; 11] = [
     "workload",
     "without",
     "lines before",
     "after",
     "touches before",
     "after",
-    "waits in 1,000 operations before",
+    "waits for locks in 1,000 operations before",
+    "after",
+    "transactions of 1,000 that waited before",
     "after",
     "verdict by counting",
 ];
@@ -234,8 +236,9 @@ fn counts(report: &Report, table: &PublishedTable) -> Vec<Vec<String>> {
         let is_after =
             |other: &&SharedLines| other.workload == before.workload && other.before.is_empty();
         let after = counts().find(is_after)?;
-        let [old, new] = [before, after].map(|count| {
-            waits(report, table, count).map_or("-".to_owned(), |waits| format!("{waits:.2}"))
+        let cell = |waits: Option<f64>| waits.map_or("-".to_owned(), |waits| format!("{waits:.2}"));
+        let waits = [lock_waits, log_waits].map(|of: fn(&CaseResult) -> Option<f64>| {
+            [before, after].map(|count| cell(measured(report, table, count).and_then(of)))
         });
         let verdict = if after.touches_max < before.touches_min {
             "fewer touches of shared lines"
@@ -250,23 +253,37 @@ fn counts(report: &Report, table: &PublishedTable) -> Vec<Vec<String>> {
         };
         let mut row = vec![before.workload.clone(), before.before.join(", ")];
         row.extend([before.lines.to_string(), after.lines.to_string()]);
-        row.extend([range(before), range(after), old, new, verdict.to_owned()]);
+        row.extend([range(before), range(after)]);
+        row.extend(waits.into_iter().flatten());
+        row.push(verdict.to_owned());
         Some(row)
     };
     counts().filter(|count| !count.before.is_empty()).filter_map(row).collect()
 }
 
-/// Returns how often acquisitions waited in 1,000 operations of the case of a count, with the most
-/// workers; `None` if that case has no lock statistics.
-fn waits(report: &Report, table: &PublishedTable, count: &SharedLines) -> Option<f64> {
+/// Returns the case of a count with the most workers.
+fn measured<'r>(
+    report: &'r Report,
+    table: &PublishedTable,
+    count: &SharedLines,
+) -> Option<&'r CaseResult> {
     let is_of = |result: &&CaseResult| {
         result.case.workload == count.workload
             && result.case.before == count.before
             && TargetSpec::parse(&result.case.target).is_ok_and(|target| table.is_on(&target))
     };
-    let measured = report.results.iter().filter(is_of).max_by_key(|result| result.case.threads)?;
-    let waited: u64 = measured.lockstat.as_ref()?.iter().map(|row| row.contentions).sum();
-    Some(1e3 * waited as f64 / measured.lockstat_round?.operations.max(1) as f64)
+    report.results.iter().filter(is_of).max_by_key(|result| result.case.threads)
+}
+
+/// Returns how often acquisitions waited in 1,000 operations; `None` without lock statistics.
+fn lock_waits(result: &CaseResult) -> Option<f64> {
+    let waited: u64 = result.lockstat.as_ref()?.iter().map(|row| row.contentions).sum();
+    Some(1e3 * waited as f64 / result.lockstat_round?.operations.max(1) as f64)
+}
+
+/// Returns how many of 1,000 transactions waited for the log; `None` without a journal.
+fn log_waits(result: &CaseResult) -> Option<f64> {
+    Some(result.journal.as_ref()?.waited_per_1000)
 }
 
 /// Returns the time of an operation with structures for a number of CPUs, and its ratio to that

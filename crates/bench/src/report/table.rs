@@ -203,9 +203,9 @@ pub(crate) fn lock_rows(results: &[&CaseResult]) -> Vec<Vec<String>> {
 
 /// Returns the header of [`journal_rows`].
 pub(crate) fn journal_header() -> Vec<String> {
-    let columns =
-        ["  journal", "tx/s", "min", "max", "tx/op", "checkpoints", "items", "reserved", "used"];
-    columns.into_iter().chain(["returned"]).map(str::to_owned).collect()
+    let of_transactions = ["  journal", "tx/s", "min", "max", "tx/op", "waited in 1,000"];
+    let of_checkpoints = ["checkpoints", "items", "reserved", "used", "returned"];
+    of_transactions.into_iter().chain(of_checkpoints).map(str::to_owned).collect()
 }
 
 /// Returns the work of the journal in each case that has one: transactions, and the mean items and
@@ -224,6 +224,7 @@ pub(crate) fn journal_rows(results: &[&CaseResult]) -> Vec<Vec<String>> {
             number(rate.min),
             number(rate.max),
             format!("{:.2}", work.transactions_per_op),
+            format!("{:.2}", work.waited_per_1000),
             work.checkpoints.len().to_string(),
             mean(|checkpoint| checkpoint.items),
             mean(|checkpoint| checkpoint.reserved),

@@ -547,9 +547,11 @@ impl Case {
         let per_op = |commits: u64, ops: u64| commits as f64 / ops.max(1) as f64;
         let rates = looks.iter().map(|(round, look)| round.rate * per_op(look.commits, round.ops));
         let sum = |of: fn(&(&Round, &JournalLook)) -> u64| looks.iter().map(of).sum();
+        let waits = per_op(sum(|(_, look)| look.waits), sum(|(_, look)| look.commits));
         Some(JournalWork {
             transactions_per_s: Spread::of(&rates.collect::<Vec<_>>()),
             transactions_per_op: per_op(sum(|(_, look)| look.commits), sum(|(round, _)| round.ops)),
+            waited_per_1000: 1e3 * waits,
             checkpoints: looks.iter().flat_map(|(_, look)| look.checkpoints.clone()).collect(),
         })
     }

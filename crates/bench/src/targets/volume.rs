@@ -120,6 +120,8 @@ impl Drop for Image {
 pub(crate) struct JournalLook {
     /// Number of committed transactions.
     pub(crate) commits: u64,
+    /// Number of times that a transaction has waited for log space, memory or a push.
+    pub(crate) waits: u64,
     /// The latest checkpoints.
     pub(crate) checkpoints: Vec<Checkpoint>,
 }
@@ -128,6 +130,7 @@ impl JournalLook {
     /// Returns the work since `earlier`.
     pub(crate) fn since(mut self, earlier: &JournalLook) -> JournalLook {
         self.commits -= earlier.commits;
+        self.waits -= earlier.waits;
         let known = earlier.checkpoints.iter().map(|c| c.sequence).max().unwrap_or(0);
         self.checkpoints.retain(|checkpoint| checkpoint.sequence > known);
         self
@@ -159,7 +162,11 @@ impl Volume {
             used: ticket.used,
             returned: ticket.returned,
         });
-        Some(JournalLook { commits: stats.commits, checkpoints: checkpoints.collect() })
+        Some(JournalLook {
+            commits: stats.commits,
+            waits: stats.space_waits + stats.memory_waits + stats.push_waits,
+            checkpoints: checkpoints.collect(),
+        })
     }
 
     /// Removes the case's directory.

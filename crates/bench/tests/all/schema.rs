@@ -105,7 +105,7 @@ fn the_fields_of_volumes() {
         journal,
         &[
             expected("object", &["transactions_per_s"]),
-            expected("number", &["transactions_per_op"]),
+            expected("number", &["transactions_per_op", "waited_per_1000"]),
             expected("array", &["checkpoints"]),
         ],
     );

@@ -461,9 +461,11 @@ fn the_cil_is_pushed_in_the_background_and_throttles_begins() {
         }
         thread::sleep(Duration::from_millis(5));
         let (committed, through) = (is_committed.load(Std::SeqCst), is_through.load(Std::SeqCst));
+        let waits = journal.stats().push_waits;
         in_push.wait();
         assert!(committed, "a commit has waited for a push");
         assert!(!through, "the throttle let a transaction begin");
+        assert_eq!(waits, 1);
     });
     assert!(is_through.load(Std::SeqCst));
 }

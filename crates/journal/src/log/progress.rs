@@ -71,6 +71,8 @@ pub(crate) struct LogProgress {
     pub(crate) checkpoints: u64,
     pub(crate) writes: u64,
     pub(crate) flushes: u64,
+    /// Number of times that a transaction has waited for a push before it began.
+    pub(crate) push_waits: u64,
 }
 
 impl LogProgress {
@@ -90,6 +92,7 @@ impl LogProgress {
             durable_tail: opened_at,
             unreserved: VecDeque::from([opened_at]),
             checkpoints: 0,
+            push_waits: 0,
         }
     }
 
