@@ -1,9 +1,10 @@
 //! A run: rounds, in each of which all cases work one after the other.
 //!
 //! All cases of a workload (each target, number of workers, with and without patches) are prepared
-//! first and exist at the same time. In each round all of them work, one after the other, and each
-//! round begins with another case. So a disturbance of the machine affects all of them, and ratios
-//! are taken within rounds.
+//! first and exist at the same time. In each round all of them work, one after the other, so a
+//! disturbance of the machine affects all of them, and ratios are taken within rounds. What a case
+//! leaves behind (work in the background, contents of the CPU's caches) affects the next one, so
+//! each round has an order of its own.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -21,7 +22,7 @@ use crate::base::results::{
     CaseName, CaseResult, Compared, Comparison, CpuShare, Failed, JournalWork, Latency, LockMicros,
     LockRound, LockRow, OverTime, Report, SourceRate,
 };
-use crate::base::stats::{self, Ratio, Spread, Verdict};
+use crate::base::stats::{self, Ratio, Rng, Spread, Verdict};
 use crate::measure::player::{Sample, Timing};
 use crate::measure::seat::Seat;
 use crate::targets::memory::Memory;
@@ -168,6 +169,20 @@ pub fn run(plan: &Plan, stop: &Interrupt, watch: &mut dyn Watch) -> Result<Repor
     Ok(run.report)
 }
 
+/// Returns the order of a number of cases in a round: a random one (Fisher and Yates 1938) in every
+/// other round, and then the same one backwards. So no case always follows the same one.
+fn order(cases: usize, round: usize, seed: u64) -> Vec<usize> {
+    let mut rng = Rng::new(seed.wrapping_add(round as u64 / 2));
+    let mut order: Vec<usize> = (0..cases).collect();
+    for i in (1..cases).rev() {
+        order.swap(i, rng.below(i as u64 + 1) as usize);
+    }
+    if round % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
 /// Raises the limit of open files: many workers with many open files need more than the usual soft
 /// limit.
 fn raise_descriptor_limit() {
@@ -183,9 +198,8 @@ impl Run<'_> {
         let mut cases = self.cases(workload)?;
         let steps = (self.plan.workloads.len() * (self.plan.rounds + 1)) as f64;
         for round in 0..=self.plan.rounds {
-            for i in 0..cases.len() {
-                // Each round begins with another case.
-                let at = (i + round) % cases.len();
+            let order = order(cases.len(), round, self.plan.random_seed);
+            for (i, at) in order.into_iter().enumerate() {
                 let part = i as f64 / cases.len() as f64;
                 let done = (index * (self.plan.rounds + 1) + round) as f64 + part;
                 let case = &mut cases[at];

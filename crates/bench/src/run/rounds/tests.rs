@@ -33,6 +33,24 @@ fn the_share_is_that_of_the_worker_who_waited_most() {
     assert!(round.share <= 0.75, "{}", round.share);
 }
 
+#[test]
+fn no_case_always_follows_the_same_one() {
+    let follows = |cases: usize, round| -> Vec<(usize, usize)> {
+        let order = order(cases, round, 1);
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        assert!(sorted.into_iter().eq(0..cases), "{order:?}");
+        order.windows(2).map(|two| (two[0], two[1])).collect()
+    };
+    for round in (0..8).step_by(2) {
+        let [one, other] = [round, round + 1].map(|round| follows(2, round));
+        assert_eq!(one[0], (other[0].1, other[0].0), "two cases swap places");
+    }
+    let pairs: Vec<_> = (0..8).flat_map(|round| follows(14, round)).collect();
+    let most = pairs.iter().map(|pair| pairs.iter().filter(|other| *other == pair).count()).max();
+    assert!(most < Some(5), "{pairs:?}");
+}
+
 /// Two workers on one CPU work in turn: their rates don't add up, and waiting for each other is no
 /// disturbance. What another process takes is.
 #[test]
