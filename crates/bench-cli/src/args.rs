@@ -132,7 +132,7 @@ pub(crate) struct WorkloadArgs {
     #[arg(long, value_name = "N", default_value_t = 7)]
     pub(crate) rounds: usize,
 
-    /// How long a case works in a round
+    /// How long a case works in a round; longer with more than six workers for each CPU
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 200,
           value_parser = clap::value_parser!(u64).range(1..=600_000))]
     pub(crate) slice: u64,

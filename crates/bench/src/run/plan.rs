@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use vfscale::{PATCHES, Patch, Scaling};
 
 use crate::base::error::{Error, Result};
+use crate::base::machine::usable_cpus;
 use crate::base::results::CaseName;
 use crate::targets::TargetSpec;
 use crate::workloads::{Description, Kind};
@@ -19,6 +20,10 @@ pub const DISAGREEMENT_MAX: f64 = 0.3;
 
 /// Estimated time for preparing and checking cases, as a share of the time of rounds.
 const MAKING_SHARE: f64 = 0.5;
+
+/// Workers of one CPU that a slice suffices for. With more of them, the scheduler runs too few of
+/// them in it, or each too seldom, and rounds would disagree.
+const WORKERS_PER_CPU: usize = 6;
 
 /// The name for all patches together.
 const ALL_PATCHES: &str = "all";
@@ -55,7 +60,8 @@ pub struct Plan {
     pub cpus: Option<usize>,
     /// Rounds that count, at least [`ROUNDS_MIN`].
     pub rounds: usize,
-    /// Duration of a round, unless its amount of work is fixed.
+    /// Duration of a round, unless its amount of work is fixed; longer for cases with many workers
+    /// for each CPU ([`slice_of`](Self::slice_of)).
     pub slice: Duration,
     /// Duration of the warm-up, which does not count.
     pub warm_up: Duration,
@@ -215,15 +221,23 @@ impl Plan {
         cases
     }
 
+    /// Returns the duration of a round with this many workers: the slice, times the workers of a CPU
+    /// over six if there are more.
+    #[must_use]
+    pub fn slice_of(&self, workers: usize) -> Duration {
+        let per_cpu = workers.div_ceil(usable_cpus().len().max(1));
+        self.slice * (per_cpu / WORKERS_PER_CPU).max(1) as u32
+    }
+
     /// Estimates the duration of the run without repeated rounds: the rounds, and half as long for
     /// preparing and checking cases. A fixed amount of work is estimated as one slice.
     #[must_use]
     pub fn estimate(&self) -> Duration {
-        let look = |wanted: bool, slices: u32| self.slice * if wanted { slices } else { 0 };
-        let rounds = self.warm_up + self.slice * self.rounds as u32;
-        let each = rounds + look(self.latency.is_some(), 2);
-        let of_case = |(target, _): &(usize, CaseName)| {
-            each + look(self.lockstat && self.targets[*target].is_library(), 1)
+        let of_case = |(target, name): &(usize, CaseName)| {
+            let timed = if self.latency.is_some() { 2 } else { 0 };
+            let of_locks = u32::from(self.lockstat && self.targets[*target].is_library());
+            let slices = self.rounds as u32 + timed + of_locks;
+            self.warm_up + self.slice_of(name.threads) * slices
         };
         let cases = self.workloads.iter().flat_map(|workload| self.cases(workload));
         cases.map(|case| of_case(&case)).sum::<Duration>().mul_f64(1.0 + MAKING_SHARE)

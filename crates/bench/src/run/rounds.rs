@@ -331,10 +331,15 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Returns the duration of a round in nanoseconds.
+    fn nanos_of(&self, case: &Case) -> u64 {
+        self.plan.slice_of(case.scene.workers).as_nanos() as u64
+    }
+
     /// Runs a round that counts, up to [`ATTEMPTS`] times. If none gets enough of its CPUs, the
     /// best counts.
     fn round(&self, case: &mut Case) -> std::result::Result<(), Failure> {
-        let nanos = self.plan.slice.as_nanos() as u64;
+        let nanos = self.nanos_of(case);
         let Some(team) = &mut case.team else { return Ok(()) };
         let mut best: Option<Round> = None;
         for _ in 0..ATTEMPTS {
@@ -391,6 +396,7 @@ impl Run<'_> {
     }
 
     fn time_each(&self, case: &mut Case) -> std::result::Result<(), Failure> {
+        let nanos = self.nanos_of(case);
         let (Some(pace), Some(team)) = (self.plan.latency, &mut case.team) else { return Ok(()) };
         let timing = match pace {
             Pace::Closed => Timing::Closed,
@@ -398,7 +404,6 @@ impl Run<'_> {
                 Timing::Every((1e9 * case.scene.workers as f64 / rate).max(1.0) as u64)
             }
         };
-        let nanos = self.plan.slice.as_nanos() as u64;
         for sample in team.round(nanos * 2, timing)? {
             for nanos in sample.latencies {
                 // Can't fail: the histogram resizes itself.
@@ -411,11 +416,11 @@ impl Run<'_> {
     /// Runs a round with lock statistics on. Recording takes time, so nothing else of it counts.
     fn look_at_locks(&self, case: &mut Case) -> std::result::Result<(), Failure> {
         let is_library = !matches!(case.file_system, CaseTarget::Directory(_));
-        let wanted = self.plan.lockstat && is_library;
+        let (wanted, nanos) = (self.plan.lockstat && is_library, self.nanos_of(case));
         let (true, Some(team)) = (wanted, &mut case.team) else { return Ok(()) };
         lockstat::reset();
         lockstat::record_for(case.file_system.thread_owner());
-        let done = team.round(self.plan.slice.as_nanos() as u64, Timing::Throughput);
+        let done = team.round(nanos, Timing::Throughput);
         lockstat::record(false);
         let samples = done?;
         let table = lockstat::Table::now();

@@ -33,6 +33,17 @@ fn the_share_is_that_of_the_worker_who_waited_most() {
     assert!(round.share <= 0.75, "{}", round.share);
 }
 
+/// Where each CPU has many workers, a round lasts until each of them has had its turns.
+#[test]
+fn a_round_of_many_workers_is_longer() {
+    let plan = Plan::new(vec![find("slob").unwrap()], vec![TargetSpec::Memory]);
+    let cpus = usable_cpus().len();
+    let times = |per_cpu: usize| plan.slice_of(per_cpu * cpus).div_duration_f64(plan.slice);
+    assert_eq!([1, 6, 11, 12, 72].map(times), [1.0, 1.0, 1.0, 2.0, 12.0]);
+    let many = Plan { threads: vec![72 * cpus], ..plan.clone() };
+    assert!(many.estimate() > 10 * plan.estimate());
+}
+
 #[test]
 fn no_case_always_follows_the_same_one() {
     let follows = |cases: usize, round| -> Vec<(usize, usize)> {
