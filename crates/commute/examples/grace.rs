@@ -1,6 +1,6 @@
 //! Prints the cache lines that RCU sections touch when many threads have used RCU: those that one
-//! thread touches in as many sections as lie between two checks of the epoch, and those that two
-//! threads share in them, of which at least one writes them.
+//! thread touches in some sections, and those that two threads share in them, of which at least one
+//! writes them. The sections are empty, or each defers a call; then they include grace periods.
 //!
 //! ```sh
 //! cargo run --release -p vfscale-commute --example grace
@@ -25,33 +25,39 @@ mod grace {
     /// Numbers of threads of the rows.
     const THREADS: [usize; 6] = [2, 8, 32, 64, 128, 512];
 
-    /// Number of outermost sections of a thread between two checks of the epoch.
-    const BETWEEN_CHECKS: usize = 128;
+    /// Number of outermost sections of a recording: with a deferred call in each, two full bags.
+    const SECTIONS: usize = 128;
 
     /// The lines that were touched, each with whether it was written.
     type Lines = HashMap<u64, bool>;
 
     pub fn print() -> io::Result<()> {
         let _arena = Arena::new()?;
-        println!("Left out: the work in the sections, and what it defers.\n");
-        println!("| threads | lines touched in {BETWEEN_CHECKS} sections | lines shared by two |");
-        println!("| ---: | ---: | ---: |");
+        println!("Left out: the work in the sections.\n");
+        println!(
+            "| threads | lines of {SECTIONS} empty sections | shared by two | that defer | shared |"
+        );
+        println!("| ---: | ---: | ---: | ---: | ---: |");
         for threads in THREADS {
-            let (first, second) = recorded(threads)?;
-            let is_shared = |(line, writes): &(&u64, &bool)| {
-                second.get(line).is_some_and(|others| **writes || *others)
-            };
-            let shared = first.iter().filter(is_shared).count();
-            println!("| {threads} | {} | {shared} |", first.len());
+            let cells = [false, true].map(|defers| -> io::Result<String> {
+                let (first, second) = recorded(threads, defers)?;
+                let is_shared = |(line, writes): &(&u64, &bool)| {
+                    second.get(line).is_some_and(|others| **writes || *others)
+                };
+                let shared = first.iter().filter(is_shared).count();
+                Ok(format!("{} | {shared}", first.len()))
+            });
+            let [empty, defer] = cells;
+            println!("| {threads} | {} | {} |", empty?, defer?);
         }
         Ok(())
     }
 
     /// Returns the lines of the sections of two threads, recorded one after the other, beside other
     /// threads that have been in sections before.
-    fn recorded(threads: usize) -> io::Result<(Lines, Lines)> {
-        let idle: Vec<Stopped> = (2..threads).map(|_| Stopped::new(false)).collect();
-        let (first, second) = (Stopped::new(true), Stopped::new(true));
+    fn recorded(threads: usize, defers: bool) -> io::Result<(Lines, Lines)> {
+        let idle: Vec<Stopped> = (2..threads).map(|_| Stopped::new(false, defers)).collect();
+        let (first, second) = (Stopped::new(true, defers), Stopped::new(true, defers));
         // All have been in sections before the first recording.
         for thread in idle.iter().chain([&first, &second]) {
             thread.lines()?;
@@ -77,9 +83,9 @@ mod grace {
     }
 
     impl Stopped {
-        fn new(records: bool) -> Self {
+        fn new(records: bool, defers: bool) -> Self {
             let ((go_on, next), (done, lines)) = (channel(), channel());
-            let thread = thread::spawn(move || live(records, &next, &done));
+            let thread = thread::spawn(move || live(records, defers, &next, &done));
             Self { thread, go_on, lines }
         }
 
@@ -89,8 +95,13 @@ mod grace {
         }
     }
 
-    fn live(records: bool, next: &Receiver<()>, done: &Sender<Lines>) -> io::Result<()> {
-        for _ in 0..2 * BETWEEN_CHECKS {
+    fn live(
+        records: bool,
+        defers: bool,
+        next: &Receiver<()>,
+        done: &Sender<Lines>,
+    ) -> io::Result<()> {
+        for _ in 0..2 * SECTIONS {
             drop(rcu::pin());
         }
         // Only threads that record have an arena, since there are few.
@@ -98,15 +109,22 @@ mod grace {
         let mut recorder = arena.as_ref().map(Recorder::new).transpose()?;
         done.send(Lines::new()).map_err(io::Error::other)?;
         while next.recv().is_ok() {
-            let lines = recorder.as_mut().map(sections).unwrap_or_default();
+            let lines =
+                recorder.as_mut().map(|recorder| sections(recorder, defers)).unwrap_or_default();
             done.send(lines).map_err(io::Error::other)?;
         }
         Ok(())
     }
 
     /// Enters and leaves sections. Returns the lines that they touch.
-    fn sections(recorder: &mut Recorder) -> Lines {
-        let sections = || (0..BETWEEN_CHECKS).for_each(|_| drop(rcu::pin()));
+    fn sections(recorder: &mut Recorder, defers: bool) -> Lines {
+        let section = |_| {
+            let guard = rcu::pin();
+            if defers {
+                guard.defer(|| ());
+            }
+        };
+        let sections = || (0..SECTIONS).for_each(section);
         let ((), trace): ((), Trace) = recorder.record(&mut CodeCache::new(), sections);
         let mut lines = Lines::new();
         for access in trace.accesses() {

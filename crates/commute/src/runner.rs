@@ -1,14 +1,13 @@
 //! Runs cases on two simulated CPUs and finds the cache lines they conflict on.
 //!
 //! # A case
-//!
-//! The runner makes a new tree, warms it up and makes the starting state. Then one thread makes the
-//! first call as CPU 0 and is recorded. After that, another thread makes the second call as CPU 1
-//! and is recorded. They never run simultaneously: the recorded lines are compared, not the times.
+//!  The runner makes a new tree, warms it up and makes the starting state. Then one thread makes
+//! the first call as CPU 0 and is recorded. After that, another thread makes the second call as CPU
+//! 1 and is recorded. They never run simultaneously: the recorded lines are compared, not the
+//! times.
 //!
 //! # What the comparison leaves out, and why
-//!
-//! This is the complete list. No address is ignored; instead, the runner arranges that the
+//!  This is the complete list. No address is ignored; instead, the runner arranges that the
 //! following does not happen within a recording.
 //!
 //! * *The allocator's lines, and objects that share a line only because of the allocator*: see
@@ -17,10 +16,10 @@
 //!   magazine of a slab, the first batch of inode numbers and of space, and the page locks for
 //!   overwrites that a file system creates on first use. Each CPU first makes every kind of call on
 //!   objects that are removed before the starting state is made.
-//! * *The end of a grace period*. Every 128th time that a thread enters an RCU section, it tries to
-//!   advance the epoch. This reads what all threads write and, if it succeeds, runs their deferred
-//!   work. The cost is shared by 128 calls and would hit one of them at random. Before each
-//!   recording, the thread enters sections until this has just happened and no work is deferred.
+//! * *The end of a grace period*. A thread whose deferred work waits drives the grace period in one
+//!   of 64 sections. This reads what all threads write and, if it succeeds, runs that work. The
+//!   cost is shared by many calls and would hit one of them at random. Before each recording, the
+//!   thread enters sections until no work waits.
 //! * *The first read of times* after they were written: it marks them as seen, and later reads
 //!   write nothing until the times are written again. The starting state includes each read of
 //!   times that a recorded call makes.
@@ -28,8 +27,8 @@
 //!   they differ. Of all changes of a directory within a tick (1 to 10 ms), only the first writes
 //!   its times. All of a case happens within one tick: recorded calls see a stopped clock, and a
 //!   starting state that was not finished within its tick is made again. For some milliseconds
-//!   after a change of an inode whose times were read, all changes write exact times
-//!   ([`clock`]); recorded calls don't.
+//!   after a change of an inode whose times were read, all changes write exact times ([`clock`]);
+//!   recorded calls don't.
 //! * *Names that collide by chance*. Two names of a large directory share a line if their hashes
 //!   begin alike, which holds for one pair in as many as the directory has lines. Normally, each
 //!   process has a different hash key. Here the key is fixed (`KEY`), so the results are repeatable
@@ -364,8 +363,7 @@ fn record(
     (world, code, (outcome, trace))
 }
 
-/// Enters RCU sections until no work is deferred and the epoch was just checked, so the next
-/// hundred sections don't check it.
+/// Enters RCU sections until no work is deferred, so the next sections look after none.
 fn right_after_a_collection() {
     reclaim::settle();
     let passed = Arc::new(AtomicBool::new(false));

@@ -67,6 +67,7 @@
 pub mod atomic;
 pub mod clock;
 pub mod cpu;
+mod epoch;
 pub mod fork;
 pub mod hash;
 pub mod lock;

@@ -6,7 +6,7 @@
 //! A reader pins the thread ([`pin`]), follows pointers, and unpins. A writer unlinks an object,
 //! then passes its disposal to [`Guard::defer`]; the disposal runs when every thread that was
 //! pinned at that moment has unpinned since: after a grace period. (McKenney and Slingwine,
-//! "Read-copy update", 1998; the engine is crossbeam's epochs, after Fraser's thesis, 2004.)
+//! "Read-copy update", 1998; the engine is [`epoch`].)
 //!
 //! # Invariants
 //!
@@ -31,19 +31,16 @@ pub mod table;
 use std::cell::Cell;
 use std::marker::PhantomData;
 
-use crossbeam_epoch as epoch;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use crate::atomic::{AtomicPtr, Ordering, const_unless_loom};
+use crate::epoch::{self, BAG_LEN};
 use crate::fork;
 use crate::lock::held;
 use crate::lock::wait::Backoff;
 #[cfg(not(any(loom, shuttle, miri)))]
 use crate::shrink::{self, Effort};
-
-/// Number of deferred calls that a thread's bag has room for.
-const BAG_LEN: usize = 64;
 
 /// Maximum number of regions of memory that [`synchronize`] returns to the system: a GiB.
 #[cfg(not(any(loom, shuttle, miri)))]
@@ -155,10 +152,7 @@ impl Guard {
     /// later pins of any thread do. So it may be called with locks held. For large amounts of
     /// memory, which should not wait until this thread frees more.
     pub fn hand_over(&self) {
-        // A full bag is handed over when the next call is deferred.
-        for _ in 0..=BAG_LEN {
-            self.defer(|| ());
-        }
+        self.epoch.hand_over();
     }
 
     /// Unpins and pins again if this is the thread's only guard, so a long walk does not delay all
@@ -181,14 +175,16 @@ impl Guard {
 /// Returns the pages that this work has freed to the system, except for those that the pool
 /// retains.
 ///
-/// Bags are taken in order but may run concurrently on several threads, so the marker of this
-/// thread can run before a bag ahead of it has finished. The thread that runs that bag is pinned.
-/// The second round waits for it.
+/// The bags of a thread are taken in order, but may run concurrently on several threads, so the
+/// marker of this thread can run before a bag ahead of it has finished. The thread that runs that
+/// bag is pinned. The second round waits for it. What other threads had handed over before the call
+/// is run between the rounds.
 pub fn synchronize() {
     debug_assert!(
         cfg!(any(loom, shuttle)) || !epoch::is_pinned(),
         "rcu::synchronize would wait for its own guard"
     );
+    let before = epoch::tag();
     for _round in 0..2 {
         let passed = Arc::new(AtomicBool::new(false));
         let marker = Arc::clone(&passed);
@@ -204,9 +200,18 @@ pub fn synchronize() {
                 backoff = Backoff::new();
             }
         }
+        run_until(before);
     }
     #[cfg(not(any(loom, shuttle, miri)))]
     shrink::run(Effort::All, SHRINK_REGIONS);
+}
+
+/// Runs what was handed over before the tag was read.
+fn run_until(tag: u64) {
+    let guard = pin();
+    let hidden = held::hide();
+    guard.epoch.run_until(tag);
+    held::show(hidden);
 }
 
 /// Makes each thread call `f` whenever it has deferred as many calls as its bag has room for, so

@@ -182,7 +182,11 @@ impl<T: Send + 'static> Slab<T> {
     /// for comparisons.
     #[must_use]
     pub fn with_one_count(slots: usize) -> Self {
-        Self::build(slots, &SlotNodes::of_machine(slots), Some(Box::default()))
+        Self::build(
+            slots,
+            &SlotNodes::of_machine(slots),
+            Some(Box::new(CachePadded::new(AtomicI64::new(0)))),
+        )
     }
 
     fn build(

@@ -7,6 +7,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::NonNull;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -109,9 +110,23 @@ fn use_slab(slab: &Slab<Box<u64>>) {
     }
 }
 
+/// Makes RCU's records of more threads than this program has at a time; later threads reuse them.
+fn make_records() {
+    let all = Barrier::new(8);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                drop(rcu::pin());
+                all.wait();
+            });
+        }
+    });
+}
+
 /// Allocates what stays after a first contention: the counters of each lock class, and the table of
 /// threads that wait. Then waits for the end of the reclaim thread.
 fn contend_first(entries: &[Entry]) {
+    make_records();
     lockstat_record(true);
     let table = RcuTable::new();
     use_table(&table, entries);

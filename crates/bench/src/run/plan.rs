@@ -221,8 +221,8 @@ impl Plan {
         cases
     }
 
-    /// Returns the duration of a round with this many workers: the slice, times the workers of a CPU
-    /// over six if there are more.
+    /// Returns the duration of a round with this many workers: the slice, times the workers of a
+    /// CPU over six if there are more.
     #[must_use]
     pub fn slice_of(&self, workers: usize) -> Duration {
         let per_cpu = workers.div_ceil(usable_cpus().len().max(1));

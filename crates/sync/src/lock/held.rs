@@ -59,7 +59,7 @@ mod imp {
     /// would last as long, and delay every grace period.
     pub(crate) fn assert_no_section<C: LockClass>() {
         assert!(
-            !C::SLEEPS || !crossbeam_epoch::is_pinned() || std::thread::panicking(),
+            !C::SLEEPS || !crate::epoch::is_pinned() || std::thread::panicking(),
             "waiting for {} in an RCU section: its holders may sleep",
             C::NAME
         );

@@ -5,6 +5,7 @@
 mod clock;
 mod common;
 mod condvar;
+mod epoch;
 mod errseq;
 mod list;
 mod locks;

@@ -90,7 +90,7 @@ fn wait_for_end(fs: &Arc<NamesOnly>) {
     }
 }
 
-/// Each 128th section of a thread runs deferred work, which once contained the end of a whole tree.
+/// Some sections of a thread run deferred work, which once contained the end of a whole tree.
 ///
 /// Race: The end of a superblock against walks and other calls.
 #[test]

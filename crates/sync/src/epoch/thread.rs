@@ -1,0 +1,143 @@
+//! Sections of this thread.
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::Once;
+
+use super::bag::Deferred;
+use super::driver::drive;
+use super::fences;
+use super::record::{EPOCH, Record};
+use crate::fork;
+
+/// Number of outermost sections between two looks of a thread whose bags wait.
+const LOOK_EVERY: u32 = 64;
+
+/// Maximum number of bags that one look runs.
+pub(super) const BAGS_MAX: usize = 8;
+
+thread_local! {
+    /// The record of this thread. Without a destructor, so reading it costs a load.
+    static CURRENT: Cell<*const Record> = const { Cell::new(ptr::null()) };
+    static GIVES_BACK: GivesBack = const { GivesBack(Cell::new(None)) };
+}
+
+/// Gives the record back when the thread ends.
+struct GivesBack(Cell<Option<&'static Record>>);
+
+impl Drop for GivesBack {
+    fn drop(&mut self) {
+        if let Some(record) = self.0.get() {
+            // Another destructor may still be in a section.
+            if record.nesting.get() == 0 {
+                give_back(record);
+            } else {
+                record.is_ending.set(true);
+            }
+        }
+    }
+}
+
+#[cold]
+fn give_back(record: &Record) {
+    CURRENT.set(ptr::null());
+    record.give_back();
+}
+
+/// Returns whether this thread is in a section.
+#[inline]
+pub(crate) fn is_pinned() -> bool {
+    // SAFETY: records are never freed, and this one is the thread's own.
+    unsafe { CURRENT.get().as_ref() }.is_some_and(|record| record.nesting.get() > 0)
+}
+
+/// Enters a section, and returns the record of this thread.
+#[inline]
+pub(super) fn enter() -> &'static Record {
+    // SAFETY: records are never freed.
+    let record = unsafe { CURRENT.get().as_ref() }.unwrap_or_else(|| register());
+    let nesting = record.nesting.get();
+    record.nesting.set(nesting + 1);
+    if nesting == 0 {
+        EPOCH.enter(&record.section);
+        if record.looks.get() != 0 {
+            count_down(record);
+        }
+    }
+    record
+}
+
+/// Leaves a section of this thread.
+#[inline]
+pub(super) fn leave(record: &Record) {
+    let nesting = record.nesting.get() - 1;
+    record.nesting.set(nesting);
+    if nesting == 0 {
+        record.section.leave();
+        if record.is_ending.get() {
+            give_back(record);
+        }
+    }
+}
+
+/// Leaves the section of this thread and enters another one, if it has one guard.
+pub(super) fn enter_again(record: &Record) {
+    if record.nesting.get() == 1 {
+        record.section.leave();
+        EPOCH.enter(&record.section);
+    }
+}
+
+/// Adds a call to the bag of this thread.
+#[inline]
+pub(super) fn defer(record: &Record, call: Deferred) {
+    if record.push(call) {
+        // If another thread has the queue, a later call seals the bag.
+        record.try_to_seal();
+        look_soon(record);
+    }
+}
+
+/// Seals the bag of this thread.
+pub(super) fn seal(record: &Record) {
+    record.seal();
+    look_soon(record);
+}
+
+fn look_soon(record: &Record) {
+    if record.looks.get() == 0 && record.has_waiting() {
+        record.looks.set(LOOK_EVERY);
+    }
+}
+
+/// Finds or makes a record for this thread.
+#[cold]
+fn register() -> &'static Record {
+    static FENCES: Once = Once::new();
+    // In a child the `Once` may be in the state that another thread's unfinished call left.
+    if !fork::is_child() {
+        FENCES.call_once(fences::register);
+    }
+    let record = Record::take();
+    record.looks.set(u32::from(record.has_waiting()));
+    CURRENT.set(record);
+    // A thread whose values are being dropped gives the record back when it leaves its section.
+    let is_kept = GIVES_BACK.try_with(|gives_back| gives_back.0.set(Some(record))).is_ok();
+    record.is_ending.set(!is_kept);
+    record
+}
+
+/// Counts an outermost section of a thread whose bags wait, and looks after them from time to time.
+#[cold]
+fn count_down(record: &Record) {
+    let left = record.looks.get() - 1;
+    record.looks.set(left);
+    if left > 0 || fork::is_child() {
+        return;
+    }
+    if record.waits() {
+        drive(false);
+    }
+    record.run_own(BAGS_MAX);
+    record.looks.set(if record.has_waiting() { LOOK_EVERY } else { 0 });
+}

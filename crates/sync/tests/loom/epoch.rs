@@ -1,0 +1,126 @@
+//! Every interleaving of the protocol of the epochs: sections, a thread that defers, and two that
+//! drive grace periods. Run with
+//!
+//! ```sh
+//! RUSTFLAGS="--cfg loom" cargo test -p vfscale-sync --release --test loom epoch::
+//! ```
+//!
+//! The model's fences are symmetric, as on a system without `membarrier`.
+
+use crate::common::check;
+use fences::{AtomicU64, Ordering};
+use loom::cell::UnsafeCell;
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+use protocol::{Epoch, Section};
+
+/// The model's atomics and fences, in place of those of the crate.
+mod fences {
+    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+
+    pub(crate) fn light_fence() {
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn heavy_fence() -> bool {
+        fence(Ordering::SeqCst);
+        true
+    }
+}
+
+#[path = "../../src/epoch/protocol.rs"]
+mod protocol;
+
+/// Objects that readers find by their number, and the state of the engine.
+struct Shared {
+    epoch: Epoch,
+    sections: [Section; 2],
+    /// The number of the grace period that is not over.
+    driver: Mutex<Option<u64>>,
+    current: AtomicU64,
+    objects: [UnsafeCell<bool>; 2],
+}
+
+impl Shared {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            epoch: Epoch::new(AtomicU64::new(1), AtomicU64::new(1)),
+            sections: [(); 2].map(|()| Section::new(AtomicU64::new(0))),
+            driver: Mutex::new(None),
+            current: AtomicU64::new(0),
+            objects: [(); 2].map(|()| UnsafeCell::new(true)),
+        })
+    }
+
+    /// Reads the object that is current, in a section.
+    fn read(&self, thread: usize) {
+        let section = &self.sections[thread];
+        self.epoch.enter(section);
+        let object = self.current.load(Ordering::Acquire) as usize;
+        // SAFETY: the model checks that nothing writes at the same time.
+        self.objects[object].with(|object| assert!(unsafe { *object }, "it was freed"));
+        section.leave();
+    }
+
+    /// Drives the grace period, as the crate does.
+    fn drive(&self) {
+        let mut driver = self.driver.lock().unwrap();
+        let Some(number) = driver.or_else(|| self.epoch.begin()) else { return };
+        *driver = Some(number);
+        if self.sections.iter().all(|section| !section.delays(number)) {
+            self.epoch.finish(number);
+            *driver = None;
+        }
+    }
+
+    /// Replaces the object, and frees the former one if its grace period is over in two attempts.
+    fn replace(&self) {
+        self.current.store(1, Ordering::Release);
+        let tag = self.epoch.tag();
+        for _ in 0..2 {
+            self.drive();
+            if self.epoch.is_over(tag) {
+                // SAFETY: the model checks that nothing reads at the same time.
+                self.objects[0].with_mut(|object| unsafe { *object = false });
+                return;
+            }
+        }
+    }
+}
+
+/// Race: Grace periods: a reader / a thread that frees and drives / a second driver.
+#[test]
+fn nothing_is_freed_that_a_section_reads() {
+    check(3, || {
+        let shared = Shared::new();
+        let reader = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.read(0))
+        };
+        let driver = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.drive())
+        };
+        shared.replace();
+        reader.join().unwrap();
+        driver.join().unwrap();
+    });
+}
+
+/// Race: Grace periods: two readers, one of them twice / a thread that frees and drives.
+#[test]
+fn a_section_that_begins_again_delays_only_what_it_can_find() {
+    check(3, || {
+        let shared = Shared::new();
+        let readers = [1, 2].map(|times| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || (0..times).for_each(|_| shared.read(times - 1)))
+        });
+        shared.replace();
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+        for _ in 0..2 {
+            shared.drive();
+        }
+        assert!(shared.epoch.is_over(2), "no section is left that could delay it");
+    });
+}
