@@ -30,6 +30,7 @@ use crate::space::Lease;
 pub(crate) mod flush;
 pub(crate) mod log;
 mod read;
+mod relocate;
 mod write;
 
 vfscale_sync::lock_class! {

@@ -3,7 +3,8 @@
 use zerocopy::little_endian::U64;
 
 use crate::Error;
-use crate::format::{self, Bytes, DEPTH_MAX, Entry, NAME_MAX, RawRecord, is_fixed};
+use crate::format::{self, Bytes, DEPTH_MAX, Entry, NAME_MAX, RawRecord};
+use crate::layout::Layout;
 
 /// Most blocks of a branch: 16 TiB.
 pub(crate) const BLOCKS_MAX: u64 = 1 << 32;
@@ -47,6 +48,23 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// Returns a node without a name, a parent and contents.
+    pub(crate) fn new(id: u64, blocks: u64) -> Self {
+        Self {
+            id,
+            parent: 0,
+            depth: 1,
+            flags: 0,
+            root: Entry::NONE,
+            blocks,
+            log: None,
+            dead: 0,
+            dead_count: 0,
+            own: 0,
+            name: String::new(),
+        }
+    }
+
     /// Returns whether nothing can be written to it.
     pub(crate) fn is_frozen(&self) -> bool {
         self.flags & FROZEN != 0
@@ -61,7 +79,11 @@ impl Record {
     ///
     /// # Errors
     /// [`Error::Damage`].
-    pub(crate) fn read(raw: &RawRecord, place: u64, places: u64) -> Result<Option<Self>, Error> {
+    pub(crate) fn read(
+        raw: &RawRecord,
+        place: u64,
+        layout: &Layout,
+    ) -> Result<Option<Self>, Error> {
         let damage = |what| Err(Error::Damage { place, what });
         if raw.id.get() == 0 {
             return Ok(None);
@@ -86,14 +108,15 @@ impl Record {
             own: raw.own.get(),
             name: name.into(),
         };
-        match record.complaint(places) {
+        match record.complaint(layout) {
             Some(what) => damage(what),
             None => Ok(Some(record)),
         }
     }
 
-    fn complaint(&self, places: u64) -> Option<&'static str> {
-        let is_outside = |place: u64| is_fixed(place) || place >= places;
+    fn complaint(&self, layout: &Layout) -> Option<&'static str> {
+        let places = layout.places;
+        let is_outside = |place: u64| !layout.has(place);
         if self.depth == 0
             || self.depth > DEPTH_MAX
             || self.flags & !(FROZEN | ZOMBIE | MERGED) != 0
@@ -119,7 +142,7 @@ impl Record {
         if self.dead_count > places || self.dead != 0 && is_outside(self.dead) {
             return Some("the dead list of a branch is not in the pool");
         }
-        self.root.complaint(self.depth, places)
+        self.root.complaint(self.depth, layout)
     }
 
     /// Writes the record into a slot.
@@ -162,12 +185,12 @@ pub(crate) fn read_block(
     block: &format::TableBlock,
     number: u64,
     place: u64,
-    places: u64,
+    layout: &Layout,
 ) -> Result<Vec<Option<Record>>, Error> {
     if block.header.number.get() != number {
         return Err(Error::Damage { place, what: "another block of the branch table" });
     }
-    block.records.iter().map(|raw| Record::read(raw, place, places)).collect()
+    block.records.iter().map(|raw| Record::read(raw, place, layout)).collect()
 }
 
 /// Returns the bytes of a block of the table.

@@ -63,7 +63,7 @@ impl Table {
         for number in 0..blocks {
             let place = this.map.find(number)?.place();
             let block: format::TableBlock = disk.read(TABLE, place)?;
-            for record in record::read_block(&block, number, place, disk.places)? {
+            for record in record::read_block(&block, number, place, &disk.layout)? {
                 let slot = this.slots.len();
                 this.slots.push(None);
                 match record {

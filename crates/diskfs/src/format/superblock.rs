@@ -79,6 +79,7 @@ pub(crate) struct RawSuperblock {
     checked: RawTime,
     label: [u8; LABEL_BYTES],
     rest: [u8; REST_BYTES],
+    pool: U64,
     stopped_by: U32,
     zero_behind_stopped: U32,
     stopped: RawTime,
@@ -95,14 +96,20 @@ pub(crate) struct RawSuperblock {
 
 /// Bytes up to the label, and those between the label and the fields after it.
 const FIELDS_BYTES: usize = 216;
-const REST_BYTES: usize = 96;
+const REST_BYTES: usize = 88;
+const POOL_BYTES: usize = 8;
 /// Bytes of the text that explains why a mount has stopped.
 const STOPPED_BYTES: usize = 80;
 const ID_BYTES: usize = 16;
 const LOG_BYTES: usize = 32;
 /// Bytes after all fields.
-const BEHIND_BYTES: usize =
-    BODY_BYTES - FIELDS_BYTES - REST_BYTES - (24 + STOPPED_BYTES) - ID_BYTES - LOG_BYTES;
+const BEHIND_BYTES: usize = BODY_BYTES
+    - FIELDS_BYTES
+    - REST_BYTES
+    - POOL_BYTES
+    - (24 + STOPPED_BYTES)
+    - ID_BYTES
+    - LOG_BYTES;
 
 /// The fields as `docs/FORMAT.md` lists them: offset in the block, bytes, name.
 pub(crate) const FIELDS: &[(usize, usize, &str)] = &[
@@ -126,6 +133,7 @@ pub(crate) const FIELDS: &[(usize, usize, &str)] = &[
     (HEADER_BYTES + offset_of!(RawSuperblock, checked), 16, "checked"),
     (HEADER_BYTES + offset_of!(RawSuperblock, label), 64, "label"),
     (HEADER_BYTES + offset_of!(RawSuperblock, rest), REST_BYTES, ""),
+    (HEADER_BYTES + offset_of!(RawSuperblock, pool), 8, "pool"),
     (HEADER_BYTES + offset_of!(RawSuperblock, stopped_by), 4, "stopped by"),
     (HEADER_BYTES + offset_of!(RawSuperblock, zero_behind_stopped), 4, ""),
     (HEADER_BYTES + offset_of!(RawSuperblock, stopped), 16, "stopped"),
@@ -290,12 +298,17 @@ impl Features {
     /// Bit 0 of *incompat*, a state: a repair was begun and not completed, so blocks in use may
     /// count as free.
     pub const NEEDS_REPAIR: u64 = 1;
+    /// Bit 1 of *incompat*: the device has become a pool of branches, one of which is the volume.
+    pub const POOL: u64 = 2;
     /// Bit 0 of *ro_compat*: an inode may be immutable or only appended to. A program that does not
     /// know these flags would change such files.
     pub const IMMUTABLE: u64 = 1;
     /// The features that this program knows.
-    pub const KNOWN: Self =
-        Self { compat: Self::OWN_ID, ro_compat: Self::IMMUTABLE, incompat: Self::NEEDS_REPAIR };
+    pub const KNOWN: Self = Self {
+        compat: Self::OWN_ID,
+        ro_compat: Self::IMMUTABLE,
+        incompat: Self::NEEDS_REPAIR | Self::POOL,
+    };
 
     /// Returns whether an inode may be immutable or only appended to.
     #[must_use]
@@ -479,6 +492,8 @@ pub struct Superblock {
     pub log_seen: LogSeen,
     /// The stop of a mount, the first one since a check found the volume whole.
     pub stopped: Option<Stopped>,
+    /// Where the pool begins, if `features` tell that the device has become one.
+    pool: u64,
     /// Bytes that a later program wrote after the label, without the zeros at their end.
     rest: Box<[u8]>,
     /// Bytes that a later program wrote after the fields of the log, likewise.
@@ -525,9 +540,25 @@ impl Superblock {
             checked,
             log_seen,
             stopped,
+            pool: 0,
             rest,
             behind,
         }
+    }
+
+    /// Returns the block at which the pool begins that the device has become, if it has.
+    #[must_use]
+    pub fn pool(&self) -> Option<u64> {
+        (self.features.incompat & Features::POOL != 0).then_some(self.pool)
+    }
+
+    /// Returns the superblock that replaces this one and leads to a pool, which begins at block
+    /// `first`. It is the next generation, so a reader takes it for the valid one.
+    #[must_use]
+    pub fn into_pool(mut self, first: u64) -> Self {
+        self.features.incompat |= Features::POOL;
+        (self.pool, self.generation, self.written) = (first, self.generation + 1, Timestamp::now());
+        self
     }
 
     /// Returns the id in all blocks of the volume and in its log: its own id when it was made.
@@ -629,6 +660,7 @@ impl Superblock {
             raw.stopped_why[..why.len()].copy_from_slice(why.as_bytes());
         }
         raw.own_id = self.own_id;
+        raw.pool = self.pool.into();
         raw.rest[..self.rest.len()].copy_from_slice(&self.rest);
         raw.behind[..self.behind.len()].copy_from_slice(&self.behind);
         let (owner, volume) = (copy.into(), self.volume);
@@ -677,6 +709,7 @@ impl Superblock {
                 is_closed: raw.log_closed != 0 && raw.log_closed == raw.generation,
             },
             stopped: Stopped::decode(raw),
+            pool: raw.pool.get(),
             rest: without_zeros(&raw.rest).into(),
             behind: without_zeros(&raw.behind).into(),
         })

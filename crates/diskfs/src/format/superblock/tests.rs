@@ -108,8 +108,8 @@ fn later_versions_are_refused_and_later_features_told() {
     assert_eq!(decoded(|raw| raw.version = 0.into()), Err(DecodeError::Version { version: 0 }));
     let found = decoded(|raw| raw.compat = 4.into()).unwrap();
     assert_eq!(found.features.unknown(), Features { compat: 4, ro_compat: 0, incompat: 0 });
-    let found = decoded(|raw| raw.rest[90] = 7).unwrap();
-    assert_eq!(found.encode(0, 0).bytes()[264 + 90], 7, "unknown bytes remain");
+    let found = decoded(|raw| raw.rest[80] = 7).unwrap();
+    assert_eq!(found.encode(0, 0).bytes()[264 + 80], 7, "unknown bytes remain");
     let found = decoded(|raw| raw.behind[1000] = 8).unwrap();
     assert_eq!(found.encode(0, 0).bytes()[512 + 1000], 8, "so do those at the end");
 }
