@@ -139,7 +139,8 @@ impl Pool {
         state.table.check_new(name)?;
         self.shared.check_room(&state)?;
         let id = next_id(&mut state);
-        state.table.insert(Record { name: name.into(), ..Record::new(id, blocks) });
+        let name = name.into();
+        state.table.insert(Record { name, origin: id, ..Record::new(id, blocks) });
         self.shared.commit(&mut state, Change::default(), || ())
     }
 

@@ -43,6 +43,8 @@ pub(crate) struct Record {
     pub(crate) dead_count: u64,
     /// Places with its births.
     pub(crate) own: u64,
+    /// The id of the node that its branch began as; 0 if the branch is no copy of another one.
+    pub(crate) origin: u64,
     /// Empty for a node that is no branch.
     pub(crate) name: String,
 }
@@ -61,6 +63,7 @@ impl Record {
             dead: 0,
             dead_count: 0,
             own: 0,
+            origin: 0,
             name: String::new(),
         }
     }
@@ -106,6 +109,7 @@ impl Record {
             dead: raw.dead.get(),
             dead_count: raw.dead_count.get(),
             own: raw.own.get(),
+            origin: raw.origin.get(),
             name: name.into(),
         };
         match record.complaint(layout) {
@@ -164,7 +168,8 @@ impl Record {
             dead: self.dead.into(),
             dead_count: self.dead_count.into(),
             own: self.own.into(),
-            rest: [0; 40],
+            origin: self.origin.into(),
+            rest: [0; 32],
             name,
         };
     }
