@@ -15,6 +15,7 @@ use crate::format::DEPTH_MAX;
 use crate::pool::next_id;
 use crate::record::{FROZEN, LogArea, MERGED, Record, ZOMBIE};
 use crate::registry::close;
+use crate::table::Table;
 use crate::{Error, Pool};
 
 impl Pool {
@@ -130,12 +131,7 @@ impl Pool {
         if record.is_frozen() {
             return Err(refused(name, "it can only be read"));
         }
-        if record.flags & MERGED != 0 {
-            return Err(refused(name, "no branch has kept the state of its last fork"));
-        }
-        let Some(parent) = state.table.get(record.parent).cloned() else {
-            return Err(refused(name, "it was never forked"));
-        };
+        let parent = base_of(&state.table, &record)?.clone();
         state.table.update(record.id, |record| {
             record.name.clear();
             record.flags |= FROZEN | ZOMBIE;
@@ -143,6 +139,51 @@ impl Pool {
         insert_child(&mut state, &parent, name, false);
         self.shared.commit(&mut state, Change::default(), || ())
     }
+
+    /// Gives a branch the contents of one that was forked from it, whose name is free afterwards.
+    /// All that the parent has written since that fork is lost; the caller has made sure that it is
+    /// nothing. Both have to be closed.
+    ///
+    /// Blocks for the I/O: two flushes.
+    ///
+    /// # Errors
+    /// [`Error::NoBranch`], [`Error::InUse`]; [`Error::Refused`] if one of them can only be read,
+    /// or if the state that the parent had at its last fork is none that the child comes from.
+    /// Errors of the device.
+    pub fn adopt(&self, parent: &str, child: &str) -> Result<(), Error> {
+        let mut branches = self.open.lock();
+        close(&mut branches, parent, 0)?;
+        close(&mut branches, child, 0)?;
+        let mut state = self.shared.state.lock();
+        self.shared.alive()?;
+        let (old, new) = (state.table.named(parent)?.clone(), state.table.named(child)?.clone());
+        if let Some(frozen) = [&old, &new].into_iter().find(|record| record.is_frozen()) {
+            return Err(refused(&frozen.name, "it can only be read"));
+        }
+        let base = base_of(&state.table, &old)?.id;
+        let mut line =
+            std::iter::successors(state.table.get(new.parent), |at| state.table.get(at.parent));
+        if old.id == new.id || !line.any(|node| node.id == base) {
+            return Err(refused(child, "it was not forked from the parent's last fork"));
+        }
+        state.table.update(old.id, |record| {
+            record.name.clear();
+            record.flags |= FROZEN | ZOMBIE;
+        });
+        state.table.update(new.id, |record| record.name = parent.into());
+        self.shared.commit(&mut state, Change::default(), || ())
+    }
+}
+
+/// Returns the node with the state that a branch had at its last fork.
+///
+/// # Errors
+/// [`Error::Refused`] if there is none.
+pub(crate) fn base_of<'t>(table: &'t Table, record: &Record) -> Result<&'t Record, Error> {
+    if record.flags & MERGED != 0 {
+        return Err(refused(&record.name, "no branch has kept the state of its last fork"));
+    }
+    table.get(record.parent).ok_or_else(|| refused(&record.name, "it was never forked"))
 }
 
 fn refused(name: &str, why: &'static str) -> Error {

@@ -8,6 +8,7 @@ use vfscale_sync::cpu;
 use crate::branch::{Inner, log};
 use crate::commit::{Change, Shared, State, check_layout};
 use crate::disk::Disk;
+use crate::fork::base_of;
 use crate::format::PLACE_BYTES;
 use crate::layout::Layout;
 use crate::record::{BLOCKS_MAX, Record};
@@ -164,6 +165,31 @@ impl Pool {
         Ok(Arc::new(Branch::new(inner, &self.open, name)))
     }
 
+    /// Opens the state that a branch had at its last fork, as parent or as child, for reading.
+    ///
+    /// Blocks for the I/O: reads the root of the map.
+    ///
+    /// # Errors
+    /// [`Error::NoBranch`], [`Error::Refused`] if it was never forked, or if that state is gone as
+    /// for [`rollback`](Self::rollback), [`Error::Damage`] and errors of the device.
+    pub fn base(&self, name: &str) -> Result<Arc<Branch>, Error> {
+        self.shared.alive()?;
+        let id = {
+            let state = self.shared.state.lock();
+            base_of(&state.table, state.table.named(name)?)?.id
+        };
+        let key = registry::key_of_node(id);
+        let inner = self.open.open(&key, || {
+            let state = self.shared.state.lock();
+            let record = state.table.get(id).cloned();
+            let record = record.ok_or_else(|| Error::NoBranch(name.into()))?;
+            let own_above = state.table.own_above(&record);
+            drop(state);
+            Inner::open(&self.shared, &record, own_above)
+        })?;
+        Ok(Arc::new(Branch::new(inner, &self.open, &key)))
+    }
+
     /// Closes the pool: makes everything durable, so that the next opening has nothing to recover.
     /// A pool that is dropped loses nothing that was flushed.
     ///
@@ -172,6 +198,17 @@ impl Pool {
     /// # Errors
     /// [`Error::InUse`] if a branch is open, and errors of the device.
     pub fn close(self) -> Result<(), Error> {
+        self.close_branches()
+    }
+
+    /// Makes everything durable of branches that were dropped without being closed, and closes
+    /// them.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if a branch is open, and errors of the device.
+    pub fn close_branches(&self) -> Result<(), Error> {
         let mut branches = self.open.lock();
         for name in branches.keys().cloned().collect::<Vec<_>>() {
             registry::close(&mut branches, &name, 0)?;
