@@ -49,7 +49,7 @@ struct Checker<'p> {
     state: &'p State,
     /// The uses of places, each with the node of the history that was first seen to use it.
     seen: HashMap<u64, (Use, u64)>,
-    /// Those that have blocks of the volume that the pool was.
+    /// The places that still have the block of the former volume with their own number.
     rows: Rows,
     report: Report,
 }

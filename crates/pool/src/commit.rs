@@ -169,7 +169,7 @@ impl Shared {
         disk.layout.places = block.places.get();
         let (used, next_node) = (block.used.get(), block.next_node.get());
         let root = Entry(block.table.get());
-        if let Some(what) = root.complaint(1, &disk.layout) {
+        if let Some(what) = disk.layout.complaint(root, 1) {
             return Err(Error::Damage { place: block.header.place.get(), what });
         }
         let table = Table::open(&disk, root, block.table_blocks.get())?;

@@ -46,7 +46,7 @@ fn read_block(disk: &Disk, place: u64) -> Result<(Vec<Entry>, u64), Error> {
     let entries: Vec<Entry> = entries.collect();
     let wrong = |entry: &Entry| {
         let what = entry.is_none().then_some("an empty entry in a dead list");
-        what.or_else(|| entry.complaint(format::DEPTH_MAX, &disk.layout))
+        what.or_else(|| disk.layout.complaint(*entry, format::DEPTH_MAX))
     };
     match entries.iter().find_map(wrong) {
         Some(what) => Err(Error::Damage { place, what }),

@@ -13,9 +13,8 @@ use crate::branch::flush::{Capture, Captured, NextNode};
 use crate::commit::{Change, State};
 use crate::format::DEPTH_MAX;
 use crate::pool::next_id;
-use crate::record::{FROZEN, LogArea, MERGED, Record, ZOMBIE};
+use crate::record::{FROZEN, LogArea, Record, ZOMBIE};
 use crate::registry::close;
-use crate::table::Table;
 use crate::{Error, Pool};
 
 impl Pool {
@@ -131,7 +130,7 @@ impl Pool {
         if record.is_frozen() {
             return Err(refused(name, "it can only be read"));
         }
-        let parent = base_of(&state.table, &record)?.clone();
+        let parent = state.table.base_of(&record)?.clone();
         state.table.update(record.id, |record| {
             record.name.clear();
             record.flags |= FROZEN | ZOMBIE;
@@ -160,7 +159,7 @@ impl Pool {
         if let Some(frozen) = [&old, &new].into_iter().find(|record| record.is_frozen()) {
             return Err(refused(&frozen.name, "it can only be read"));
         }
-        let base = base_of(&state.table, &old)?.id;
+        let base = state.table.base_of(&old)?.id;
         let mut line =
             std::iter::successors(state.table.get(new.parent), |at| state.table.get(at.parent));
         if old.id == new.id || !line.any(|node| node.id == base) {
@@ -173,17 +172,6 @@ impl Pool {
         state.table.update(new.id, |record| record.name = parent.into());
         self.shared.commit(&mut state, Change::default(), || ())
     }
-}
-
-/// Returns the node with the state that a branch had at its last fork.
-///
-/// # Errors
-/// [`Error::Refused`] if there is none.
-pub(crate) fn base_of<'t>(table: &'t Table, record: &Record) -> Result<&'t Record, Error> {
-    if record.flags & MERGED != 0 {
-        return Err(refused(&record.name, "no branch has kept the state of its last fork"));
-    }
-    table.get(record.parent).ok_or_else(|| refused(&record.name, "it was never forked"))
 }
 
 fn refused(name: &str, why: &'static str) -> Error {

@@ -10,7 +10,6 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::Error;
-use crate::layout::Layout;
 
 /// Size of a block and of a place, in bytes.
 pub(crate) const PLACE_BYTES: usize = 4096;
@@ -245,22 +244,6 @@ impl Entry {
 
     pub(crate) fn is_row(self) -> bool {
         self.0 >> 63 != 0
-    }
-
-    /// Returns what is wrong with an entry that was read, for a reader at depth `depth`. It is none
-    /// of a row.
-    pub(crate) fn complaint(self, depth: u32, layout: &Layout) -> Option<&'static str> {
-        if self.is_none() {
-            None
-        } else if self.is_row() {
-            Some("an entry for a row of blocks where there can be none")
-        } else if !layout.has(self.place()) {
-            Some("an entry leads out of the pool, or to a place that is never handed out")
-        } else if self.birth() == 0 || self.birth() > depth {
-            Some("an entry was born later than its reader")
-        } else {
-            None
-        }
     }
 }
 

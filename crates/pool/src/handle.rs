@@ -55,9 +55,9 @@ impl Branch {
         Ok(())
     }
 
-    /// Ends the use of this handle as dropping it does, with no I/O and no lock, although this value
-    /// still exists: calls of it fail from now on, and the branch can be opened again. No other
-    /// call may run concurrently.
+    /// Ends the use of this handle as dropping it does, with no I/O and no lock, although this
+    /// value still exists: calls of it fail from now on, and the branch can be opened again. No
+    /// other call may run concurrently.
     pub fn release(&self) {
         if !self.is_closed.swap(true, Ordering::AcqRel) {
             self.inner.handles.fetch_sub(1, Ordering::Release);

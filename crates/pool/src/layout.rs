@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use crate::format::{HEAD_PLACES, ZONE_PLACES, ZONES_MAX};
+use crate::format::{Entry, HEAD_PLACES, ZONE_PLACES, ZONES_MAX};
 
 /// Fewest places of a pool, or of the part behind a volume: half a mebibyte.
 pub(crate) const PLACES_MIN: u64 = 128;
@@ -130,8 +130,24 @@ impl Layout {
         head + heads.sum::<u64>() + copies.filter(is_other).count() as u64 + leads
     }
 
+    /// Returns what is wrong with an entry that was read, for a reader at depth `depth`. It is none
+    /// of a row.
+    pub(crate) fn complaint(&self, entry: Entry, depth: u32) -> Option<&'static str> {
+        if entry.is_none() {
+            None
+        } else if entry.is_row() {
+            Some("an entry for a row of blocks where there can be none")
+        } else if !self.has(entry.place()) {
+            Some("an entry leads out of the pool, or to a place that is never handed out")
+        } else if entry.birth() == 0 || entry.birth() > depth {
+            Some("an entry was born later than its reader")
+        } else {
+            None
+        }
+    }
+
     /// Returns what is wrong with a row of blocks, each of which has the place with its own number.
-    pub(crate) fn complaint(&self, row: Range<u64>) -> Option<&'static str> {
+    pub(crate) fn complaint_of_row(&self, row: Range<u64>) -> Option<&'static str> {
         let has_lead = [0, self.group, 2 * self.group].iter().any(|lead| row.contains(lead));
         let is_inside = row.start < self.first;
         (!is_inside || has_lead).then_some("a row of blocks that the volume did not have")

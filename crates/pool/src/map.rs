@@ -376,7 +376,7 @@ pub(crate) fn read_node(
         let below = Entry(raw.get());
         match below.is_row() {
             true => complaint_of_row(disk, below, entry.birth(), level, first, index as u64),
-            false => below.complaint(entry.birth(), &disk.layout),
+            false => disk.layout.complaint(below, entry.birth()),
         }
     };
     match block.entries.iter().enumerate().find_map(wrong) {
@@ -400,7 +400,7 @@ fn complaint_of_row(
     if row.birth() == 0 || row.birth() > depth {
         return Some("an entry was born later than its reader");
     }
-    disk.layout.complaint(row_places(&disk.layout, row, level - 1))
+    disk.layout.complaint_of_row(row_places(&disk.layout, row, level - 1))
 }
 
 fn load(disk: &Disk, tree: u64, entry: Entry, level: u8, first: u64) -> Result<MapNode, Error> {

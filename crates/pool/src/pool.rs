@@ -8,7 +8,6 @@ use vfscale_sync::cpu;
 use crate::branch::{Inner, log};
 use crate::commit::{Change, Shared, State, check_layout};
 use crate::disk::Disk;
-use crate::fork::base_of;
 use crate::format::PLACE_BYTES;
 use crate::layout::Layout;
 use crate::record::{BLOCKS_MAX, Record};
@@ -176,7 +175,7 @@ impl Pool {
         self.shared.alive()?;
         let id = {
             let state = self.shared.state.lock();
-            base_of(&state.table, state.table.named(name)?)?.id
+            state.table.base_of(state.table.named(name)?)?.id
         };
         let key = registry::key_of_node(id);
         let inner = self.open.open(&key, || {

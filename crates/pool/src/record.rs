@@ -146,7 +146,7 @@ impl Record {
         if self.dead_count > places || self.dead != 0 && is_outside(self.dead) {
             return Some("the dead list of a branch is not in the pool");
         }
-        self.root.complaint(self.depth, layout)
+        layout.complaint(self.root, self.depth)
     }
 
     /// Writes the record into a slot.

@@ -147,6 +147,18 @@ impl Table {
         self.get(record.parent).map_or(0, |parent| parent.depth)
     }
 
+    /// Returns the node with the state that a branch had at its last fork.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if there is none.
+    pub(crate) fn base_of(&self, record: &Record) -> Result<&Record, Error> {
+        let refused = |why| Error::Refused { name: record.name.clone(), why };
+        if record.flags & record::MERGED != 0 {
+            return Err(refused("no branch has kept the state of its last fork"));
+        }
+        self.get(record.parent).ok_or_else(|| refused("it was never forked"))
+    }
+
     /// Adds a node.
     pub(crate) fn insert(&mut self, record: Record) {
         let slot = self.free.pop_first().unwrap_or_else(|| {

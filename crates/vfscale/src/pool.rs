@@ -58,7 +58,8 @@ use vfscale_block::Device;
 pub use vfscale_pool::{BranchInfo, Usage};
 use vfscale_vfs::Scaling;
 
-use crate::volume::{DeviceSource, Volume, VolumeBuilder, VolumeError};
+use crate::volume::devices::DeviceSource;
+use crate::volume::{Volume, VolumeBuilder, VolumeError};
 
 mod convert;
 mod diff;
@@ -67,10 +68,9 @@ pub(crate) mod shared;
 
 pub use diff::{Changes, Difference, DifferenceKind};
 pub use error::PoolError;
+pub(crate) use error::remedy_of_device;
+pub use shared::MAIN;
 use shared::PoolShared;
-
-/// The branch that is the volume itself.
-pub const MAIN: &str = "main";
 
 /// Size of the caches of a branch, unless its user sets another one: there may be many.
 const CACHE_BYTES: u64 = 16 << 20;
@@ -122,9 +122,12 @@ impl PoolBuilder {
     /// [`PoolError`]; [`PoolError::NoPool`] if there is a volume that is no pool.
     pub fn open(self) -> Result<Pool, PoolError> {
         let name = self.place.name();
-        let device = self.place.open(self.read_only)?;
+        let device = self.place.open(self.read_only).map_err(|error| {
+            let missing = self.place.missing(&error).cloned();
+            missing.map_or(PoolError::Device(error), PoolError::Missing)
+        })?;
         if self.convert && !self.read_only {
-            convert::convert(&name, &device)?;
+            convert::convert(&name, MAIN, &device)?;
         }
         let shared = PoolShared::open(&name, device, self.read_only)?;
         Ok(Pool { shared })
@@ -172,10 +175,6 @@ pub struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn of(shared: Arc<PoolShared>) -> Self {
-        Self { shared }
-    }
-
     /// Lists the branches, by name.
     ///
     /// Waits for changes of the pool that are under way.
@@ -194,8 +193,8 @@ impl Pool {
     /// By default it has caches of 16 MiB and structures for one CPU, since there may be many. A
     /// branch can be opened by one user for writing, and a read-only one by many.
     pub fn branch(&self, name: &str) -> VolumeBuilder {
-        let source = DeviceSource::Branch(self.shared.clone(), name.into());
-        let builder = VolumeBuilder::new(source).scaling(Scaling::with_slots(1));
+        let builder = VolumeBuilder::of_branch(self.shared.clone(), name);
+        let builder = builder.scaling(Scaling::with_slots(1));
         builder.read_only(self.shared.is_read_only(name)).cache_size(CACHE_BYTES)
     }
 
@@ -240,8 +239,9 @@ impl Pool {
     /// Blocks for the I/O: two flushes. Works if the pool is full.
     ///
     /// # Errors
-    /// [`PoolError::Branches`] if there is no such branch or it is open.
+    /// [`PoolError::Branches`] if there is no such branch, it is open, or it is [`MAIN`].
     pub fn delete(&self, name: &str) -> Result<(), PoolError> {
+        self.shared.call(no_main(name))?;
         let pool = self.shared.pool();
         self.shared.call(pool.delete(name))?;
         self.shared.reap_soon();
@@ -253,9 +253,10 @@ impl Pool {
     /// Blocks for the I/O: two flushes.
     ///
     /// # Errors
-    /// [`PoolError::Branches`] if there is no such branch, it is open, or the new name exists or
-    /// can't be one.
+    /// [`PoolError::Branches`] if there is no such branch, it is open or is [`MAIN`], or the new
+    /// name exists or can't be one.
     pub fn rename(&self, name: &str, to: &str) -> Result<(), PoolError> {
+        self.shared.call(no_main(name))?;
         self.shared.call(self.shared.pool().rename(name, to))
     }
 
@@ -372,6 +373,26 @@ impl Pool {
     pub fn close(self) -> Result<(), PoolError> {
         self.shared.stop();
         self.shared.call(self.shared.pool().close_branches())
+    }
+}
+
+impl Volume {
+    /// Returns the pool that the volume is a branch of; `None` for a volume without branches. The
+    /// pool holds the image open.
+    #[must_use]
+    pub fn pool(&self) -> Option<Pool> {
+        self.branch_of().map(|shared| Pool { shared })
+    }
+}
+
+/// Refuses to take its name from the branch that the image is opened as.
+fn no_main(name: &str) -> Result<(), vfscale_pool::Error> {
+    match name {
+        MAIN => Err(vfscale_pool::Error::Refused {
+            name: name.to_owned(),
+            why: "it is the volume itself: roll it back, or have it adopt another branch",
+        }),
+        _ => Ok(()),
     }
 }
 

@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use vfscale_block::{Device, FileDevice, FileOptions, Operation};
+use vfscale_block::{Device, FileDevice, FileOptions};
 use vfscale_diskfs::format::BLOCK_BYTES;
 use vfscale_diskfs::mkfs::{self, MkfsOptions, RootDirectory};
 pub use vfscale_diskfs::vfs_impl::{CacheBudget, OnError};
@@ -40,11 +40,13 @@ use vfscale_vfs::driver::ErrorCursor;
 use vfscale_vfs::driver::fork::{self, Owned};
 use vfscale_vfs::{Errno, FileSystem, Limits, Mode, Scaling, Task, Users, Vfs};
 
-use crate::pool::shared::{OpenBranch, PoolShared};
-use crate::pool::{MAIN, Pool, PoolError};
+use crate::pool::PoolError;
+use crate::pool::shared::{MAIN, OpenBranch, PoolShared};
 
+pub(crate) mod devices;
 mod error;
 
+use devices::{DeviceSource, Opened};
 pub use error::VolumeError;
 
 /// Returns the options of a volume in an image file or on a block device; open it with
@@ -65,106 +67,73 @@ pub use error::VolumeError;
 /// # }
 /// ```
 pub fn volume(path: impl Into<PathBuf>) -> VolumeBuilder {
-    VolumeBuilder::new(DeviceSource::Path(path.into()))
+    VolumeBuilder::new(Place::Device(DeviceSource::Path(path.into())))
 }
 
 /// Returns the options of a volume on a device of the caller's.
 pub fn volume_on(device: Arc<dyn Device>) -> VolumeBuilder {
-    VolumeBuilder::new(DeviceSource::Device(device))
+    VolumeBuilder::new(Place::Device(DeviceSource::Device(device)))
 }
 
-/// The source of the device of a volume or log.
+/// The place of a volume.
 #[derive(Clone, Debug)]
-pub(crate) enum DeviceSource {
-    Path(PathBuf),
-    Device(Arc<dyn Device>),
+enum Place {
+    Device(DeviceSource),
     /// A branch of an open pool.
     Branch(Arc<PoolShared>, String),
 }
 
-impl DeviceSource {
-    pub(crate) fn name(&self) -> String {
-        match self {
-            DeviceSource::Path(path) => path.display().to_string(),
-            DeviceSource::Device(device) => device.name().to_owned(),
-            DeviceSource::Branch(pool, name) => format!("{}:{name}", pool.name()),
-        }
-    }
-
-    pub(crate) fn open(&self, read_only: bool) -> Result<Opened, VolumeError> {
-        match self {
-            DeviceSource::Device(device) => Ok(Opened::Callers(device.clone())),
-            DeviceSource::Branch(pool, name) => Ok(Opened::Branch(pool.open_branch(name)?)),
-            DeviceSource::Path(path) => match FileOptions::new().read_only(read_only).open(path) {
-                Ok(device) => Ok(Opened::Own(Arc::new(device))),
-                Err(error) if is_missing(&error) => Err(VolumeError::Missing(path.clone())),
-                Err(error) => Err(VolumeError::Device(error)),
-            },
-        }
-    }
-}
-
-/// An open device, with its owner.
-#[derive(Debug)]
-pub(crate) enum Opened {
-    /// Opened by the volume, which releases it.
-    Own(Arc<FileDevice>),
-    /// The caller's.
-    Callers(Arc<dyn Device>),
-    /// A branch, with its pool.
+/// The open device of a volume.
+enum OpenPlace {
+    Device(Opened),
     Branch(OpenBranch),
 }
 
-impl Opened {
-    pub(crate) fn device(&self) -> Arc<dyn Device> {
+impl OpenPlace {
+    fn device(&self) -> Arc<dyn Device> {
         match self {
-            Opened::Own(device) => device.clone(),
-            Opened::Callers(device) => device.clone(),
-            Opened::Branch(open) => open.branch.clone(),
-        }
-    }
-
-    pub(crate) fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
-        match self {
-            Opened::Own(own) => own.publish_mount(device),
-            Opened::Callers(_) => Ok(()),
-            Opened::Branch(open) => open.pool().map_or(Ok(()), |pool| pool.publish_mount(device)),
-        }
-    }
-
-    /// Makes all writes of a branch durable where the next opening of the pool finds them at once.
-    fn close(&self) -> Result<(), PoolError> {
-        match self {
-            Opened::Branch(open) => open.close(),
-            _ => Ok(()),
-        }
-    }
-
-    /// Unlocks the device for other openers, whatever references to it remain. The volume no longer
-    /// uses it.
-    pub(crate) fn release(&self) {
-        match self {
-            Opened::Own(device) => device.release(),
-            Opened::Callers(_) => {}
-            Opened::Branch(open) => open.release(),
+            OpenPlace::Device(opened) => opened.device(),
+            OpenPlace::Branch(open) => open.device(),
         }
     }
 }
 
 /// The devices of a volume and of its log. Released when dropped.
-struct Devices([Option<Opened>; 2]);
+struct Devices {
+    /// `None` only while it is replaced.
+    place: Option<OpenPlace>,
+    log: Option<Opened>,
+}
 
 impl Devices {
-    fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
-        self.0.iter().flatten().try_for_each(|opened| opened.publish_mount(device))
+    fn branch(&self) -> Option<&OpenBranch> {
+        match &self.place {
+            Some(OpenPlace::Branch(open)) => Some(open),
+            _ => None,
+        }
     }
 
+    fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
+        match &self.place {
+            Some(OpenPlace::Device(opened)) => opened.publish_mount(device)?,
+            Some(OpenPlace::Branch(open)) => open.publish_mount(device)?,
+            None => {}
+        }
+        self.log.as_ref().map_or(Ok(()), |log| log.publish_mount(device))
+    }
+
+    /// Makes all writes of a branch durable where the next opening of the pool finds them at once.
     fn close(&self) -> Result<(), PoolError> {
-        self.0.iter().flatten().try_for_each(Opened::close)
+        self.branch().map_or(Ok(()), OpenBranch::close)
     }
 
     fn release(&self) {
-        self.0.iter().flatten().for_each(Opened::release);
+        match &self.place {
+            Some(OpenPlace::Device(opened)) => opened.release(),
+            Some(OpenPlace::Branch(open)) => open.release(),
+            None => {}
+        }
+        self.log.iter().for_each(Opened::release);
     }
 }
 
@@ -207,12 +176,6 @@ impl Drop for OpenDriver {
     }
 }
 
-fn is_missing(error: &vfscale_block::Error) -> bool {
-    let not_found = |e: vfscale_block::OsError| e.kind() == std::io::ErrorKind::NotFound;
-    matches!(error, vfscale_block::Error::Io { operation: Operation::Open, source, .. }
-        if not_found(*source))
-}
-
 /// Minimum of changed metadata in memory, in bytes: some hundred blocks, enough for a change or
 /// two.
 const CHANGED_BYTES_MIN: u64 = 1 << 20;
@@ -231,7 +194,7 @@ const CHANGED_BYTES_MIN: u64 = 1 << 20;
 #[derive(Clone, Debug)]
 #[must_use = "nothing is opened before `open`"]
 pub struct VolumeBuilder {
-    place: DeviceSource,
+    place: Place,
     log: Option<DeviceSource>,
     size: Option<u64>,
     log_size: Option<u64>,
@@ -242,7 +205,12 @@ pub struct VolumeBuilder {
 }
 
 impl VolumeBuilder {
-    pub(crate) fn new(place: DeviceSource) -> Self {
+    /// Returns the options of the volume in a branch.
+    pub(crate) fn of_branch(pool: Arc<PoolShared>, name: &str) -> Self {
+        Self::new(Place::Branch(pool, name.to_owned()))
+    }
+
+    fn new(place: Place) -> Self {
         let (options, scaling) = (DiskOptions::default(), Scaling::default());
         let root = RootDirectory::default();
         let limits = Limits::default();
@@ -407,17 +375,20 @@ impl VolumeBuilder {
     /// # Errors
     /// Returns a [`VolumeError`], whose text names the cause and the remedy.
     pub fn open(self) -> Result<Volume, VolumeError> {
-        let name = self.place.name();
+        let name = match &self.place {
+            Place::Device(source) => source.name(),
+            Place::Branch(pool, branch) => format!("{}:{branch}", pool.name()),
+        };
         if fork::is_child() {
             return Err(VolumeError::Forked { name });
         }
         let (device, is_new) = self.device()?;
         let log = self.log.as_ref().filter(|_| !self.options.no_recovery);
-        let log = log.map(|log| log.open(self.is_read_only())).transpose()?;
+        let log = log.map(|log| self.open_device(log)).transpose()?;
         let read_only = self.is_read_only();
         let mut options = self.options;
         options.log_device = log.as_ref().map(Opened::device);
-        let mut devices = Devices([Some(device), log]);
+        let mut devices = Devices { place: Some(device), log };
         options.scaling = journal_scaling(&self.scaling);
         options.orphan_lists = self.scaling.orphan_lists();
         options.dirty_lists = self.scaling.dirty_lists();
@@ -426,7 +397,7 @@ impl VolumeBuilder {
             fs.abandon();
             VolumeError::Mount { name: name.clone(), errno }
         })?;
-        if let Some(Opened::Branch(open)) = &devices.0[0] {
+        if let Some(open) = devices.branch() {
             open.note(&fs);
         }
         let reported = ErrorCursor::default();
@@ -438,16 +409,30 @@ impl VolumeBuilder {
         self.options.read_only || self.options.no_recovery
     }
 
+    fn open_device(&self, source: &DeviceSource) -> Result<Opened, VolumeError> {
+        source.open(self.is_read_only()).map_err(|error| match source.missing(&error) {
+            Some(path) => VolumeError::Missing(path.clone()),
+            None => VolumeError::Device(error),
+        })
+    }
+
     /// Opens or creates the device; returns it, and whether it was created.
-    fn device(&self) -> Result<(Opened, bool), VolumeError> {
-        match (self.place.open(self.is_read_only()), &self.place, self.size) {
+    fn device(&self) -> Result<(OpenPlace, bool), VolumeError> {
+        let source = match &self.place {
+            Place::Device(source) => source,
+            Place::Branch(pool, name) => {
+                return Ok((OpenPlace::Branch(pool.open_branch(name)?), false));
+            }
+        };
+        let (device, is_new) = match (self.open_device(source), source, self.size) {
             (Err(VolumeError::Missing(_)), DeviceSource::Path(path), Some(bytes))
                 if !self.is_read_only() =>
             {
-                self.make(path, bytes).map(|device| (Opened::Own(device), true))
+                (Opened::Own(self.make(path, bytes)?), true)
             }
-            (device, ..) => device.map(|device| (device, false)),
-        }
+            (device, ..) => (device?, false),
+        };
+        Ok((OpenPlace::Device(device), is_new))
     }
 
     fn make(&self, path: &Path, bytes: u64) -> Result<Arc<FileDevice>, VolumeError> {
@@ -473,17 +458,19 @@ fn open_driver(
     name: &str,
 ) -> Result<Arc<DiskFs>, VolumeError> {
     let failed = |fault| VolumeError::Open { name: name.to_owned(), fault: Box::new(fault) };
-    let open = |device: &Opened| DiskFs::open(device.device(), options.clone());
-    let Some(device) = &devices.0[0] else { return Err(VolumeError::Missing(name.into())) };
-    match open(device) {
+    let open = |place: &OpenPlace| DiskFs::open(place.device(), options.clone());
+    let Some(place) = &devices.place else { return Err(VolumeError::Missing(name.into())) };
+    match open(place) {
         Err(Fault::Open(OpenError::Pool { .. })) => {}
         opened => return opened.map_err(failed),
     }
-    let Some(device) = devices.0[0].take() else { return Err(VolumeError::Missing(name.into())) };
+    let Some(OpenPlace::Device(device)) = devices.place.take() else {
+        return Err(VolumeError::Missing(name.into()));
+    };
     let pool = PoolShared::open(name, device, read_only)?;
-    let branch = Opened::Branch(pool.open_branch(MAIN)?);
+    let branch = OpenPlace::Branch(pool.open_branch(MAIN)?);
     let opened = open(&branch).map_err(failed);
-    devices.0[0] = Some(branch);
+    devices.place = Some(branch);
     opened
 }
 
@@ -562,14 +549,9 @@ impl Volume {
         &self.held.fs
     }
 
-    /// Returns the pool that the volume is a branch of; `None` for a volume without branches. The
-    /// pool holds the image open.
-    #[must_use]
-    pub fn pool(&self) -> Option<Pool> {
-        match self.held.devices.as_ref()?.0.first()?.as_ref()? {
-            Opened::Branch(open) => open.pool().map(Pool::of),
-            _ => None,
-        }
+    /// Returns the pool that the volume is a branch of.
+    pub(crate) fn branch_of(&self) -> Option<Arc<PoolShared>> {
+        self.held.devices.as_ref()?.branch()?.pool()
     }
 
     /// Returns whether the image was created when it was opened.

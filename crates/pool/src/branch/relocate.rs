@@ -16,7 +16,7 @@ impl Inner {
     pub(crate) fn relocate(&self, block: u64, content: &Bytes) -> Result<(), Error> {
         let purse = Purse::new(&self.shared.space.budget, 0);
         let path = self.map.path(block)?;
-        // What was a row has no nodes that would give up a place.
+        // A row has no nodes that would give up a place.
         path.make_dirty(&purse, &mut |_| ())?;
         for place in self.take_places(1, &purse)? {
             self.shared.disk.device.write_at(offset(place), content)?;

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::layout::Layout;
 
 const POOL: [u8; 16] = [3; 16];
 
@@ -54,7 +55,7 @@ proptest! {
     fn a_hostile_entry_is_none_or_inside(raw: u64, depth in 1..DEPTH_MAX, places in 128..1_u64 << 36) {
         let entry = Entry(raw);
         let layout = Layout::whole(places);
-        if entry.complaint(depth, &layout).is_none() && !entry.is_none() {
+        if layout.complaint(entry, depth).is_none() && !entry.is_none() {
             prop_assert!(layout.has(entry.place()));
             prop_assert!((1..=depth).contains(&entry.birth()) && raw >> 63 == 0);
         }

@@ -5,8 +5,8 @@ use vfscale_diskfs::format::BLOCK_BYTES;
 use vfscale_diskfs::{LogPlace, OpenError, Superblock, Uuid, copies};
 use vfscale_pool::Conversion;
 
-use super::{MAIN, PoolError};
-use crate::volume::Opened;
+use super::error::PoolError;
+use crate::volume::devices::Opened;
 
 /// Space that a pool gets besides the size of the volume, in blocks: 128 MiB.
 const EXTRA_BLOCKS: u64 = 1 << 15;
@@ -14,11 +14,11 @@ const EXTRA_BLOCKS: u64 = 1 << 15;
 /// volume counts twice.
 const BLOCKS_MAX: u64 = 30_000 * 31_744;
 
-/// Makes the volume on a device a pool, if it is none yet.
+/// Makes the volume on a device a pool with the branch `main`, if it is none yet.
 ///
 /// # Errors
 /// [`PoolError::Convert`] and [`PoolError::Superblock`].
-pub(super) fn convert(name: &str, opened: &Opened) -> Result<(), PoolError> {
+pub(super) fn convert(name: &str, main: &str, opened: &Opened) -> Result<(), PoolError> {
     let device = opened.device();
     let found = match copies::read(&*device) {
         Ok(found) => found,
@@ -47,7 +47,7 @@ pub(super) fn convert(name: &str, opened: &Opened) -> Result<(), PoolError> {
         random.map_err(|error| PoolError::Convert { name: name.into(), why: error.to_string() });
     let leads = leads(&found.superblock.into_pool(first));
     let leads = [&leads[0], &leads[1], &leads[2]];
-    let conversion = Conversion { id: id?.to_bytes(), name: MAIN, first, group, blocks, leads };
+    let conversion = Conversion { id: id?.to_bytes(), name: main, first, group, blocks, leads };
     vfscale_pool::Pool::convert(&device, &conversion).map_err(|error| {
         let why = match error {
             vfscale_pool::Error::Device(DeviceError::Unsupported { .. }) => {

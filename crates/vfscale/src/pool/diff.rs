@@ -17,11 +17,12 @@ use std::path::{Path, PathBuf};
 use vfscale_diskfs::format::inode::ROOT_INO;
 use vfscale_diskfs::inode::core::InodeCore;
 
-use super::PoolError;
-pub(super) use side::Side;
+use super::error::PoolError;
+pub use compare::Changes;
+use side::Side;
 
 mod compare;
-mod side;
+pub(super) mod side;
 
 /// A difference between two branches, by its path from the root of the volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,29 +47,11 @@ pub enum DifferenceKind {
         /// The path in the first branch.
         from: PathBuf,
     },
-    /// It differs.
+    /// The two branches have different versions of it.
     Changed(Changes),
 }
 
-/// The parts of a file that differ.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Changes {
-    /// The contents of a file, or the target of a link.
-    pub content: bool,
-    /// Permissions, owner, group, flags, device numbers; and the time of the last change of the
-    /// contents, but not of a directory.
-    pub attributes: bool,
-    /// Extended attributes, which access control lists are too.
-    pub xattrs: bool,
-}
-
-impl Changes {
-    fn any(self) -> bool {
-        self.content || self.attributes || self.xattrs
-    }
-}
-
-/// What makes two inodes the same one: number, generation, type.
+/// Number, generation and type: they tell whether two inodes are the same one.
 type Object = (u64, u32, u32);
 
 fn object(ino: u64, core: &InodeCore) -> Object {

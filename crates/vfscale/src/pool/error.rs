@@ -2,18 +2,19 @@
 
 use std::path::PathBuf;
 
-use vfscale_diskfs::OpenError;
+use vfscale_diskfs::{Fault, OpenError};
 use vfscale_vfs::Errno;
-
-use crate::VolumeError;
 
 /// The reason why a call on a pool failed. The text names the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
+    /// The image does not exist.
+    #[error("{}: the image does not exist; make one with `vfscale mkfs`", .0.display())]
+    Missing(PathBuf),
     /// The image or device can't be opened.
-    #[error(transparent)]
-    Device(Box<VolumeError>),
+    #[error("{}{}", .0, remedy_of_device(.0))]
+    Device(vfscale_block::Error),
     /// The device has a volume that is no pool.
     #[error("{name}: a volume without branches; `vfscale branch create` makes the first one")]
     NoPool {
@@ -73,7 +74,8 @@ impl PoolError {
     pub fn errno(&self) -> Errno {
         use vfscale_pool::Error;
         match self {
-            Self::Device(error) => error.errno(),
+            Self::Missing(_) => Errno::NOENT,
+            Self::Device(error) => Fault::from(error.clone()).errno(),
             Self::NoPool { .. } | Self::Convert { .. } => Errno::INVAL,
             Self::Superblock(_) | Self::Damage { .. } => Errno::UCLEAN,
             Self::HasChanged { .. } => Errno::BUSY,
@@ -91,12 +93,11 @@ impl PoolError {
     }
 }
 
-impl From<VolumeError> for PoolError {
-    fn from(error: VolumeError) -> Self {
-        match error {
-            VolumeError::Pool(error) => *error,
-            error => Self::Device(Box::new(error)),
-        }
+/// Returns what to do about the error of a device, to be put behind its text.
+pub(crate) fn remedy_of_device(error: &vfscale_block::Error) -> &'static str {
+    match error {
+        vfscale_block::Error::Locked { .. } => "; unmount or close it there first",
+        _ => "",
     }
 }
 

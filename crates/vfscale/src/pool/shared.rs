@@ -15,9 +15,14 @@ use vfscale_pool::{Branch, Error};
 use vfscale_sync::worker::{Priority, WorkItem};
 use vfscale_vfs::FileSystem;
 
-use super::diff::{self, Side};
-use super::{PoolError, convert};
-use crate::volume::Opened;
+use super::convert;
+use super::diff;
+use super::diff::side::Side;
+use super::error::PoolError;
+use crate::volume::devices::Opened;
+
+/// The branch that is the volume itself.
+pub const MAIN: &str = "main";
 
 /// Places that one step of freeing deleted branches frees: calls that open and fork branches wait
 /// for a step.
@@ -41,13 +46,21 @@ pub(crate) struct PoolShared {
 pub(crate) struct OpenBranch {
     /// `None` once it is released: whoever has this may be dropped only after a grace period.
     pool: Mutex<Option<Arc<PoolShared>>>,
-    pub(crate) branch: Arc<Branch>,
+    branch: Arc<Branch>,
     name: String,
     /// Whether the volume in it is noted.
     is_noted: AtomicBool,
 }
 
 impl OpenBranch {
+    pub(crate) fn device(&self) -> Arc<dyn Device> {
+        self.branch.clone()
+    }
+
+    pub(crate) fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
+        self.pool().map_or(Ok(()), |pool| pool.device.publish_mount(device))
+    }
+
     /// Notes that the branch is open as a volume.
     pub(crate) fn note(&self, fs: &Arc<DiskFs>) {
         let Some(pool) = self.pool() else { return };
@@ -147,10 +160,6 @@ impl PoolShared {
     pub(super) fn is_read_only(&self, name: &str) -> bool {
         let is_frozen = || self.pool.list().iter().any(|info| info.name == name && info.read_only);
         self.read_only || is_frozen()
-    }
-
-    pub(crate) fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
-        self.device.publish_mount(device)
     }
 
     /// Makes all changes durable of the volume that is open in a branch, if one is.

@@ -7,6 +7,7 @@ use vfscale_diskfs::{Fault, OpenError};
 use vfscale_vfs::Errno;
 
 use crate::pool::PoolError;
+use crate::pool::remedy_of_device;
 
 /// The reason why a volume can't be opened, created or closed. The text names the remedy.
 ///
@@ -131,13 +132,6 @@ fn counted(count: usize, what: &str) -> String {
 fn named(name: &str, fault: &Fault) -> String {
     let text = fault.to_string();
     if text.starts_with(name) { text } else { format!("{name}: {text}") }
-}
-
-fn remedy_of_device(error: &vfscale_block::Error) -> &'static str {
-    match error {
-        vfscale_block::Error::Locked { .. } => "; unmount or close it there first",
-        _ => "",
-    }
 }
 
 fn remedy(fault: &Fault) -> &'static str {

@@ -139,6 +139,8 @@ fn branches_are_renamed_rolled_back_and_deleted() {
     assert_eq!(read(&pool, "a", "/f").as_deref(), Some("base"));
     pool.rename("a", "b").unwrap();
     assert_eq!(errno(pool.delete("a")), Errno::NOENT);
+    assert_eq!(errno(pool.delete("main")), Errno::INVAL);
+    assert_eq!(errno(pool.rename("main", "m")), Errno::INVAL);
     assert_eq!(errno(pool.fork("main", "b")), Errno::EXIST);
     assert_eq!(errno(pool.fork("main", "x/y")), Errno::INVAL);
     let open = pool.open("b").unwrap();
@@ -151,7 +153,7 @@ fn branches_are_renamed_rolled_back_and_deleted() {
     pool.reap().unwrap();
     assert!(pool.usage().free > free + (3 << 20));
     assert_eq!(pool.check().unwrap(), Vec::<String>::new());
-    // What the branch has given up without a close is not lost either.
+    // A branch that is dropped without a close loses nothing.
     pool.fork("main", "c").unwrap();
     let open = pool.open("c").unwrap();
     open.task().write("/f", "dropped").unwrap();

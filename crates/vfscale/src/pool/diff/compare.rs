@@ -6,11 +6,30 @@ use std::path::Path;
 use vfscale_diskfs::format::BLOCK_BYTES;
 use vfscale_diskfs::inode::core::{AttrFork, DataFork, InodeCore};
 
-use super::{Changes, PoolError, Side};
+use super::side::Side;
+use crate::pool::error::PoolError;
 
 const UNIT: u64 = BLOCK_BYTES as u64;
 /// Most bytes that are compared at a time.
 const PIECE: u64 = 1 << 20;
+
+/// The parts of a file that differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Changes {
+    /// The contents of a file, or the target of a link.
+    pub content: bool,
+    /// Permissions, owner, group, flags, device numbers; and the time of the last change of the
+    /// contents, but not of a directory.
+    pub attributes: bool,
+    /// Extended attributes, which access control lists are too.
+    pub xattrs: bool,
+}
+
+impl Changes {
+    pub(super) fn any(self) -> bool {
+        self.content || self.attributes || self.xattrs
+    }
+}
 
 /// Compares an inode of one branch with its other version.
 ///
@@ -51,7 +70,7 @@ struct Data<'s> {
     ranges: Vec<(Range<u64>, u64)>,
 }
 
-/// What a file has at a position, and up to where.
+/// The kind of a part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Zeros,

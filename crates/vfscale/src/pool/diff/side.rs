@@ -9,10 +9,10 @@ use vfscale_diskfs::inode::core::InodeCore;
 use vfscale_diskfs::rescue::{Loss, Name, Rescue};
 use vfscale_pool::Branch;
 
-use super::super::PoolError;
+use crate::pool::error::PoolError;
 
 /// A branch whose contents do not change while it is compared.
-pub(in crate::pool) struct Side {
+pub(crate) struct Side {
     name: String,
     branch: Arc<Branch>,
     volume: Rescue,
@@ -25,7 +25,7 @@ impl Side {
     ///
     /// # Errors
     /// [`PoolError::Superblock`]; [`PoolError::Damage`] if the log can't be read.
-    pub(in crate::pool) fn open(name: String, branch: Arc<Branch>) -> Result<Self, PoolError> {
+    pub(crate) fn open(name: String, branch: Arc<Branch>) -> Result<Self, PoolError> {
         let device: Arc<dyn Device> = branch.clone();
         let volume = Rescue::open(device, None).map_err(PoolError::Superblock)?;
         if let vfscale_diskfs::rescue::LogRead::Unusable(fault) = volume.log() {
@@ -36,7 +36,7 @@ impl Side {
     }
 
     /// Returns the branch.
-    pub(in crate::pool) fn branch(&self) -> &Arc<Branch> {
+    pub(crate) fn branch(&self) -> &Arc<Branch> {
         &self.branch
     }
 
