@@ -167,6 +167,7 @@ fn child(base: &Record, id: u64, name: &str, read_only: bool) -> Record {
         dead: 0,
         dead_count: 0,
         own: 0,
+        origin: id,
         name: name.into(),
     }
 }
@@ -188,7 +189,7 @@ fn freeze(
     let frozen =
         Record { log: None, name: String::new(), flags: record.flags | FROZEN, ..record.clone() };
     state.table.update(record.id, |old| *old = frozen.clone());
-    let log = record.log;
-    state.table.insert(Record { log, ..child(&frozen, next.id, &record.name, false) });
+    let Record { log, origin, .. } = record;
+    state.table.insert(Record { log, origin, ..child(&frozen, next.id, &record.name, false) });
     insert_child(state, &frozen, name, read_only);
 }

@@ -148,6 +148,13 @@ impl Device for Branch {
         let granularity = PLACE_BYTES as u32;
         (!self.inner.is_read_only()).then_some(Discards { granularity, is_thin: true })
     }
+
+    /// Returns an id made of those of the pool and of the branch. The branch retains it when others
+    /// are forked from it. A rollback gives it a new one. A branch whose volume was there before
+    /// the pool has none.
+    fn identity(&self) -> Option<[u8; 16]> {
+        self.inner.identity()
+    }
 }
 
 impl fmt::Debug for Branch {

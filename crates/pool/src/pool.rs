@@ -137,6 +137,7 @@ impl Pool {
             dead: 0,
             dead_count: 0,
             own: 0,
+            origin: id,
             name: name.into(),
         });
         self.shared.commit(&mut state, Change::default(), || ())

@@ -42,6 +42,8 @@ pub(crate) struct Record {
     pub(crate) dead_count: u64,
     /// Places with its births.
     pub(crate) own: u64,
+    /// The id of the node that its branch began as; 0 if the branch is no copy of another one.
+    pub(crate) origin: u64,
     /// Empty for a node that is no branch.
     pub(crate) name: String,
 }
@@ -84,6 +86,7 @@ impl Record {
             dead: raw.dead.get(),
             dead_count: raw.dead_count.get(),
             own: raw.own.get(),
+            origin: raw.origin.get(),
             name: name.into(),
         };
         match record.complaint(places) {
@@ -141,7 +144,8 @@ impl Record {
             dead: self.dead.into(),
             dead_count: self.dead_count.into(),
             own: self.own.into(),
-            rest: [0; 40],
+            origin: self.origin.into(),
+            rest: [0; 32],
             name,
         };
     }
