@@ -43,6 +43,7 @@ mod log;
 mod metadata;
 mod open;
 mod options;
+mod own_log;
 mod reader;
 pub(crate) mod recovery;
 pub(crate) mod stopped;
@@ -58,7 +59,7 @@ use vfscale_sync::percpu_arc::PerCpuArc;
 
 pub(crate) use block_map::Places;
 pub use freed::TrimRange;
-pub(crate) use known::{known, seen};
+pub(crate) use known::{known, log_id, seen};
 pub(crate) use log::{log_of, replay_in_memory};
 pub(crate) use metadata::Metadata;
 pub use options::VolumeOptions;

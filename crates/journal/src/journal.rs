@@ -6,7 +6,7 @@ use vfscale_block::Device;
 use vfscale_sync::atomic::{AtomicBool, Ordering};
 
 use crate::admission::grant::ReserveKind;
-use crate::disk::iclog::{self, Writer};
+use crate::disk::iclog::Writer;
 use crate::disk::known;
 use crate::disk::record::{self, RecordKind};
 use crate::disk::recovery;
@@ -73,9 +73,25 @@ impl Journal {
         device.flush()?;
         // All of the former log is erased and durable, so its records can't be taken for successors
         // of this one.
-        let block = iclog::first_record(geometry, volume, known);
+        let block = known::first_record(geometry, volume, known);
         device.write_at(geometry.offset, &block)?;
         Ok(device.flush()?)
+    }
+
+    /// Writes the first record of a new log, whose state `known` its owner has recorded
+    /// ([`Known::successor`]). Does not flush: the log is there without that record as well, but
+    /// then the first opening reads all of its region.
+    ///
+    /// # Errors
+    /// [`Error::Region`] and [`Error::Device`].
+    pub fn begin_new(
+        device: &dyn Device,
+        region: Region,
+        volume: VolumeId,
+        known: &Known,
+    ) -> Result<()> {
+        let geometry = recovery::geometry(device, region)?;
+        Ok(device.write_at(geometry.offset, &known::first_record(geometry, volume, known))?)
     }
 
     /// Returns the volumes that have records in `region`, whole or torn, as far as the region

@@ -26,12 +26,17 @@ const BRANCH: u64 = 24 << 20;
 struct Branches {
     volumes: Volumes,
     forks: usize,
+    /// Whether scripts run on a child of `main`, whose log has to be replayed and replaced when it
+    /// is first opened.
+    of_child: bool,
 }
 
 struct Open {
     volume: Box<dyn Opened>,
     branch: Arc<Branch>,
     pool: Pool,
+    /// Whether to end as a crash does, and to fork the child.
+    forks_child: bool,
 }
 
 impl Opened for Open {
@@ -44,6 +49,13 @@ impl Opened for Open {
     }
 
     fn close(self: Box<Self>) -> Result<(), String> {
+        if self.forks_child {
+            Op::Sync.run(&self.vfs().task()).map_err(text)?;
+            drop(self.volume);
+            self.branch.close().map_err(text)?;
+            self.pool.fork("main", "child", false).map_err(text)?;
+            return self.pool.close().map_err(text);
+        }
         self.volume.close()?;
         self.branch.close().map_err(text)?;
         whole(&self.pool)?;
@@ -95,10 +107,11 @@ impl Subject for Branches {
 
     fn open(&self, disks: &[Disk]) -> Result<Box<dyn Opened>, String> {
         let pool = Pool::open(disks[0].clone()).map_err(text)?;
-        let branch = pool.branch("main").map_err(text)?;
+        let has_child = pool.list().iter().any(|info| info.name == "child");
+        let branch = pool.branch(if has_child { "child" } else { "main" }).map_err(text)?;
         let disk: Disk = branch.clone();
         let volume = self.volumes.open(&[disk])?;
-        Ok(Box::new(Open { volume, branch, pool }))
+        Ok(Box::new(Open { volume, branch, pool, forks_child: self.of_child && !has_child }))
     }
 
     fn check(&self, disks: &[Disk]) -> Result<(), String> {
@@ -108,14 +121,16 @@ impl Subject for Branches {
             Self::with(&pool, &format!("sibling{fork}"), |disks| self.volumes.check(disks))
                 .map_err(|why| format!("sibling {fork}: {why}"))?;
         }
-        Self::with(&pool, "main", |disks| self.volumes.check(disks))
+        let names = pool.list().into_iter().map(|info| info.name);
+        let mut rest = names.filter(|name| !name.starts_with("sibling"));
+        rest.try_for_each(|name| Self::with(&pool, &name, |disks| self.volumes.check(disks)))
     }
 }
 
-fn sweep(subject: &Branches, scripts: &[Script], states: usize, seed: u64) {
+fn sweep(subject: &Branches, device_bytes: u64, scripts: &[Script], states: usize, seed: u64) {
     let states_of_script = (states / scripts.len()).max(1);
     let mut sweep =
-        Sweep::new(subject, SweepPlan { device_bytes: DEVICE, states_of_script, seed }).unwrap();
+        Sweep::new(subject, SweepPlan { device_bytes, states_of_script, seed }).unwrap();
     scripts.iter().for_each(|script| sweep.run(script));
     let summary = sweep.finish();
     println!("{summary}");
@@ -129,8 +144,8 @@ fn power_cuts_on_a_branch() {
     let mut random = Random::new(seed);
     let scripts: Vec<Script> =
         (0..(states / 40).max(2)).map(|_| script::random(&mut random, 4)).collect();
-    let subject = Branches { volumes: Volumes::default(), forks: 3 };
-    sweep(&subject, &scripts, states / 2, seed);
+    let subject = Branches { volumes: Volumes::default(), forks: 3, of_child: false };
+    sweep(&subject, DEVICE, &scripts, states / 2, seed);
 }
 
 #[test]
@@ -141,7 +156,21 @@ fn power_cuts_on_a_branch_with_write_back() {
         (0..(states / 100).max(2)).map(|_| script::random(&mut random, 60)).collect();
     let sync_interval = Some(Duration::from_millis(10));
     let volumes = Volumes { sync_interval, log_blocks: Some(256), ..Volumes::default() };
-    sweep(&Branches { volumes, forks: 1 }, &scripts, states / 2, seed);
+    let subject = Branches { volumes, forks: 1, of_child: false };
+    sweep(&subject, DEVICE, &scripts, states / 2, seed);
+}
+
+/// The first opening of a child, and work in it, in a pool that is so small that places of others
+/// are used again at once.
+#[test]
+fn power_cuts_in_a_child() {
+    let (seed, states) = (seed(), number("VFSCALE_CRASH_STATES", 400));
+    let mut random = Random::new(seed);
+    let scripts: Vec<Script> =
+        (0..(states / 40).max(2)).map(|_| script::random(&mut random, 6)).collect();
+    let volumes = Volumes { log_blocks: Some(256), ..Volumes::default() };
+    let subject = Branches { volumes, forks: 2, of_child: true };
+    sweep(&subject, 8 << 20, &scripts, states / 2, seed);
 }
 
 fn open(pool: &Pool, name: &str) -> Volume {

@@ -121,7 +121,7 @@ impl Files {
             Some(budget) => PageCache::in_room(Arc::clone(budget.pages()), slots),
             None => PageCache::new(cache_bytes, slots),
         };
-        let log_blocks = volume.superblock().log().blocks();
+        let log_blocks = volume.superblock().log_blocks();
         let files = Arc::new_cyclic(|this| Self {
             state: FilesState {
                 pages,

@@ -3,6 +3,7 @@ mod discard;
 mod handles;
 mod logs;
 mod memory;
+mod own_log;
 mod space;
 
 use std::sync::Arc;
