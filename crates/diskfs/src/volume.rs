@@ -97,6 +97,17 @@ pub struct Volume {
     discards: VolumeDiscards,
 }
 
+/// A volume in which no transaction begins, until this is dropped.
+#[derive(Debug)]
+#[must_use = "transactions begin again when this is dropped"]
+pub struct Frozen<'v>(&'v Journal);
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        self.0.thaw();
+    }
+}
+
 impl Volume {
     /// Updates the superblock and writes it, with all its copies. Durable when it returns.
     ///
@@ -212,6 +223,18 @@ impl Volume {
         self.await_discard();
         journal.thaw();
         Ok(())
+    }
+
+    /// Stops transactions from beginning, waits until none is active, and makes everything durable
+    /// in the log that was committed. Nothing is written home. Lasts until the result is dropped.
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`Fault::ReadOnly`], and the errors of the log: transactions begin again then.
+    pub fn cut(&self) -> Result<Frozen<'_>, Fault> {
+        let journal = self.writable()?;
+        journal.cut()?;
+        Ok(Frozen(journal))
     }
 
     /// Makes the volume writable again after [`seal`](Self::seal).

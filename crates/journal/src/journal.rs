@@ -321,7 +321,24 @@ impl Journal {
         frozen
     }
 
-    /// Ends a freeze.
+    /// Stops transactions from beginning, waits until none is active, and makes all that were
+    /// committed durable. Nothing is written back, in contrast to [`freeze`](Self::freeze): a
+    /// recovery would replay what is in the log. Lasts until [`thaw`](Self::thaw), and nests with
+    /// freezes. Blocks for the I/O. The caller has no transaction.
+    ///
+    /// # Errors
+    /// [`Error::Shutdown`]; the journal is then thawed again.
+    pub fn cut(&self) -> Result<()> {
+        let log = &self.log;
+        log.gate.freeze(&log.shared, false);
+        let forced = log.force_all();
+        if forced.is_err() {
+            log.gate.thaw(&log.shared);
+        }
+        forced
+    }
+
+    /// Ends a freeze, or a cut.
     pub fn thaw(&self) {
         self.log.gate.thaw(&self.log.shared);
     }

@@ -1,4 +1,5 @@
 mod crafted;
+mod cut;
 mod discard;
 mod handles;
 mod logs;
