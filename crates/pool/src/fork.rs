@@ -17,6 +17,14 @@ use crate::record::{FROZEN, LogArea, Record, ZOMBIE};
 use crate::registry::close;
 use crate::{Error, Pool};
 
+/// A fork that was asked for.
+#[derive(Clone, Copy)]
+struct Fork<'n> {
+    parent: &'n str,
+    name: &'n str,
+    read_only: bool,
+}
+
 impl Pool {
     /// Makes branch `name` with the contents that `parent` has now: all writes that have returned
     /// are in it, whether they were flushed or not. With `read_only` it can't be written. The
@@ -29,22 +37,42 @@ impl Pool {
     /// [`Error::NoBranch`], [`Error::Name`], [`Error::Exists`], [`Error::Refused`] if the history
     /// is too deep, [`Error::Full`] and errors of the device.
     pub fn fork(&self, parent: &str, name: &str, read_only: bool) -> Result<(), Error> {
+        self.fork_with(parent, name, read_only, || ())
+    }
+
+    /// Makes a branch as [`fork`](Self::fork) does, and calls `captured` as soon as the contents
+    /// are those of one moment, before the I/O: what the parent writes from then on is not in the
+    /// child. `captured` is not called if that moment is not reached. So whoever has stopped the
+    /// writers of the parent need not hold them up any longer. `captured` must not use the pool or
+    /// its branches.
+    ///
+    /// Blocks for the I/O: two flushes.
+    ///
+    /// # Errors
+    /// Errors of [`fork`](Self::fork).
+    pub fn fork_with(
+        &self,
+        parent: &str,
+        name: &str,
+        read_only: bool,
+        captured: impl FnOnce(),
+    ) -> Result<(), Error> {
+        let fork = Fork { parent, name, read_only };
         let branches = self.open.lock();
         let open = branches.get(parent).cloned();
         match open.filter(|inner| !inner.is_read_only()) {
             Some(inner) => {
-                inner.with_capture(|capture| self.fork_from(parent, name, read_only, Some(capture)))
+                inner.with_capture(|capture| self.fork_from(fork, Some(capture), captured))
             }
-            None => self.fork_from(parent, name, read_only, None),
+            None => self.fork_from(fork, None, captured),
         }
     }
 
     fn fork_from(
         &self,
-        parent: &str,
-        name: &str,
-        read_only: bool,
+        Fork { parent, name, read_only }: Fork<'_>,
         capture: Option<&mut Capture<'_>>,
+        captured: impl FnOnce(),
     ) -> Result<(), Error> {
         let mut state = self.shared.state.lock();
         state.table.check_new(name)?;
@@ -55,6 +83,7 @@ impl Pool {
         }
         if record.is_frozen() {
             insert_child(&mut state, &record, name, read_only);
+            captured();
             return self.shared.commit(&mut state, Change::default(), || ());
         }
         let parent_root = state.table.get(record.parent).map(|parent| parent.root);
@@ -62,9 +91,11 @@ impl Pool {
         let Some(capture) = capture else {
             let is_next = parent_root != Some(record.root);
             freeze(&mut state, record, is_next, next, name, read_only);
+            captured();
             return self.shared.commit(&mut state, Change::default(), || ());
         };
         let Captured { change, record, is_next, .. } = capture.take(&mut state, Some(next))?;
+        captured();
         let generation = state.generation + 1;
         let area = record.log.map(|area| LogArea { sequence: generation, ..area });
         freeze(&mut state, Record { log: area, ..record }, is_next, next, name, read_only);

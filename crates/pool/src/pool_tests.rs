@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vfscale_block::{Device, Error as DeviceError, MemoryDevice};
+use vfscale_block::{Device, Error as DeviceError, FaultyDevice, MemoryDevice, Operation};
 
 use crate::format::DEPTH_MAX;
 use crate::{Error, Pool};
@@ -157,6 +157,35 @@ fn no_two_branches_have_one_identity() {
     pool.fork("second", "youngest", false).unwrap();
     assert_eq!(pool.branch("second").unwrap().identity(), None);
     assert!(!ids.contains(&id(&pool, "youngest")));
+}
+
+/// The caller learns when the child has its contents, before the fork's I/O, and not if it fails.
+#[test]
+fn a_fork_tells_when_it_has_captured_the_parent() {
+    let device = Arc::new(FaultyDevice::new(MemoryDevice::new(1000 * UNIT).unwrap()));
+    let pool = Pool::create(device.clone(), [5; 16]).unwrap();
+    pool.create_branch("main", 100 * UNIT).unwrap();
+    put(&pool, "main", 3, 3);
+    let main = pool.branch("main").unwrap();
+    for (name, fill) in [("dirty", Some(4)), ("clean", None), ("again", Some(5))] {
+        if let Some(fill) = fill {
+            main.write_at(3 * UNIT, &[fill; UNIT as usize]).unwrap();
+        }
+        let (before, mut at) = (device.calls(Operation::Flush), None);
+        let captured = || at = Some(device.calls(Operation::Flush));
+        pool.fork_with("main", name, false, captured).unwrap();
+        main.write_at(3 * UNIT, &[9; UNIT as usize]).unwrap();
+        assert_eq!(at, Some(before), "{name}");
+        assert!(device.calls(Operation::Flush) > before);
+    }
+    assert_eq!(["dirty", "clean", "again"].map(|name| byte(&pool, name, 3)), [4, 9, 5]);
+    main.close().unwrap();
+    let mut is_told = false;
+    let exists = pool.fork_with("main", "clean", false, || is_told = true);
+    assert_eq!((exists, is_told), (Err(Error::Exists("clean".into())), false));
+    pool.fork_with("main", "closed", false, || is_told = true).unwrap();
+    assert!(is_told && byte(&pool, "closed", 3) == 9);
+    assert!(pool.check().unwrap().problems.is_empty());
 }
 
 /// Forks without writes in between share one frozen node, so the history does not become deeper.
