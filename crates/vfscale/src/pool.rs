@@ -211,8 +211,8 @@ impl Pool {
     /// Makes branch `name` of a branch, which may be open: all changes whose calls have returned
     /// are in it.
     ///
-    /// Blocks for the I/O: two flushes, and those of a sync if the parent is open. Writers of the
-    /// parent wait for a part of the call.
+    /// Blocks for the I/O: two flushes, and the writing of what is dirty if the parent is open.
+    /// Writers of the parent wait for a short part of the call.
     ///
     /// # Errors
     /// [`PoolError::Branches`] if there is no such parent, the name exists or can't be one, or the

@@ -13,7 +13,6 @@ use vfscale_block::{CowDevice, Device, Discards, Error as DeviceError};
 use vfscale_diskfs::vfs_impl::DiskFs;
 use vfscale_pool::{Branch, Error};
 use vfscale_sync::worker::{Priority, WorkItem};
-use vfscale_vfs::FileSystem;
 
 use super::convert;
 use super::diff;
@@ -162,17 +161,8 @@ impl PoolShared {
         self.read_only || is_frozen()
     }
 
-    /// Makes all changes durable of the volume that is open in a branch, if one is.
-    ///
-    /// # Errors
-    /// [`PoolError::Sync`].
-    pub(super) fn sync(&self, name: &str) -> Result<(), PoolError> {
-        let volume = lock(&self.volumes).get(name).and_then(Weak::upgrade);
-        let synced = volume.map_or(Ok(()), |fs| fs.sync_fs());
-        synced.map_err(|errno| PoolError::Sync { name: format!("{}:{name}", self.name), errno })
-    }
-
-    /// Forks a branch.
+    /// Forks a branch. If it is open, the fork has all that calls have returned for, unless
+    /// `as_synced` is set.
     ///
     /// # Errors
     /// [`PoolError`].
@@ -183,10 +173,16 @@ impl PoolShared {
         read_only: bool,
         as_synced: bool,
     ) -> Result<(), PoolError> {
-        if !as_synced {
-            self.sync(parent)?;
-        }
-        self.call(self.pool.fork(parent, name, read_only))
+        let volume = lock(&self.volumes).get(parent).and_then(Weak::upgrade);
+        let Some(volume) = volume.filter(|_| !as_synced) else {
+            return self.call(self.pool.fork(parent, name, read_only));
+        };
+        let forked = volume.cut(|cut| self.pool.fork_with(parent, name, read_only, || cut.thaw()));
+        let forked = forked.map_err(|fault| PoolError::Sync {
+            name: format!("{}:{parent}", self.name),
+            errno: fault.errno(),
+        })?;
+        self.call(forked)
     }
 
     /// Opens a branch for a comparison, in a state that does not change. The caller

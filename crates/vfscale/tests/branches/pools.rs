@@ -2,6 +2,9 @@
 //! them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use vfscale::block::{Device, Error as DeviceError};
 use vfscale::{Errno, ForkOptions, Pool, PoolError, VolumeError};
@@ -120,6 +123,54 @@ fn an_open_branch_is_forked() {
     assert_eq!(read(&pool, "returned", "/f").as_deref(), Some("returned"));
     main.close().unwrap();
     assert_eq!(read(&pool, "main", "/f").as_deref(), Some("later"));
+    pool.close().unwrap();
+}
+
+/// Threads write records into a branch while it is forked: each fork has of each thread a beginning
+/// of its records that includes all that had returned before.
+#[test]
+fn a_busy_branch_is_forked_at_one_moment() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), |_| ());
+    let pool = vfscale::pool(&path).convert(true).open().unwrap();
+    let main = pool.open("main").unwrap();
+    let done = [const { AtomicU64::new(0) }; 3];
+    let is_over = AtomicBool::new(false);
+    let mut returned = Vec::new();
+    thread::scope(|scope| {
+        for (thread, done) in done.iter().enumerate() {
+            let (task, is_over) = (main.task(), &is_over);
+            scope.spawn(move || {
+                for n in 0.. {
+                    task.write(format!("/t{thread} {n}"), format!("{n}")).unwrap();
+                    done.store(n + 1, Ordering::Release);
+                    if is_over.load(Ordering::Relaxed) || n == 10_000 {
+                        return;
+                    }
+                }
+            });
+        }
+        for n in 0..8 {
+            thread::sleep(Duration::from_millis(5));
+            let before = done.each_ref().map(|done| done.load(Ordering::Acquire));
+            pool.fork("main", &format!("b{n}")).unwrap();
+            returned.push(before);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    main.close().unwrap();
+    for (n, returned) in returned.iter().enumerate() {
+        within(&pool, &format!("b{n}"), |task| {
+            for (thread, returned) in returned.iter().enumerate() {
+                let read = |n: &u64| task.read_to_string(format!("/t{thread} {n}")).ok();
+                let count = (0..).take_while(|n| read(n).is_some()).count() as u64;
+                assert!(count >= *returned, "fork {n}, thread {thread}: {count} of {returned}");
+                assert!((0..*returned).all(|n| read(&n) == Some(n.to_string())));
+                assert!((count + 1..count + 20).all(|n| read(&n).is_none()), "fork {n}");
+            }
+        });
+    }
+    assert_eq!(pool.check().unwrap(), Vec::<String>::new());
     pool.close().unwrap();
 }
 
