@@ -223,8 +223,9 @@ pub(crate) struct RunArgs {
     pub(crate) serve: ServeArgs,
 
     /// Run the command in a new branch, which is deleted when it ends: nothing of what it does is
-    /// kept. It is a copy of `main`, or of the branch that --branch names. The first branch of an
-    /// image makes it a pool, see `vfscale branch create`
+    /// kept. It is a copy of `main`, or of the branch that --branch names; if vfscale is killed, it
+    /// is left under the name `run N`. The first branch of an image makes it a pool, see `vfscale
+    /// branch create`
     #[arg(long, conflicts_with = "memory")]
     pub(crate) discard: bool,
 

@@ -46,9 +46,10 @@
 //!
 //! # Space
 //!
-//! A pool has the space of its image, which is twice that of the volume that it was, and sparse.
-//! When that is in use, changes in any branch fail with `ENOSPC`, whatever free space the branch
-//! itself shows. The space of deleted branches becomes free in the background.
+//! A pool has the space of its image, which is twice that of the volume that it was and 128 MiB
+//! more, and sparse. When that is in use ([`Pool::usage`]), a branch that needs a block stops as it
+//! does when its device fails, whatever free space it shows itself: what was synced is there when
+//! it is opened again. The space of deleted branches becomes free in the background.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -100,24 +100,22 @@ impl OpenPlace {
 
 /// The devices of a volume and of its log. Released when dropped.
 struct Devices {
-    /// `None` only while it is replaced.
-    place: Option<OpenPlace>,
+    place: OpenPlace,
     log: Option<Opened>,
 }
 
 impl Devices {
     fn branch(&self) -> Option<&OpenBranch> {
         match &self.place {
-            Some(OpenPlace::Branch(open)) => Some(open),
-            _ => None,
+            OpenPlace::Branch(open) => Some(open),
+            OpenPlace::Device(_) => None,
         }
     }
 
     fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
         match &self.place {
-            Some(OpenPlace::Device(opened)) => opened.publish_mount(device)?,
-            Some(OpenPlace::Branch(open)) => open.publish_mount(device)?,
-            None => {}
+            OpenPlace::Device(opened) => opened.publish_mount(device)?,
+            OpenPlace::Branch(open) => open.publish_mount(device)?,
         }
         self.log.as_ref().map_or(Ok(()), |log| log.publish_mount(device))
     }
@@ -129,9 +127,8 @@ impl Devices {
 
     fn release(&self) {
         match &self.place {
-            Some(OpenPlace::Device(opened)) => opened.release(),
-            Some(OpenPlace::Branch(open)) => open.release(),
-            None => {}
+            OpenPlace::Device(opened) => opened.release(),
+            OpenPlace::Branch(open) => open.release(),
         }
         self.log.iter().for_each(Opened::release);
     }
@@ -388,7 +385,7 @@ impl VolumeBuilder {
         let read_only = self.is_read_only();
         let mut options = self.options;
         options.log_device = log.as_ref().map(Opened::device);
-        let mut devices = Devices { place: Some(device), log };
+        let mut devices = Devices { place: device, log };
         options.scaling = journal_scaling(&self.scaling);
         options.orphan_lists = self.scaling.orphan_lists();
         options.dirty_lists = self.scaling.dirty_lists();
@@ -459,18 +456,14 @@ fn open_driver(
 ) -> Result<Arc<DiskFs>, VolumeError> {
     let failed = |fault| VolumeError::Open { name: name.to_owned(), fault: Box::new(fault) };
     let open = |place: &OpenPlace| DiskFs::open(place.device(), options.clone());
-    let Some(place) = &devices.place else { return Err(VolumeError::Missing(name.into())) };
-    match open(place) {
-        Err(Fault::Open(OpenError::Pool { .. })) => {}
-        opened => return opened.map_err(failed),
-    }
-    let Some(OpenPlace::Device(device)) = devices.place.take() else {
-        return Err(VolumeError::Missing(name.into()));
+    let device = match (open(&devices.place), &devices.place) {
+        (Err(Fault::Open(OpenError::Pool { .. })), OpenPlace::Device(opened)) => opened.clone(),
+        (opened, _) => return opened.map_err(failed),
     };
     let pool = PoolShared::open(name, device, read_only)?;
     let branch = OpenPlace::Branch(pool.open_branch(MAIN)?);
     let opened = open(&branch).map_err(failed);
-    devices.place = Some(branch);
+    devices.place = branch;
     opened
 }
 

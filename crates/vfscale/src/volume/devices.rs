@@ -41,7 +41,7 @@ impl DeviceSource {
 }
 
 /// An open device, with its owner.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Opened {
     /// Opened by the volume or pool, which releases it.
     Own(Arc<FileDevice>),

@@ -313,6 +313,45 @@ fn a_child_is_adopted() {
     pool.close().unwrap();
 }
 
+/// When the pool is full, calls fail, but nothing of what was synced is lost, and a deleted branch
+/// makes room.
+#[test]
+fn a_full_pool_loses_nothing_that_was_synced() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), |task| task.write("/f", "base").unwrap());
+    let pool = vfscale::pool(&path).convert(true).open().unwrap();
+    let (mut whole, mut failed) = (Vec::new(), Vec::new());
+    for n in 0..6 {
+        let name = format!("b{n}");
+        pool.fork("main", &name).unwrap();
+        // A branch takes space for its log when it is first opened.
+        let Ok(volume) = pool.open(&name) else {
+            failed.push(name);
+            continue;
+        };
+        let written = volume.task().write("/big", vec![n; 50 << 20]).is_ok();
+        let synced = volume.sync().is_ok();
+        let closed = volume.close().is_ok();
+        if written && synced && closed { whole.push((n, name)) } else { failed.push(name) }
+    }
+    assert!(whole.len() >= 2 && !failed.is_empty(), "{whole:?} {failed:?}");
+    for name in &failed {
+        pool.delete(name).unwrap();
+    }
+    pool.reap().unwrap();
+    assert_eq!(read(&pool, "main", "/f").as_deref(), Some("base"));
+    for (n, name) in &whole {
+        let found = within(&pool, name, |task| task.read("/big").unwrap());
+        assert!(found.len() == 50 << 20 && found.iter().all(|byte| byte == n), "{name}");
+    }
+    pool.delete(&whole[0].1).unwrap();
+    pool.reap().unwrap();
+    pool.fork("main", "next").unwrap();
+    within(&pool, "next", |task| task.write("/big", vec![9; 20 << 20]).unwrap());
+    assert_eq!(pool.check().unwrap(), Vec::<String>::new());
+    pool.close().unwrap();
+}
+
 fn names(pool: &Pool) -> Vec<String> {
     pool.branches().into_iter().map(|info| info.name).collect()
 }
