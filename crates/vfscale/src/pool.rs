@@ -277,7 +277,8 @@ impl Pool {
 
     /// Compares two branches, and returns the differences, sorted by path: what has to be done to
     /// the first to get the second. Contents are compared, not times; blocks that both share are
-    /// not read. An open branch is compared as it is at the beginning of the call.
+    /// not read. An open branch is compared as it is at the beginning of the call: as a fork of the
+    /// name `compared N`, which a crash may leave.
     ///
     /// Blocks for the I/O. The memory depends on the differences and on the largest directory.
     ///
