@@ -369,7 +369,7 @@ impl Files {
     /// Enters the gate of calls that change data. Sleeps while a cut has shut it. The caller has
     /// begun no transaction, and holds no lock of a file but that of the VFS.
     pub fn enter(&self) -> Inside<'_> {
-        self.state.gate.read()
+        self.state.gate.enter()
     }
 
     /// Writes most of what is dirty, and lets little become dirty again, while the result is held:
@@ -394,7 +394,7 @@ impl Files {
     /// # Errors
     /// The first error of write-back that this thread has met. The gate is open then.
     pub fn shut(&self) -> Result<Shut<'_>, Fault> {
-        let shut = self.state.gate.write();
+        let shut = self.state.gate.shut();
         self.write_back_all()?;
         Ok(shut)
     }

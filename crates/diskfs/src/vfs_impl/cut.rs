@@ -20,8 +20,10 @@
 //! have built upon is missing. A call that runs during the cut is there, or not, or a write is
 //! there in part.
 //!
-//! Times that a call sets alone (`utimensat`) are an exception while the cut is made: they are
-//! stored with the data, so one between both gates may be missing although a later change is there.
+//! Times that calls leave behind are an exception while the cut is made: those of reads, and those
+//! of a directory whose names change. They are stored with the data, so one that is set between
+//! both gates may be missing although a later change is there. Times that a call sets (`utimensat`)
+//! are changes like others.
 
 use std::fmt;
 

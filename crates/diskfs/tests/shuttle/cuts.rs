@@ -58,7 +58,8 @@ fn prepared(vfs: &Vfs) {
 }
 
 /// A cut has a beginning of the calls of each thread, and all that had returned, while another
-/// thread makes everything durable and the journal writes home.
+/// thread makes everything durable and the journal writes home. Fails if a cut does not write the
+/// data that is dirty when its gate is shut, or shuts that gate after that of the journal.
 ///
 /// Race: Cut / writers / sync of a volume.
 /// Seam: data and pushes of others / the gates of a cut (`crates/diskfs/src/vfs_impl/cut.rs`);
