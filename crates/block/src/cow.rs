@@ -293,6 +293,10 @@ impl Device for CowDevice {
         Some(Discards { granularity: self.block_size(), is_thin: false })
     }
 
+    fn identity(&self) -> Option<[u8; 16]> {
+        self.base.identity()
+    }
+
     fn set_size(&self, size: u64) -> Result<(), Error> {
         CallRange { operation: Operation::Resize, offset: 0, length: size }.in_blocks(self)?;
         if self.size.fetch_max(size, Ordering::AcqRel) <= size {

@@ -120,6 +120,13 @@ pub trait Device: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Returns an id that no other device has had, if the device began as a copy of another one and
+    /// both are stored on one device below: the storage that one of the copies gives up may show
+    /// its contents to the other one. `None` for all other devices.
+    fn identity(&self) -> Option<[u8; 16]> {
+        None
+    }
+
     /// Reads several ranges, given as `(offset, buffer)`, in parallel if the device can.
     ///
     /// # Errors
@@ -231,6 +238,10 @@ macro_rules! forward {
 
             fn discards(&self) -> Option<Discards> {
                 (**self).discards()
+            }
+
+            fn identity(&self) -> Option<[u8; 16]> {
+                (**self).identity()
             }
 
             fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), Error> {

@@ -450,6 +450,10 @@ impl<D: Device> Device for FaultyDevice<D> {
         self.inner.discards()
     }
 
+    fn identity(&self) -> Option<[u8; 16]> {
+        self.inner.identity()
+    }
+
     fn set_size(&self, size: u64) -> Result<(), Error> {
         let call = CallRange { operation: Operation::Resize, offset: 0, length: 0 };
         self.all_or_nothing(call, || self.inner.set_size(size))

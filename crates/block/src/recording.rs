@@ -224,6 +224,10 @@ impl<D: Device + 'static> Device for RecordingDevice<D> {
         Some(Discards { granularity: self.block_size(), is_thin: true })
     }
 
+    fn identity(&self) -> Option<[u8; 16]> {
+        self.live.identity()
+    }
+
     fn set_size(&self, size: u64) -> Result<(), Error> {
         let mut log = self.log.lock();
         self.live.set_size(size)?;

@@ -13,7 +13,7 @@ use vfscale_fuse::{Polling, Transport, Xattrs};
 use crate::error::Failure;
 use crate::options::{self, MountOptions};
 use crate::umount;
-use crate::volume::{copy_out, fsck, grow, make, show, trim};
+use crate::volume::{branch, copy_out, diff, fsck, grow, make, show, trim};
 
 /// A POSIX file system in user space whose every layer scales with cores.
 #[derive(Debug, Parser)]
@@ -164,6 +164,36 @@ pub(crate) enum Command {
     /// Examples: vfscale tune disk.vfs --label music; vfscale tune copy.vfs --uuid random
     Tune(make::TuneArgs),
 
+    /// Make, list and delete branches of a volume
+    ///
+    /// A branch is a volume that began as a copy of another one. Branches of an image share all
+    /// blocks that they have not changed. `vfscale run --branch` and `-o branch=` use one; `vfscale
+    /// diff` compares two; `vfscale adopt` keeps what was done in one. If a branch of the image is
+    /// mounted, its mount makes the change, at the request of root or of the user who mounted it.
+    ///
+    /// Examples: vfscale branch create disk.vfs trial; vfscale branch list disk.vfs
+    Branch(branch::BranchArgs),
+
+    /// Show the differences between two branches
+    ///
+    /// Prints a line for each file that was added, removed, moved or changed from A to B: its
+    /// contents, attributes or extended attributes. Contents are compared, not times; blocks that
+    /// both branches share are not read. The memory depends on the differences and on the largest
+    /// directory.
+    ///
+    /// Exits as diff(1) does: 0 without differences, 1 with some, 2 if they can't be compared.
+    ///
+    /// Example: vfscale diff disk.vfs main trial
+    Diff(diff::DiffArgs),
+
+    /// Give a branch the contents of a branch that was forked from it
+    ///
+    /// That is done only if nothing has changed in the parent since the fork. The name of the child
+    /// is free afterwards.
+    ///
+    /// Example: vfscale adopt disk.vfs trial
+    Adopt(diff::AdoptArgs),
+
     /// Copy all readable files out of a volume that will not mount
     ///
     /// Reads directories, files, links, devices, attributes, access control lists, times, and as
@@ -191,6 +221,13 @@ pub(crate) struct RunArgs {
     pub(crate) source: SourceArgs,
     #[command(flatten)]
     pub(crate) serve: ServeArgs,
+
+    /// Run the command in a new branch, which is deleted when it ends: nothing of what it does is
+    /// kept. It is a copy of `main`, or of the branch that --branch names; if vfscale is killed, it
+    /// is left under the name `run N`. The first branch of an image makes it a pool, see `vfscale
+    /// branch create`
+    #[arg(long, conflicts_with = "memory")]
+    pub(crate) discard: bool,
 
     /// Record lock statistics, and print them to standard error at the end: a table with the
     /// columns of the kernel's lock_stat, times in microseconds
@@ -290,6 +327,10 @@ pub(crate) struct SourceArgs {
     #[arg(long, value_name = "SIZE", conflicts_with = "memory")]
     pub(crate) cache_size: Option<Size>,
 
+    /// The branch of the image, as `-o branch=NAME`; by default `main`, which is the volume itself
+    #[arg(long, value_name = "NAME", conflicts_with = "memory")]
+    pub(crate) branch: Option<String>,
+
     /// Write nothing to the volume, as `-o ro`. If it was not unmounted, its log is replayed in
     /// memory; with `-o ro,norecovery` the log is ignored
     #[arg(long, conflicts_with = "memory")]
@@ -383,7 +424,7 @@ pub(crate) struct ServeArgs {
     /// writing, which takes two messages for each opening; without it that is so if there were such
     /// files before), idmap (mounts of it can be id-mapped, as with X-mount.idmap of mount(8), from
     /// Linux 6.12 on), noxattr, noxattr=force, remount, ... The options above can be given here
-    /// too, for fstab(5): log_device=DEVICE, sync_interval=SECONDS or commit=SECONDS,
+    /// too, for fstab(5): branch=NAME, log_device=DEVICE, sync_interval=SECONDS or commit=SECONDS,
     /// cache_size=SIZE, threads=N, poll=WHEN, transport=TRANSPORT, writeback
     #[arg(short, value_name = "OPTIONS", value_parser = options::parse)]
     pub(crate) options: Vec<MountOptions>,

@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use vfscale::VolumeError;
+use vfscale::{PoolError, VolumeError};
 use vfscale_fuse::MountError;
 
 /// A failure of the command.
@@ -59,6 +59,12 @@ pub(crate) enum Failure {
     /// The volume is locked by another process, and no mount of it was found to send a request to
     /// by this command.
     InUse(vfscale::block::Error, &'static str),
+    /// A call on the branches of an image failed.
+    Pool(PoolError),
+    /// A mount has refused a request about branches.
+    Branch(PathBuf, String),
+    /// Branches could not be compared.
+    Diff(Box<Failure>),
     /// FUSE over io_uring could not be switched on.
     EnableUring(io::Error),
     /// A system call that should not fail did.
@@ -74,7 +80,7 @@ impl Failure {
             Failure::CommandNotRunnable(..) => 126,
             Failure::Bench(_, e) if e.kind() == io::ErrorKind::NotFound => 127,
             Failure::Bench(..) => 126,
-            Failure::Usage(_) => 2,
+            Failure::Usage(_) | Failure::Diff(_) => 2,
             _ => 1,
         })
     }
@@ -137,7 +143,9 @@ impl fmt::Display for Failure {
             Failure::Check(e) => e.fmt(f),
             Failure::Dump(e) => e.fmt(f),
             Failure::Id(e) => e.fmt(f),
-            Failure::Grow(place, why) | Failure::Trim(place, why) => {
+            Failure::Pool(e) => e.fmt(f),
+            Failure::Diff(e) => e.fmt(f),
+            Failure::Grow(place, why) | Failure::Trim(place, why) | Failure::Branch(place, why) => {
                 write!(f, "{}: {why}", place.display())
             }
             Failure::InUse(e, command) => {
@@ -165,6 +173,12 @@ impl std::error::Error for Failure {}
 impl From<VolumeError> for Failure {
     fn from(e: VolumeError) -> Failure {
         Failure::Open(e)
+    }
+}
+
+impl From<PoolError> for Failure {
+    fn from(e: PoolError) -> Failure {
+        Failure::Pool(e)
     }
 }
 

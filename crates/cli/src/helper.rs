@@ -380,6 +380,7 @@ impl FsckHelper {
             return Ok(ExitCode::SUCCESS);
         }
         fsck::fsck(&fsck::FsckArgs {
+            branch: None,
             repair: self.automatic || self.yes,
             discard_log: false,
             dry_run: self.no,

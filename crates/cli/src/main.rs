@@ -4,6 +4,8 @@
 //!   command in it, unmounts, and exits with the command's exit status;
 //! * `vfscale mount` mounts at a directory, in the foreground or the background; `vfscale umount`
 //!   unmounts and waits until the volume is closed; `vfscale sync` makes a mount durable;
+//! * `vfscale branch` makes, lists and deletes branches of a volume, `diff` compares two, and
+//!   `adopt` keeps one;
 //! * `vfscale mkfs`, `fsck`, `dump`, `tune` and `copy-out` work on unmounted volumes, `grow`,
 //!   `trim` and `stat` on any;
 //! * `vfscale bench` starts `vfscale-bench`, which measures how file systems scale.
@@ -41,7 +43,7 @@ mod volume;
 use args::Command;
 use helper::Helper;
 use vfscale_command::say;
-use volume::{copy_out, fsck, grow, make, show, trim};
+use volume::{branch, copy_out, diff, fsck, grow, make, show, trim};
 
 fn main() -> ExitCode {
     vfscale_command::logging::start(!mount::is_server());
@@ -69,6 +71,9 @@ fn main() -> ExitCode {
         Command::Grow(args) => grow::grow(&args),
         Command::Trim(args) => trim::trim(&args),
         Command::Tune(args) => make::tune(args),
+        Command::Branch(args) => branch::branch(&args),
+        Command::Diff(args) => diff::diff(&args),
+        Command::Adopt(args) => diff::adopt(&args),
         Command::CopyOut(args) => copy_out::copy_out(&args),
         Command::Man { dir } => helper::manual(&dir),
     };

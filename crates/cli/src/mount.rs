@@ -1,7 +1,7 @@
 //! `vfscale mount`: serves a file system until it is unmounted.
 
 use std::ffi::OsString;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -195,7 +195,7 @@ fn remount(dir: &Path, options: &MountOptions) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     // The kernel does not notify the server, which would notice only a moment later.
-    match sync_mounted(dir) {
+    match mounts::sync(dir) {
         // Another file system is mounted at `dir`, and the kernel has remounted it.
         Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => Ok(ExitCode::SUCCESS),
         synced => synced.map(|()| ExitCode::SUCCESS).map_err(|e| Failure::Sync(dir.to_owned(), e)),
@@ -217,16 +217,9 @@ fn is_dirsync(dir: &Path) -> bool {
 /// Runs `vfscale sync`.
 pub(crate) fn sync(dirs: &[PathBuf]) -> Result<ExitCode, Failure> {
     for dir in dirs {
-        sync_mounted(dir).map_err(|error| Failure::Sync(dir.clone(), error))?;
+        mounts::sync(dir).map_err(|error| Failure::Sync(dir.clone(), error))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Makes the file system at `dir` durable.
-fn sync_mounted(dir: &Path) -> io::Result<()> {
-    // First the data that the kernel holds back.
-    rustix::fs::syncfs(std::fs::File::open(dir)?)?;
-    vfscale_fuse::control::sync(dir)
 }
 
 /// Converts the flags of `statvfs`, which have the values that `mount` takes, up to the access

@@ -1,4 +1,4 @@
-//! The table of mounts of this process, `/proc/self/mountinfo`.
+//! The table of mounts of this process, `/proc/self/mountinfo`; and making one durable.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -26,6 +26,13 @@ pub(crate) fn table() -> Result<Vec<u8>, Failure> {
 /// Returns the topmost mount at the directory `dir`.
 pub(crate) fn at<'a>(table: &'a [u8], dir: &Path) -> Option<Line<'a>> {
     parse(table).rfind(|mount| mount.dir() == dir)
+}
+
+/// Makes the file system at `dir` durable.
+pub(crate) fn sync(dir: &Path) -> std::io::Result<()> {
+    // First the data that the kernel holds back.
+    rustix::fs::syncfs(std::fs::File::open(dir)?)?;
+    vfscale_fuse::control::sync(dir)
 }
 
 /// Returns the lines of a table, the latest mount last.

@@ -98,6 +98,7 @@ pub(crate) struct MountOptions {
     pub(crate) mode: Option<u32>,
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,
+    pub(crate) branch: Option<String>,
     pub(crate) log_device: Option<PathBuf>,
     pub(crate) sync_interval: Option<Duration>,
     pub(crate) cache_size: Option<Size>,
@@ -146,6 +147,9 @@ impl MountOptions {
 
     /// Returns the name of an option that only a volume has, if one is set.
     pub(crate) fn of_volumes(&self) -> Option<&'static str> {
+        if self.branch.is_some() {
+            return Some("branch");
+        }
         if self.log_device.is_some() {
             return Some("log_device");
         }
@@ -175,6 +179,7 @@ impl MountOptions {
             mode: later.mode.or(self.mode),
             uid: later.uid.or(self.uid),
             gid: later.gid.or(self.gid),
+            branch: later.branch.clone().or(self.branch),
             log_device: later.log_device.clone().or(self.log_device),
             sync_interval: later.sync_interval.or(self.sync_interval),
             cache_size: later.cache_size.or(self.cache_size),
@@ -285,6 +290,7 @@ impl MountOptions {
                 self.on_error = Some(value.parse().map_err(|e: OnErrorError| e.to_string())?);
             }
             "noxattr" => self.xattrs = Some(parse_noxattr(value)?),
+            "branch" => self.branch = Some(value.to_owned()),
             "log_device" => self.log_device = Some(value.into()),
             "sync_interval" | "commit" => {
                 self.sync_interval = Some(named(name, value, parse_seconds(value))?)

@@ -16,21 +16,36 @@ use vfscale_vfs::lockstat;
 
 use crate::args::RunArgs;
 use crate::error::Failure;
+use crate::options::MountOptions;
 use crate::source::{self, Source};
 
 /// Time that processes left behind by the command get to leave the file system.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(mut args: RunArgs) -> Result<ExitCode, Failure> {
     let options = args.serve.merged_options();
     if options.remount {
         return Err(Failure::Usage("`-o remount` goes with `vfscale mount`".into()));
     }
     let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
+    let trial = args.discard.then(|| Trial::new(&mut args, &options)).transpose()?;
+    let status = run_mounted(&args, &options, signals);
+    if let Some(Err(error)) = trial.map(Trial::end) {
+        say(format_args!("vfscale: the branch of the command is left: {error}"));
+    }
+    status
+}
+
+/// Mounts the file system, runs the command, and unmounts and closes the file system.
+fn run_mounted(
+    args: &RunArgs,
+    options: &MountOptions,
+    signals: Blocked,
+) -> Result<ExitCode, Failure> {
     let image = args.image.as_deref();
     let size = args.source.size.unwrap_or(source::IMAGE_SIZE);
-    let source = Source::open(&args.source, &options, image.map(|path| (path, Some(size))))?;
-    let builder = source::builder(&source, &args.serve, &options, image)?;
+    let source = Source::open(&args.source, options, image.map(|path| (path, Some(size))))?;
+    let builder = source::builder(&source, &args.serve, options, image)?;
     let dir = TempDir::new()?;
     let mounted = builder.mount(&dir.0)?;
     source.publish_mount(mounted.dir());
@@ -51,6 +66,42 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, Failure> {
         closed => closed?,
     }
     Ok(exit_code(status?))
+}
+
+/// A branch that lives as long as the command.
+struct Trial {
+    image: PathBuf,
+    name: String,
+}
+
+impl Trial {
+    /// Forks the branch that the arguments name, and has them name the fork.
+    fn new(args: &mut RunArgs, options: &MountOptions) -> Result<Trial, Failure> {
+        let Some(image) = args.image.clone() else {
+            return Err(Failure::Usage("--discard is for an image".into()));
+        };
+        let parent = args.source.branch.as_ref().or(options.branch.as_ref());
+        let parent = parent.map_or(vfscale::pool::MAIN, String::as_str);
+        let pool = vfscale::pool(&image).convert(true).open()?;
+        let names: Vec<String> = pool.branches().into_iter().map(|info| info.name).collect();
+        let mut names_of_runs = (0..).map(|n: u64| format!("run {n}"));
+        let Some(name) = names_of_runs.find(|name| !names.contains(name)) else {
+            return Err(Failure::Usage("no name is left for another branch".into()));
+        };
+        let forked = pool.fork(parent, &name);
+        pool.close()?;
+        forked?;
+        args.source.branch = Some(name.clone());
+        Ok(Trial { image, name })
+    }
+
+    /// Deletes the branch.
+    fn end(self) -> Result<(), Failure> {
+        let pool = vfscale::pool(&self.image).open()?;
+        let deleted = pool.delete(&self.name).and_then(|()| pool.reap());
+        pool.close()?;
+        Ok(deleted?)
+    }
 }
 
 /// Runs the command and passes signals on to it.

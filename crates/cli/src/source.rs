@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use vfscale::posix::{At, MountFlags, OFlags};
-use vfscale::{Mode, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
+use vfscale::{Mode, Pool, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
 use vfscale_command::say;
 use vfscale_fuse::{Builder, Sharing, Transport};
 
@@ -17,6 +17,9 @@ const STATE_DIR: &str = "/.vfscale";
 
 /// Time for which the kernel may cache attributes and names that change by themselves.
 const STATE_CACHE: Duration = Duration::from_secs(1);
+
+/// Size of the caches of a mounted branch, as of a volume.
+const CACHE_BYTES: u64 = 320 << 20;
 
 /// Default size of a new image.
 pub(crate) const IMAGE_SIZE: u64 = 1 << 30;
@@ -53,6 +56,14 @@ impl Source {
         match self {
             Source::Memory(vfs) => vfs,
             Source::Volume(volume) => volume.vfs(),
+        }
+    }
+
+    /// Returns the pool that the volume is a branch of.
+    fn pool(&self) -> Option<Pool> {
+        match self {
+            Source::Memory(_) => None,
+            Source::Volume(volume) => volume.pool(),
         }
     }
 
@@ -149,6 +160,7 @@ pub(crate) fn builder(
         .allow_other(allow_other)
         .flags(flags)
         .syncing(options.syncing())
+        .branches(source.pool())
         .transport(transport(serve, options)?)
         .source(name);
     if let Some(threads) = serve.threads.or(options.threads) {
@@ -224,7 +236,21 @@ fn volume(
     path: &Path,
     size: Option<u64>,
 ) -> Result<Volume, Failure> {
-    let mut builder = vfscale::volume(path).limits(limits()).scaling(source.scaling()?);
+    let builder = match source.branch.as_ref().or(options.branch.as_ref()) {
+        None => vfscale::volume(path),
+        Some(name) => {
+            let pool = vfscale::pool(path).read_only(is_read_only(source, options)).open()?;
+            let is_frozen = pool.branches().iter().any(|info| info.name == *name && info.read_only);
+            if is_frozen && !is_read_only(source, options) {
+                return Err(Failure::Usage(format!(
+                    "branch {name:?} can only be read: mount it with `-o ro`"
+                )));
+            }
+            // A mount has the defaults of a volume.
+            pool.branch(name).cache_size(CACHE_BYTES)
+        }
+    };
+    let mut builder = builder.limits(limits()).scaling(source.scaling()?);
     builder = builder.read_only(is_read_only(source, options)).no_recovery(options.no_recovery);
     if let Some(on_error) = options.on_error {
         builder = builder.on_error(on_error);

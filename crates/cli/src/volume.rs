@@ -1,5 +1,5 @@
 //! The commands for volumes: mkfs, fsck, dump, tune and copy-out of an unmounted one, and grow,
-//! trim and stat of any.
+//! trim and stat of any; and those for branches.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -9,6 +9,8 @@
 //! | `grow` | `grow`, also of a mounted volume |
 //! | `trim` | `trim`, also of a mounted volume |
 //! | `reached` | the volume that `grow` and `trim` change, mounted or not |
+//! | `branch`, `branch_mounted` | `branch`, also of a mounted volume |
+//! | `diff` | `diff` and `adopt` |
 //! | `make` | `mkfs` and `tune` |
 //! | `copy_out` | `copy-out`, for a volume that will not mount |
 
@@ -16,10 +18,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vfscale::block::{Device, FileDevice, FileOptions};
+use vfscale_diskfs::{OpenError, copies};
 
 use crate::error::Failure;
 
+pub(crate) mod branch;
+mod branch_mounted;
 pub(crate) mod copy_out;
+pub(crate) mod diff;
 pub(crate) mod fsck;
 pub(crate) mod grow;
 pub(crate) mod make;
@@ -31,6 +37,23 @@ pub(crate) mod trim;
 /// Opens an image file or a block device: exclusively, or shared with other readers if `read_only`.
 pub(crate) fn open(path: &Path, read_only: bool) -> Result<Arc<FileDevice>, Failure> {
     Ok(Arc::new(FileOptions::new().read_only(read_only).open(path)?))
+}
+
+/// Opens the device of a volume: that of an image without branches, or of a branch, `main` if none
+/// is named. It holds the pool open.
+fn open_branch(
+    path: &Path,
+    read_only: bool,
+    branch: Option<&str>,
+) -> Result<Arc<dyn Device>, Failure> {
+    let device = open(path, read_only)?;
+    let is_pool = matches!(copies::read(&*device), Err(OpenError::Pool { .. }));
+    if !is_pool && branch.is_none() {
+        return Ok(device);
+    }
+    drop(device);
+    let pool = vfscale::pool(path).read_only(read_only).open()?;
+    Ok(pool.device(branch.unwrap_or(vfscale::pool::MAIN))?)
 }
 
 /// Opens the device of an external log, if one is named.

@@ -10,6 +10,7 @@ mod discarder;
 mod file_blocks;
 mod files;
 mod flusher;
+mod gate;
 mod read_ahead;
 mod renewed;
 mod state;
@@ -19,6 +20,7 @@ mod write_behind;
 
 pub use file_blocks::FileBlocks;
 pub use files::{FileOptions, Files};
+pub use gate::{Inside, Shut};
 
 #[cfg(doc)]
 use crate::page_cache::{RegularFile, Store};

@@ -111,7 +111,7 @@ mod write;
 mod write_back;
 
 pub use budget::{CacheBudget, ClockLock};
-pub use cache::{FillLock, PageCache};
+pub use cache::{FillLock, LowDirty, PageCache};
 pub use dirty::{DirtyFiles, DirtyFilesLock};
 pub use file_pages::{FilePages, InvalidateLock, PagesLock, WriteBackLock};
 pub use mapping::Mapping;

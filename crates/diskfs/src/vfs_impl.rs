@@ -27,6 +27,7 @@
 //! | the [`Inactivator`] | free files that have neither names nor users |
 
 mod attributes;
+mod cut;
 mod disk_fs;
 mod errors;
 mod file_ops;
@@ -39,6 +40,7 @@ mod super_ops;
 mod walk;
 
 pub use crate::page_cache::CacheBudget;
+pub use cut::Cut;
 pub use disk_fs::{DiskFs, DiskOptions, Opened};
 pub use stop::{OnError, OnErrorError};
 

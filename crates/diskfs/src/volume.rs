@@ -43,6 +43,7 @@ mod log;
 mod metadata;
 mod open;
 mod options;
+mod own_log;
 mod reader;
 pub(crate) mod recovery;
 pub(crate) mod stopped;
@@ -58,7 +59,7 @@ use vfscale_sync::percpu_arc::PerCpuArc;
 
 pub(crate) use block_map::Places;
 pub use freed::TrimRange;
-pub(crate) use known::{known, seen};
+pub(crate) use known::{known, log_id, seen};
 pub(crate) use log::{log_of, replay_in_memory};
 pub(crate) use metadata::Metadata;
 pub use options::VolumeOptions;
@@ -94,6 +95,17 @@ pub struct Volume {
     is_noted: AtomicBool,
     recovered: Recovered,
     discards: VolumeDiscards,
+}
+
+/// A volume in which no transaction begins, until this is dropped.
+#[derive(Debug)]
+#[must_use = "transactions begin again when this is dropped"]
+pub struct Frozen<'v>(&'v Journal);
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        self.0.thaw();
+    }
 }
 
 impl Volume {
@@ -211,6 +223,18 @@ impl Volume {
         self.await_discard();
         journal.thaw();
         Ok(())
+    }
+
+    /// Stops transactions from beginning, waits until none is active, and makes everything durable
+    /// in the log that was committed. Nothing is written home. Lasts until the result is dropped.
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`Fault::ReadOnly`], and the errors of the log: transactions begin again then.
+    pub fn cut(&self) -> Result<Frozen<'_>, Fault> {
+        let journal = self.writable()?;
+        journal.cut()?;
+        Ok(Frozen(journal))
     }
 
     /// Makes the volume writable again after [`seal`](Self::seal).

@@ -1,5 +1,5 @@
 //! Requests of other programs to a mount: grow its volume, discard its free space, sync it, tell
-//! its statistics, unmount it.
+//! its statistics, make and list branches, unmount it.
 //!
 //! A request is an `ioctl` on the mounted directory, as in the tools of other file systems. A
 //! socket would need a path that both sides know.
@@ -11,13 +11,19 @@
 //! #define VFSCALE_IOC_SYNC _IO(0xe7, 2)
 //! /* Out: the numbers of `Statistics`. On any directory. A new layout has another size. */
 //! #define VFSCALE_IOC_STATISTICS _IOR(0xe7, 3, __u64[1565])
+//! /* In: operation (1 create, 2 delete, 3 rename, 4 rollback), flags (of create: 1 read-only, 2 as
+//!    synced), name, and parent or new name, with zeros behind them. On any directory. */
+//! #define VFSCALE_IOC_BRANCH _IOW(0xe7, 4, __u8[264])
+//! /* In: 8 bytes, how many branches to skip. Out: 8 bytes, how many follow; then the first 32 of
+//!    them: name (128 bytes), size, own space (8 bytes each), depth, flags (4 bytes each). */
+//! #define VFSCALE_IOC_BRANCHES _IOWR(0xe7, 5, __u8[4872])
 //! ```
 //!
 //! `FITRIM` of Linux discards free space, on any file.
 //!
-//! The mounting user and processes with `CAP_SYS_ADMIN` may grow and trim the volume and read
-//! statistics; every process that can open a directory of the mount may sync it. Other requests are
-//! served concurrently.
+//! The mounting user and processes with `CAP_SYS_ADMIN` may grow and trim the volume, read
+//! statistics, and change and list branches; every process that can open a directory of the mount
+//! may sync it. Other requests are served concurrently.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -28,6 +34,11 @@ use rustix::ioctl::{self, opcode};
 use rustix::mount::UnmountFlags;
 use vfscale::Errno;
 use vfscale::posix::FstrimRange;
+
+mod branches;
+
+pub(crate) use branches::{BRANCH, BRANCHES, list, serve};
+pub use branches::{BranchRequest, branch, branches};
 
 use crate::attach;
 use crate::statistics::{self, Statistics};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vfscale::posix::MountFlags;
-use vfscale::{File, Vfs};
+use vfscale::{File, Pool, Vfs};
 
 use crate::attach::{self, Attached, Attachment, Detach};
 use crate::device::Device;
@@ -38,6 +38,7 @@ pub struct Builder {
     idmap: bool,
     xattrs: Xattrs,
     transport: Transport,
+    pool: Option<Pool>,
     how: Attachment,
 }
 
@@ -67,6 +68,7 @@ impl Builder {
             idmap: false,
             xattrs: Xattrs::Served,
             transport: Transport::default(),
+            pool: None,
             how: Attachment {
                 source: "vfscale".into(),
                 flags: MountFlags::empty(),
@@ -87,6 +89,15 @@ impl Builder {
     /// [`Polling::Auto`].
     pub fn polling(mut self, polling: Polling) -> Builder {
         self.polling = polling;
+        self
+    }
+
+    /// Lets the owner of the mount and root make, list and delete branches of the image by requests
+    /// to the mount ([`control::branch`](crate::control::branch)), also of the branch that is
+    /// mounted. `pool` is that of the volume ([`Volume::pool`](vfscale::Volume::pool)), and is held
+    /// open as long as the mount.
+    pub fn branches(mut self, pool: Option<Pool>) -> Builder {
+        self.pool = pool;
         self
     }
 
@@ -243,7 +254,7 @@ impl Builder {
             None => counters,
             Some(crew) => counters.over_uring(crew.queues()),
         });
-        let server = Server::new(&self.vfs, config, Arc::clone(&counters));
+        let server = Server::new(&self.vfs, config, self.pool.clone(), Arc::clone(&counters));
         let server = Arc::new(server.map_err(MountError::FileSystem)?);
         let (device, attached) = attach(&self.how)?;
         let mount = Arc::new(Mount { device: Arc::new(device), attached });

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vfscale::posix::{AtFlags, OFlags, Stat};
-use vfscale::{Errno, File, Mode, Task, Vfs};
+use vfscale::{Errno, File, Mode, Pool, Task, Vfs};
 
 use self::caller::{Caller, Callers, Rights};
 use self::files::{Files, Target};
@@ -88,6 +88,8 @@ pub(crate) struct Server {
     pub(crate) waiting: Waiting,
     reclaim: Reclaim,
     config: Config,
+    /// The branches of the image, if it has any.
+    pool: Option<Pool>,
     valid: Validity,
     /// The mounting user.
     owner: u32,
@@ -126,6 +128,7 @@ impl Server {
     pub(crate) fn new(
         vfs: &Vfs,
         config: Config,
+        pool: Option<Pool>,
         counters: Arc<Counters>,
     ) -> vfscale::Result<Server> {
         let base = vfs.task();
@@ -141,6 +144,7 @@ impl Server {
             waiting: Waiting::default(),
             reclaim: Reclaim::new(),
             config,
+            pool,
             valid: config.validity(),
             owner: rustix::process::getuid().as_raw(),
             counters,

@@ -6,7 +6,7 @@ use vfscale_block::Device;
 use vfscale_sync::atomic::{AtomicBool, Ordering};
 
 use crate::admission::grant::ReserveKind;
-use crate::disk::iclog::{self, Writer};
+use crate::disk::iclog::Writer;
 use crate::disk::known;
 use crate::disk::record::{self, RecordKind};
 use crate::disk::recovery;
@@ -73,9 +73,25 @@ impl Journal {
         device.flush()?;
         // All of the former log is erased and durable, so its records can't be taken for successors
         // of this one.
-        let block = iclog::first_record(geometry, volume, known);
+        let block = known::first_record(geometry, volume, known);
         device.write_at(geometry.offset, &block)?;
         Ok(device.flush()?)
+    }
+
+    /// Writes the first record of a new log, whose state `known` its owner has recorded
+    /// ([`Known::successor`]). Does not flush: the log is there without that record as well, but
+    /// then the first opening reads all of its region.
+    ///
+    /// # Errors
+    /// [`Error::Region`] and [`Error::Device`].
+    pub fn begin_new(
+        device: &dyn Device,
+        region: Region,
+        volume: VolumeId,
+        known: &Known,
+    ) -> Result<()> {
+        let geometry = recovery::geometry(device, region)?;
+        Ok(device.write_at(geometry.offset, &known::first_record(geometry, volume, known))?)
     }
 
     /// Returns the volumes that have records in `region`, whole or torn, as far as the region
@@ -305,7 +321,24 @@ impl Journal {
         frozen
     }
 
-    /// Ends a freeze.
+    /// Stops transactions from beginning, waits until none is active, and makes all that were
+    /// committed durable. Nothing is written back, in contrast to [`freeze`](Self::freeze): a
+    /// recovery would replay what is in the log. Lasts until [`thaw`](Self::thaw), and nests with
+    /// freezes. Blocks for the I/O. The caller has no transaction.
+    ///
+    /// # Errors
+    /// [`Error::Shutdown`]; the journal is then thawed again.
+    pub fn cut(&self) -> Result<()> {
+        let log = &self.log;
+        log.gate.freeze(&log.shared, false);
+        let forced = log.force_all();
+        if forced.is_err() {
+            log.gate.thaw(&log.shared);
+        }
+        forced
+    }
+
+    /// Ends a freeze, or a cut.
     pub fn thaw(&self) {
         self.log.gate.thaw(&self.log.shared);
     }

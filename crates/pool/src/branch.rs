@@ -30,6 +30,7 @@ use crate::space::Lease;
 pub(crate) mod flush;
 pub(crate) mod log;
 mod read;
+mod relocate;
 mod write;
 
 vfscale_sync::lock_class! {
@@ -98,6 +99,8 @@ pub(crate) struct Inner {
     /// Places with a greater birth are its own.
     own_above: AtomicU32,
     blocks: u64,
+    /// See [`Device::identity`](vfscale_block::Device::identity).
+    identity: Option<[u8; 16]>,
     read_only: bool,
     /// How many handles there are; of a branch that can be written, one at most.
     pub(crate) handles: AtomicUsize,
@@ -130,6 +133,7 @@ impl Inner {
             node: record.id.into(),
             depth: record.depth.into(),
             own_above: own_above.into(),
+            identity: identity(shared.disk.pool, record.origin),
             blocks: record.blocks,
             read_only: record.is_frozen(),
             handles: AtomicUsize::new(0),
@@ -157,6 +161,11 @@ impl Inner {
     /// Returns whether it can't be written.
     pub(crate) fn is_read_only(&self) -> bool {
         self.read_only
+    }
+
+    /// Returns the id that tells its device from those that it shares contents with.
+    pub(crate) fn identity(&self) -> Option<[u8; 16]> {
+        self.identity
     }
 
     /// Returns its node of the history.
@@ -191,6 +200,16 @@ impl Inner {
         let _alone = self.gate.write();
         self.own_above.store(above, Ordering::Release);
     }
+}
+
+/// Returns the identity of the branches of `pool` that began as node `origin`: another one for each
+/// node, since no node gets the id of another one.
+fn identity(pool: [u8; 16], origin: u64) -> Option<[u8; 16]> {
+    let mut id = pool;
+    for (byte, mix) in id[8..].iter_mut().zip(origin.to_le_bytes()) {
+        *byte ^= mix;
+    }
+    (origin != 0).then_some(id)
 }
 
 impl std::fmt::Debug for Inner {

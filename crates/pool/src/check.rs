@@ -2,17 +2,21 @@
 //!
 //! Visits each node of each map once, in the state of the last commit, and compares what it finds
 //! with the bitmaps, the dead lists and the counts. Uses about 50 bytes of memory for each place in
-//! use.
+//! use, but little for what a former volume still has at its old places.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 
 use crate::commit::State;
 use crate::dead::{self, DeadList};
-use crate::format::{Entry, FANOUT, is_fixed};
+use crate::format::{Entry, FANOUT};
 use crate::map::{self, span};
 use crate::record::Record;
 use crate::table::{TABLE_LEVELS, TABLE_TREE};
 use crate::{Error, Pool};
+use rows::{Rows, User};
+
+mod rows;
 
 /// Most problems that a report lists.
 const PROBLEMS_MAX: usize = 100;
@@ -45,6 +49,8 @@ struct Checker<'p> {
     state: &'p State,
     /// The uses of places, each with the node of the history that was first seen to use it.
     seen: HashMap<u64, (Use, u64)>,
+    /// The places that still have the block of the former volume with their own number.
+    rows: Rows,
     report: Report,
 }
 
@@ -75,8 +81,8 @@ impl Pool {
     pub fn check(&self) -> Result<Report, Error> {
         self.shared.alive()?;
         let state = self.shared.state.lock();
-        let (seen, report) = (HashMap::new(), Report::default());
-        let mut checker = Checker { pool: self, state: &state, seen, report };
+        let (seen, rows, report) = (HashMap::new(), Rows::default(), Report::default());
+        let mut checker = Checker { pool: self, state: &state, seen, rows, report };
         checker.table()?;
         let mut records: Vec<&Record> = state.table.records().collect();
         // Parents come first: what a child sees first is its own.
@@ -123,6 +129,22 @@ impl Checker<'_> {
         Ok(())
     }
 
+    /// Enters the use of places that have the blocks with their own numbers, and returns how many
+    /// are new.
+    fn visit_row(&mut self, range: Range<u64>, birth: u32, node: u64) -> u64 {
+        let user = User { birth, node };
+        let (new, others) = self.rows.visit(range, user);
+        for (place, other) in others {
+            if other.birth != birth || birth > self.common_depth(other.node, node) {
+                self.problem(format!(
+                    "place {place}: nodes {node} and {} use it, and no ancestor of both has it",
+                    other.node
+                ));
+            }
+        }
+        new
+    }
+
     /// Enters the use of a place, and returns whether it is new.
     fn visit(&mut self, place: u64, used: Use, node: u64) -> bool {
         let Some((former, by)) = self.seen.insert(place, (used, node)) else { return true };
@@ -152,8 +174,20 @@ impl Checker<'_> {
     /// Visits the places below an entry, and returns how many are new.
     fn walk(&mut self, entry: Entry, at: Position, node: u64) -> Result<u64, Error> {
         let Position { tree, level, block } = at;
-        let used = Use::Tree { tree, level, block, birth: entry.birth() };
-        if entry.is_none() || !self.visit(entry.place(), used, node) {
+        let layout = self.pool.shared.disk.layout;
+        let is_of_volume = tree == 0 && level == 0 && entry.place() == block;
+        let new = if entry.is_none() {
+            0
+        } else if entry.is_row() {
+            let places = map::row_places(&layout, entry, level - 1);
+            self.visit_row(places, entry.birth(), node)
+        } else if is_of_volume && block < layout.first {
+            self.visit_row(block..block + 1, entry.birth(), node)
+        } else {
+            let used = Use::Tree { tree, level, block, birth: entry.birth() };
+            u64::from(self.visit(entry.place(), used, node))
+        };
+        if new == 0 {
             return Ok(0);
         }
         if let Some(record) = self.state.table.get(node)
@@ -162,10 +196,10 @@ impl Checker<'_> {
             let place = entry.place();
             self.problem(format!("place {place}: node {node} has it, and its parent does not"));
         }
-        if level == 0 {
-            return Ok(1);
+        if level == 0 || entry.is_row() {
+            return Ok(new);
         }
-        let mut own = 1;
+        let mut own = new;
         for (index, entry) in self.entries(entry, at)?.into_iter().enumerate() {
             own += self.walk(entry, at.below(index), node)?;
         }
@@ -178,6 +212,9 @@ impl Checker<'_> {
             return Ok(vec![Entry::NONE; FANOUT]);
         }
         let disk = &self.pool.shared.disk;
+        if entry.is_row() {
+            return Ok(map::row_entries(&disk.layout, entry, at.level - 1).collect());
+        }
         let block = map::read_node(disk, at.tree, entry, at.level - 1, at.block)?;
         Ok(block.entries.iter().map(|raw| Entry(raw.get())).collect())
     }
@@ -213,7 +250,9 @@ impl Checker<'_> {
         if old == new || old.is_none() {
             return Ok(());
         }
-        found.push(old);
+        if !old.is_row() {
+            found.push(old);
+        }
         if at.level > 0 {
             let (old, new) = (self.entries(old, at)?, self.entries(new, at)?);
             for (index, (old, new)) in old.into_iter().zip(new).enumerate() {
@@ -223,22 +262,42 @@ impl Checker<'_> {
         Ok(())
     }
 
+    /// Compares the uses of a place with its bits: whether the last commit has it, and whether it
+    /// may be handed out.
+    fn place(&mut self, place: u64, (committed, is_free): (bool, bool)) {
+        let used = self.seen.get(&place);
+        let text = match (committed, used, self.rows.user(place)) {
+            (_, Some((used, node)), Some(other)) => {
+                format!("node {node} uses it as {used:?}, node {} as a block", other.node)
+            }
+            (true, None, None) => "lost".into(),
+            (false, Some((used, node)), _) => format!("free, but node {node} uses it as {used:?}"),
+            (false, None, Some(user)) => format!("free, but node {} uses it", user.node),
+            _ if committed && is_free => "in use, but may be handed out".into(),
+            _ => return,
+        };
+        self.problem(format!("place {place}: {text}"));
+    }
+
     fn bitmaps(&mut self) -> Result<(), Error> {
-        for place in (0..self.pool.shared.disk.places).filter(|place| !is_fixed(*place)) {
-            let (committed, is_free) = self.pool.shared.space.status(place)?;
-            match (committed, self.seen.get(&place)) {
-                (true, None) => self.problem(format!("place {place}: lost")),
-                (false, Some((used, node))) => {
-                    let text = format!("place {place}: free, but node {node} uses it as {used:?}");
-                    self.problem(text);
+        let (layout, space) = (self.pool.shared.disk.layout, &self.pool.shared.space);
+        for zone in 0..layout.zones() {
+            let mut range = layout.range(zone);
+            if space.is_whole(zone) {
+                // All of it is in use: only what no row has is looked at.
+                while let Some(gap) = self.rows.gap(range.clone()) {
+                    if layout.has(gap) {
+                        self.place(gap, (true, false));
+                    }
+                    range.start = gap + 1;
                 }
-                _ if committed && is_free => {
-                    self.problem(format!("place {place}: in use, but may be handed out"));
-                }
-                _ => {}
+                continue;
+            }
+            for place in range.filter(|place| layout.has(*place)) {
+                self.place(place, space.status(place)?);
             }
         }
-        self.report.used = self.seen.len() as u64;
+        self.report.used = self.seen.len() as u64 + self.rows.count();
         if self.report.used != self.state.used {
             let (found, told) = (self.report.used, self.state.used);
             self.problem(format!("{found} places are in use, not {told}"));

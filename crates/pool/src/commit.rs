@@ -18,11 +18,9 @@ use vfscale_sync::Mutex;
 use zerocopy::FromBytes;
 
 use crate::Error;
-use crate::disk::Disk;
-use crate::format::{
-    self, Entry, LEAD, Lead, PLACE_BYTES, SUPER, SUPERBLOCKS, Superblock, VERSION, ZONE_PLACES,
-    ZONES_MAX,
-};
+use crate::disk::{Disk, offset};
+use crate::format::{self, Entry, LEAD, Lead, PLACE_BYTES, ROWS, SUPER, Superblock, VERSION};
+use crate::layout::Layout;
 use crate::map::Written;
 use crate::plant::{Plant, Plants};
 use crate::space::{self, Lease, Space};
@@ -32,9 +30,6 @@ vfscale_sync::lock_class! {
     /// The branch table of a pool, and the right to commit.
     pub(crate) PoolState = ("pool_state", 64020) sleeping;
 }
-
-/// Fewest places of a pool: half a mebibyte.
-const PLACES_MIN: u64 = 128;
 
 /// The state that commits change.
 #[derive(Debug)]
@@ -105,57 +100,76 @@ impl Shared {
             return Err(Error::NotEmpty);
         }
         // Programs that do not know pools look for copies of a volume's superblock here.
-        let copies = (10..=27).map(|bit| 1_u64 << bit).filter(|place| *place < disk.places);
-        let zero: Vec<_> = copies
-            .chain([0, SUPERBLOCKS[0]])
-            .map(|place| (place, Box::new([0; PLACE_BYTES])))
-            .collect();
+        let copies = (10..=27).map(|bit| 1_u64 << bit).filter(|place| *place < disk.layout.places);
+        let zero: Vec<_> =
+            copies.chain([0]).map(|place| (place, Box::new([0; PLACE_BYTES]))).collect();
         disk.write(&zero)?;
+        Self::begin(disk, 0)
+    }
+
+    /// Writes the superblocks of a pool without branches, of which `used` places are in use, and
+    /// its first block.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub(crate) fn begin(disk: &Disk, used: u64) -> Result<(), Error> {
+        let layout = disk.layout;
+        let [other, place] = layout.superblocks();
+        disk.write(&[(other, Box::new([0; PLACE_BYTES]))])?;
         let mut block: Superblock = format::zeroed();
-        let expected = disk.expect(SUPER, SUPERBLOCKS[1]);
-        block.header = format::header(expected, 1, 0, 1);
+        block.header = format::header(disk.expect(SUPER, place), 1, 0, 1);
         block.version = VERSION.into();
-        block.places = disk.places.into();
+        block.places = layout.places.into();
         block.next_node = 1.into();
-        disk.write(&[(SUPERBLOCKS[1], format::seal(&block))])?;
+        block.used = used.into();
+        disk.write(&[(place, format::seal(&block))])?;
         disk.device.flush()?;
         let mut lead: Lead = format::zeroed();
-        lead.header = format::header(disk.expect(LEAD, 0), 0, 0, 0);
+        lead.header = format::header(disk.expect(LEAD, layout.first), 0, 0, 0);
         lead.version = VERSION.into();
-        lead.superblocks = SUPERBLOCKS.map(Into::into);
-        disk.write(&[(0, format::seal(&lead))])?;
+        lead.superblocks = layout.superblocks().map(Into::into);
+        lead.group = layout.group.into();
+        lead.incompat = if layout.first == 0 { 0 } else { ROWS }.into();
+        disk.write(&[(layout.first, format::seal(&lead))])?;
         Ok(disk.device.flush()?)
     }
 
-    /// Reads the state of the last commit.
+    /// Reads the state of the last commit of the pool that begins at place `first`.
     ///
     /// # Errors
     /// [`Error::NoPool`], [`Error::Features`], [`Error::Damage`] and errors of the device.
     pub(crate) fn open(
         device: Arc<dyn vfscale_block::Device>,
+        first: u64,
         slots: usize,
     ) -> Result<Self, Error> {
-        let mut disk = Disk { places: places_of(&*device)?, device, pool: [0; 16] };
+        let places = device.size() / PLACE_BYTES as u64;
+        if first >= places {
+            return Err(Error::NoPool);
+        }
+        let layout = Layout { first, group: 0, places };
+        let mut disk = Disk { layout, device, pool: [0; 16] };
         let mut bytes = [0; PLACE_BYTES];
-        disk.device.read_at(0, &mut bytes)?;
+        disk.device.read_at(offset(first), &mut bytes)?;
         let lead = Lead::ref_from_bytes(&bytes).map_err(|_| Error::NoPool)?;
         if lead.header.magic != LEAD {
             return Err(Error::NoPool);
         }
         disk.pool = lead.header.pool;
-        let lead: &Lead = format::read(&bytes, disk.expect(LEAD, 0))?;
-        let unknown = lead.incompat.get();
+        let lead: &Lead = format::read(&bytes, disk.expect(LEAD, first))?;
+        let unknown = lead.incompat.get() & !ROWS;
         if unknown != 0 || lead.version.get() != VERSION {
             return Err(Error::Features(unknown));
         }
-        if lead.superblocks.map(u64::from) != SUPERBLOCKS {
-            return Err(Error::Damage { place: 0, what: "the places of the superblocks" });
+        if lead.superblocks.map(u64::from) != layout.superblocks() {
+            return Err(Error::Damage { place: first, what: "the places of the superblocks" });
         }
+        disk.layout.group = lead.group.get();
         let block = newest(&disk)?;
-        disk.places = block.places.get();
+        disk.layout.places = block.places.get();
         let (used, next_node) = (block.used.get(), block.next_node.get());
         let root = Entry(block.table.get());
-        if let Some(what) = root.complaint(1, disk.places) {
+        if let Some(what) = disk.layout.complaint(root, 1) {
             return Err(Error::Damage { place: block.header.place.get(), what });
         }
         let table = Table::open(&disk, root, block.table_blocks.get())?;
@@ -198,7 +212,7 @@ impl Shared {
     /// # Errors
     /// [`Error::Full`].
     pub(crate) fn check_room(&self, state: &State) -> Result<(), Error> {
-        let is_low = state.debt > space::reserve(self.disk.places) / 3;
+        let is_low = state.debt > space::reserve(self.disk.layout.places) / 3;
         if is_low { Err(Error::Full) } else { self.alive() }
     }
 
@@ -269,11 +283,11 @@ impl Shared {
 
     fn write_superblock(&self, state: &State, root: Entry, generation: u64) -> Result<(), Error> {
         let mut block: Superblock = format::zeroed();
-        let place = SUPERBLOCKS[(generation % 2) as usize];
+        let place = self.disk.layout.superblocks()[(generation % 2) as usize];
         block.header =
             format::header(self.disk.expect(SUPER, place), generation, 0, generation % 2);
         block.version = VERSION.into();
-        block.places = self.disk.places.into();
+        block.places = self.disk.layout.places.into();
         block.table = root.0.into();
         block.table_blocks = state.table.blocks().into();
         block.next_node = state.next_node.into();
@@ -283,25 +297,24 @@ impl Shared {
     }
 }
 
-/// Returns how many places a device has.
+/// Checks that a pool can have a layout.
 ///
 /// # Errors
 /// [`Error::Size`].
-pub(crate) fn places_of(device: &dyn vfscale_block::Device) -> Result<u64, Error> {
-    let places = device.size() / PLACE_BYTES as u64;
-    if places < PLACES_MIN {
-        return Err(Error::Size("a pool has 512 KiB at least"));
+pub(crate) fn check_layout(layout: &Layout) -> Result<(), Error> {
+    if layout.is_valid() {
+        return Ok(());
     }
-    if places > ZONES_MAX * ZONE_PLACES {
-        return Err(Error::Size("a pool has 30720 zones of 124 MiB at most"));
-    }
-    Ok(places)
+    Err(Error::Size(match layout.first {
+        0 => "a pool has 512 KiB to 3.6 TiB",
+        _ => "a volume that becomes a pool has 1.8 TiB at most, and its pool some space behind it",
+    }))
 }
 
 /// Returns the newest superblock that is whole.
 fn newest(disk: &Disk) -> Result<Superblock, Error> {
     let mut best: Result<Superblock, Error> = Err(Error::NoPool);
-    for place in SUPERBLOCKS {
+    for place in disk.layout.superblocks() {
         let block: Superblock = match disk.read(SUPER, place) {
             Ok(block) => block,
             Err(error) => {
@@ -321,9 +334,10 @@ fn newest(disk: &Disk) -> Result<Superblock, Error> {
         return Err(Error::Features(unknown));
     }
     let places = best.places.get();
-    let is_wrong = places < PLACES_MIN
-        || places > disk.places
-        || best.zones_made.get() > places.div_ceil(ZONE_PLACES)
+    let layout = Layout { places, ..disk.layout };
+    let is_wrong = places > disk.layout.places
+        || !layout.is_valid()
+        || best.zones_made.get() > layout.new_zones()
         || best.used.get() > places
         || best.header.generation.get() > 1 << 62
         || best.next_node.get() > 1 << 62

@@ -14,7 +14,7 @@ use crate::plant::Plant;
 use crate::{Branch, Error, Pool};
 
 const UNIT: usize = 4096;
-type Recording = Arc<RecordingDevice<MemoryDevice>>;
+pub(crate) type Recording = Arc<RecordingDevice<MemoryDevice>>;
 
 /// The contents that a block may have after a power cut: the last flushed one first. Contents are
 /// numbers, 0 for zeros.
@@ -22,7 +22,7 @@ type Allowed = Vec<u64>;
 
 /// The model of a branch.
 #[derive(Clone, Debug, Default)]
-struct Model {
+pub(crate) struct Model {
     blocks: BTreeMap<u64, Allowed>,
     /// The contents at its last fork.
     base: BTreeMap<u64, u64>,
@@ -45,7 +45,7 @@ impl Model {
     }
 
     /// A branch that has just been forked.
-    fn forked(base: BTreeMap<u64, u64>, read_only: bool) -> Self {
+    pub(crate) fn forked(base: BTreeMap<u64, u64>, read_only: bool) -> Self {
         let blocks = base.iter().map(|(block, content)| (*block, vec![*content])).collect();
         Self { blocks, base, read_only }
     }
@@ -58,21 +58,23 @@ impl Model {
 /// All branches, by name.
 type World = HashMap<String, Model>;
 
-fn content(number: u64) -> Vec<u8> {
+pub(crate) fn content(number: u64) -> Vec<u8> {
     let words = (0..UNIT as u64 / 8).map(|at| if number == 0 { 0 } else { number << 12 | at });
     words.flat_map(u64::to_le_bytes).collect()
 }
 
 /// Returns the number of a content, `u64::MAX` for one that is none.
-fn number(bytes: &[u8]) -> u64 {
+pub(crate) fn number(bytes: &[u8]) -> u64 {
     let first = u64::from_le_bytes(bytes[..8].try_into().unwrap()) >> 12;
     if bytes == content(first) { first } else { u64::MAX }
 }
 
 /// A run: a pool on a device that records, with a model.
-struct Run {
-    device: Recording,
-    pool: Pool,
+pub(crate) struct Run {
+    pub(crate) device: Recording,
+    /// Where the pool begins.
+    first: u64,
+    pub(crate) pool: Pool,
     open: HashMap<String, Arc<Branch>>,
     /// The states of the model after each mark: those in which the pool may be found, any of them.
     worlds: Vec<Vec<World>>,
@@ -84,7 +86,7 @@ struct Run {
     label: String,
 }
 
-fn device(places: u64) -> Recording {
+pub(crate) fn device(places: u64) -> Recording {
     let memory = MemoryDevice::with_block_size(places * UNIT as u64, 4096).unwrap();
     Arc::new(RecordingDevice::new(memory))
 }
@@ -94,14 +96,27 @@ impl Run {
         let device = device(places);
         let pool = Pool::create(device.clone(), [7; 16]).unwrap();
         pool.create_branch("main", blocks * UNIT as u64).unwrap();
+        Self::on(device, 0, pool, Model::default(), blocks, seed)
+    }
+
+    /// Goes on with a pool that begins at `first`, whose only branch has the contents of a model.
+    pub(crate) fn on(
+        device: Recording,
+        first: u64,
+        pool: Pool,
+        model: Model,
+        blocks: u64,
+        seed: u64,
+    ) -> Self {
         let mut run = Self {
             device,
+            first,
             open: HashMap::new(),
             pool,
             worlds: vec![Vec::new()],
-            world: World::from([("main".into(), Model::default())]),
+            next: 1 + model.blocks.values().flatten().max().copied().unwrap_or(0),
+            world: World::from([("main".into(), model)]),
             random: Random::new(seed),
-            next: 1,
             blocks,
             label: String::new(),
         };
@@ -179,7 +194,7 @@ impl Run {
         self.mark(&[]);
     }
 
-    fn delete(&mut self, name: &str) {
+    pub(crate) fn delete(&mut self, name: &str) {
         self.close(name);
         let mut after = self.world.clone();
         after.remove(name);
@@ -203,7 +218,7 @@ impl Run {
         self.change(after, |pool| pool.rename(name, &to));
     }
 
-    fn reap(&mut self, places: u64) -> bool {
+    pub(crate) fn reap(&mut self, places: u64) -> bool {
         let more = self.pool.reap(places).unwrap().more;
         let report = self.pool.check().unwrap();
         assert_eq!(report.problems, Vec::<String>::new());
@@ -212,14 +227,14 @@ impl Run {
     }
 
     /// Returns the name of a branch.
-    fn any(&mut self) -> String {
+    pub(crate) fn any(&mut self) -> String {
         let mut names: Vec<_> = self.world.keys().cloned().collect();
         names.sort();
         self.random.one(&names.iter().map(|name| &**name).collect::<Vec<_>>()).into()
     }
 
     /// Calls of all kinds on a tree of branches.
-    fn tree(&mut self, calls: usize) {
+    pub(crate) fn tree(&mut self, calls: usize) {
         for _ in 0..calls {
             let name = self.any();
             let count = self.world.len();
@@ -238,7 +253,7 @@ impl Run {
         }
     }
 
-    fn check_live(&mut self) {
+    pub(crate) fn check_live(&mut self) {
         for name in self.world.keys().cloned().collect::<Vec<_>>() {
             let branch = self.branch(&name);
             for block in 0..self.blocks {
@@ -250,7 +265,7 @@ impl Run {
     }
 
     /// Recovers after power cuts, and returns the first violation.
-    fn sweep(&self, plan: CrashPlan) -> Result<usize, String> {
+    pub(crate) fn sweep(&self, plan: CrashPlan) -> Result<usize, String> {
         let mut count = 0;
         for state in self.device.crash_states(plan) {
             if state.marks() == 0 {
@@ -261,7 +276,8 @@ impl Run {
                 let labels = &self.device.marks()[state.marks().saturating_sub(6)..state.marks()];
                 format!("after {}: {what}; last calls: {labels:?}", state.id())
             };
-            let pool = Pool::open(state.device()).map_err(|error| tell(error.to_string()))?;
+            let pool = Pool::open_behind(state.device(), self.first)
+                .map_err(|error| tell(error.to_string()))?;
             self.explain(&pool, state.marks()).map_err(tell)?;
         }
         Ok(count)
@@ -308,7 +324,7 @@ fn mismatch(world: &World, found: &HashMap<String, Vec<u64>>) -> Option<String> 
     None
 }
 
-fn plan() -> CrashPlan {
+pub(crate) fn plan() -> CrashPlan {
     CrashPlan::default().exhaustive_bits(4).listed_max(6).samples(2)
 }
 
@@ -477,7 +493,7 @@ fn space_comes_back() {
         let report = run.pool.check().unwrap();
         // Contents, a root and three leaves at most; a log; the table: blocks, a leaf, the root.
         let table = run.pool.shared.state.lock().table.blocks() + 2;
-        let most = blocks + 4 + run.pool.shared.disk.places / 64 + table;
+        let most = blocks + 4 + run.pool.shared.disk.layout.places / 64 + table;
         assert!(report.used <= most, "{} of {most} places", report.used);
         run.check_live();
     }

@@ -7,6 +7,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use crate::Error;
 use crate::format::{self, Bytes, Expected, PLACE_BYTES};
+use crate::layout::Layout;
 
 /// The device of a pool, and what every block of the pool names.
 #[derive(Clone, Debug)]
@@ -14,8 +15,8 @@ pub(crate) struct Disk {
     pub(crate) device: Arc<dyn Device>,
     /// The id of the pool.
     pub(crate) pool: [u8; 16],
-    /// The size of the pool.
-    pub(crate) places: u64,
+    /// Its zones and its size.
+    pub(crate) layout: Layout,
 }
 
 /// Returns the offset of a place in bytes.
@@ -34,7 +35,7 @@ impl Disk {
     where
         T: FromBytes + Immutable + KnownLayout + Unaligned + Clone,
     {
-        if place >= self.places {
+        if place >= self.layout.places {
             return Err(Error::Damage { place, what: "the place is outside of the pool" });
         }
         let mut bytes = [0; PLACE_BYTES];

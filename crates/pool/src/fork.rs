@@ -13,9 +13,17 @@ use crate::branch::flush::{Capture, Captured, NextNode};
 use crate::commit::{Change, State};
 use crate::format::DEPTH_MAX;
 use crate::pool::next_id;
-use crate::record::{FROZEN, LogArea, MERGED, Record, ZOMBIE};
+use crate::record::{FROZEN, LogArea, Record, ZOMBIE};
 use crate::registry::close;
 use crate::{Error, Pool};
+
+/// A fork that was asked for.
+#[derive(Clone, Copy)]
+struct Fork<'n> {
+    parent: &'n str,
+    name: &'n str,
+    read_only: bool,
+}
 
 impl Pool {
     /// Makes branch `name` with the contents that `parent` has now: all writes that have returned
@@ -29,22 +37,42 @@ impl Pool {
     /// [`Error::NoBranch`], [`Error::Name`], [`Error::Exists`], [`Error::Refused`] if the history
     /// is too deep, [`Error::Full`] and errors of the device.
     pub fn fork(&self, parent: &str, name: &str, read_only: bool) -> Result<(), Error> {
+        self.fork_with(parent, name, read_only, || ())
+    }
+
+    /// Makes a branch as [`fork`](Self::fork) does, and calls `captured` as soon as the contents
+    /// are those of one moment, before the I/O: what the parent writes from then on is not in the
+    /// child. `captured` is not called if that moment is not reached. So whoever has stopped the
+    /// writers of the parent need not hold them up any longer. `captured` must not use the pool or
+    /// its branches.
+    ///
+    /// Blocks for the I/O: two flushes.
+    ///
+    /// # Errors
+    /// Errors of [`fork`](Self::fork).
+    pub fn fork_with(
+        &self,
+        parent: &str,
+        name: &str,
+        read_only: bool,
+        captured: impl FnOnce(),
+    ) -> Result<(), Error> {
+        let fork = Fork { parent, name, read_only };
         let branches = self.open.lock();
         let open = branches.get(parent).cloned();
         match open.filter(|inner| !inner.is_read_only()) {
             Some(inner) => {
-                inner.with_capture(|capture| self.fork_from(parent, name, read_only, Some(capture)))
+                inner.with_capture(|capture| self.fork_from(fork, Some(capture), captured))
             }
-            None => self.fork_from(parent, name, read_only, None),
+            None => self.fork_from(fork, None, captured),
         }
     }
 
     fn fork_from(
         &self,
-        parent: &str,
-        name: &str,
-        read_only: bool,
+        Fork { parent, name, read_only }: Fork<'_>,
         capture: Option<&mut Capture<'_>>,
+        captured: impl FnOnce(),
     ) -> Result<(), Error> {
         let mut state = self.shared.state.lock();
         state.table.check_new(name)?;
@@ -55,6 +83,7 @@ impl Pool {
         }
         if record.is_frozen() {
             insert_child(&mut state, &record, name, read_only);
+            captured();
             return self.shared.commit(&mut state, Change::default(), || ());
         }
         let parent_root = state.table.get(record.parent).map(|parent| parent.root);
@@ -62,9 +91,11 @@ impl Pool {
         let Some(capture) = capture else {
             let is_next = parent_root != Some(record.root);
             freeze(&mut state, record, is_next, next, name, read_only);
+            captured();
             return self.shared.commit(&mut state, Change::default(), || ());
         };
         let Captured { change, record, is_next, .. } = capture.take(&mut state, Some(next))?;
+        captured();
         let generation = state.generation + 1;
         let area = record.log.map(|area| LogArea { sequence: generation, ..area });
         freeze(&mut state, Record { log: area, ..record }, is_next, next, name, read_only);
@@ -130,17 +161,46 @@ impl Pool {
         if record.is_frozen() {
             return Err(refused(name, "it can only be read"));
         }
-        if record.flags & MERGED != 0 {
-            return Err(refused(name, "no branch has kept the state of its last fork"));
-        }
-        let Some(parent) = state.table.get(record.parent).cloned() else {
-            return Err(refused(name, "it was never forked"));
-        };
+        let parent = state.table.base_of(&record)?.clone();
         state.table.update(record.id, |record| {
             record.name.clear();
             record.flags |= FROZEN | ZOMBIE;
         });
         insert_child(&mut state, &parent, name, false);
+        self.shared.commit(&mut state, Change::default(), || ())
+    }
+
+    /// Gives a branch the contents of one that was forked from it, whose name is free afterwards.
+    /// All that the parent has written since that fork is lost; the caller has made sure that it is
+    /// nothing. Both have to be closed.
+    ///
+    /// Blocks for the I/O: two flushes.
+    ///
+    /// # Errors
+    /// [`Error::NoBranch`], [`Error::InUse`]; [`Error::Refused`] if one of them can only be read,
+    /// or if the state that the parent had at its last fork is none that the child comes from.
+    /// Errors of the device.
+    pub fn adopt(&self, parent: &str, child: &str) -> Result<(), Error> {
+        let mut branches = self.open.lock();
+        close(&mut branches, parent, 0)?;
+        close(&mut branches, child, 0)?;
+        let mut state = self.shared.state.lock();
+        self.shared.alive()?;
+        let (old, new) = (state.table.named(parent)?.clone(), state.table.named(child)?.clone());
+        if let Some(frozen) = [&old, &new].into_iter().find(|record| record.is_frozen()) {
+            return Err(refused(&frozen.name, "it can only be read"));
+        }
+        let base = state.table.base_of(&old)?.id;
+        let mut line =
+            std::iter::successors(state.table.get(new.parent), |at| state.table.get(at.parent));
+        if old.id == new.id || !line.any(|node| node.id == base) {
+            return Err(refused(child, "it was not forked from the parent's last fork"));
+        }
+        state.table.update(old.id, |record| {
+            record.name.clear();
+            record.flags |= FROZEN | ZOMBIE;
+        });
+        state.table.update(new.id, |record| record.name = parent.into());
         self.shared.commit(&mut state, Change::default(), || ())
     }
 }
@@ -167,6 +227,7 @@ fn child(base: &Record, id: u64, name: &str, read_only: bool) -> Record {
         dead: 0,
         dead_count: 0,
         own: 0,
+        origin: id,
         name: name.into(),
     }
 }
@@ -188,7 +249,7 @@ fn freeze(
     let frozen =
         Record { log: None, name: String::new(), flags: record.flags | FROZEN, ..record.clone() };
     state.table.update(record.id, |old| *old = frozen.clone());
-    let log = record.log;
-    state.table.insert(Record { log, ..child(&frozen, next.id, &record.name, false) });
+    let Record { log, origin, .. } = record;
+    state.table.insert(Record { log, origin, ..child(&frozen, next.id, &record.name, false) });
     insert_child(state, &frozen, name, read_only);
 }

@@ -19,9 +19,7 @@ pub(crate) const FANOUT: usize = 504;
 pub(crate) const ZONE_PLACES: u64 = 31_744;
 /// Places at the start of a pool that are never handed out.
 pub(crate) const HEAD_PLACES: u64 = 32;
-/// Places of the two superblocks, which are written in turn.
-pub(crate) const SUPERBLOCKS: [u64; 2] = [8, 16];
-/// Most zones: as many as a superblock has bits.
+/// Most zones: as many as a superblock has bits. A zone of a former volume has two.
 pub(crate) const ZONES_MAX: u64 = 8 * 3840;
 /// Records of a block of the branch table.
 pub(crate) const TABLE_RECORDS: usize = 15;
@@ -31,6 +29,8 @@ pub(crate) const LOG_MAPS: usize = 168;
 pub(crate) const NAME_MAX: usize = 128;
 /// The greatest depth of a node, and so the greatest birth.
 pub(crate) const DEPTH_MAX: u32 = (1 << 27) - 1;
+/// Bit of the first block's incompat: the pool was a volume, and maps may have rows of its blocks.
+pub(crate) const ROWS: u64 = 1;
 /// The version of the format.
 pub(crate) const VERSION: u32 = 1;
 
@@ -67,7 +67,7 @@ pub(crate) struct Header {
     pub(crate) extra: U64,
 }
 
-/// The block at place 0.
+/// The first block of a pool.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Lead {
@@ -76,7 +76,10 @@ pub(crate) struct Lead {
     pub(crate) unused: U32,
     pub(crate) incompat: U64,
     pub(crate) superblocks: [U64; 2],
-    pub(crate) rest: [u8; 4000],
+    /// Where the volume that has become a pool had the copies of its superblock; 0 if there is
+    /// none.
+    pub(crate) group: U64,
+    pub(crate) rest: [u8; 3992],
 }
 
 /// The root of everything. Written in turn to two places.
@@ -98,7 +101,8 @@ pub(crate) struct Superblock {
     /// Zones from this one on have never had a bitmap: all free.
     pub(crate) zones_made: U64,
     pub(crate) rest: [u8; 112],
-    /// For each zone, which of its two bitmaps is valid.
+    /// For each zone, which of its two bitmaps is valid; from the end on, two bits for each zone of
+    /// a former volume: whether it has a bitmap, and which.
     pub(crate) copies: [u8; 3840],
 }
 
@@ -145,7 +149,8 @@ pub(crate) struct RawRecord {
     pub(crate) dead: U64,
     pub(crate) dead_count: U64,
     pub(crate) own: U64,
-    pub(crate) rest: [u8; 40],
+    pub(crate) origin: U64,
+    pub(crate) rest: [u8; 32],
     pub(crate) name: [u8; NAME_MAX],
 }
 
@@ -203,6 +208,7 @@ const _: () = {
     assert!(offset_of!(RawRecord, log_blocks) == 56 && offset_of!(RawRecord, name_bytes) == 60);
     assert!(offset_of!(RawRecord, dead) == 64 && offset_of!(RawRecord, dead_count) == 72);
     assert!(offset_of!(RawRecord, own) == 80 && offset_of!(RawRecord, name) == 128);
+    assert!(offset_of!(RawRecord, origin) == 88);
     assert!(offset_of!(LogMap, place) == 8 && offset_of!(LogMap, checksum) == 16);
 };
 
@@ -231,33 +237,14 @@ impl Entry {
         self.0 == 0
     }
 
-    /// Returns what is wrong with an entry that was read, for a reader at depth `depth` of a pool
-    /// of `places`.
-    pub(crate) fn complaint(self, depth: u32, places: u64) -> Option<&'static str> {
-        if self.is_none() {
-            None
-        } else if self.0 >> 63 != 0 {
-            Some("an entry for a row of blocks, which this version does not know")
-        } else if is_fixed(self.place()) || self.place() >= places {
-            Some("an entry leads out of the pool, or to a place that is never handed out")
-        } else if self.birth() == 0 || self.birth() > depth {
-            Some("an entry was born later than its reader")
-        } else {
-            None
-        }
+    /// Makes the entry of a row of blocks from `block` on, each at the place with its own number.
+    pub(crate) fn row(block: u64, birth: u32) -> Self {
+        Self(Self::new(block, birth).0 | 1 << 63)
     }
-}
 
-/// Returns whether a place is never handed out: the head of the pool, the bitmaps of zones, and the
-/// addresses at which programs look for copies of the superblock of a volume.
-pub(crate) fn is_fixed(place: u64) -> bool {
-    let looks_like_copy = place.is_power_of_two() && (1 << 10..=1 << 27).contains(&place);
-    place < HEAD_PLACES || place % ZONE_PLACES < 3 || looks_like_copy
-}
-
-/// Returns the place of bitmap `copy` of a zone.
-pub(crate) fn bitmap_place(zone: u64, copy: bool) -> u64 {
-    zone * ZONE_PLACES + 1 + u64::from(copy)
+    pub(crate) fn is_row(self) -> bool {
+        self.0 >> 63 != 0
+    }
 }
 
 /// Returns the CRC-32C of a block, with the checksum of its header as zero.

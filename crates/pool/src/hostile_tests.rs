@@ -8,7 +8,7 @@ use vfscale_sync::random::{Random, seed};
 use crate::format::{
     self, BITMAP, DEAD, LEAD, LOG, NODE, PLACE_BYTES, SUPER, TABLE, TABLE_RECORDS,
 };
-use crate::{Error, Pool};
+use crate::{Conversion, Error, Pool};
 
 const PLACES: u64 = 1500;
 const BLOCKS: u64 = 1200;
@@ -19,6 +19,29 @@ fn image() -> Arc<dyn Device> {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(PLACES * UNIT).unwrap());
     let pool = Pool::create(device.clone(), [7; 16]).unwrap();
     pool.create_branch("main", BLOCKS * UNIT).unwrap();
+    play(&pool);
+    Arc::new(CowDevice::new(device))
+}
+
+/// The size of a volume that becomes a pool.
+const FIRST: u64 = 1200;
+
+/// Makes an image of a pool that was a volume.
+fn former_volume() -> Arc<dyn Device> {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new((FIRST + 700) * UNIT).unwrap());
+    let (id, name, leads) = ([7; 16], "main", [&[0; 4096]; 3]);
+    let conversion = Conversion { id, name, first: FIRST, group: 256, blocks: FIRST + 700, leads };
+    Pool::convert(&device, &conversion).unwrap();
+    let pool = Pool::open_behind(device.clone(), FIRST).unwrap();
+    play(&pool);
+    let other = pool.branch("later").unwrap();
+    other.discard(600 * UNIT, 20 * UNIT).unwrap();
+    other.close().unwrap();
+    Arc::new(CowDevice::new(device))
+}
+
+/// Makes a tree of branches.
+fn play(pool: &Pool) {
     let main = pool.branch("main").unwrap();
     for block in [0, 1, 504, 700, 1100] {
         main.write_at(block * UNIT, &[1; 4096]).unwrap();
@@ -36,16 +59,16 @@ fn image() -> Arc<dyn Device> {
     main.flush().unwrap();
     main.write_at(700 * UNIT, &[4; 4096]).unwrap();
     main.flush().unwrap();
+    pool.fork("frozen", "later", false).unwrap();
     // As a power cut leaves it, with a log.
     std::mem::forget(main);
-    Arc::new(CowDevice::new(device))
 }
 
 /// Returns the places of the blocks of the pool itself.
 fn own_blocks(device: &dyn Device) -> Vec<(u64, [u8; 4])> {
     let kinds = [LEAD, SUPER, NODE, BITMAP, TABLE, LOG, DEAD];
     let mut found = Vec::new();
-    for place in 0..PLACES {
+    for place in 0..device.size() / UNIT {
         let mut magic = [0; 4];
         device.read_at(place * UNIT, &mut magic).unwrap();
         if kinds.contains(&magic) {
@@ -59,8 +82,8 @@ fn own_blocks(device: &dyn Device) -> Vec<(u64, [u8; 4])> {
 }
 
 /// Does all that can be done with a pool; returns the first error.
-fn use_it(device: Arc<dyn Device>) -> Result<(), Error> {
-    let pool = Pool::open(device)?;
+fn use_it(device: Arc<dyn Device>, first: u64) -> Result<(), Error> {
+    let pool = Pool::open_behind(device, first)?;
     let report = pool.check()?;
     for info in pool.list() {
         let branch = pool.branch(&info.name)?;
@@ -88,14 +111,24 @@ fn use_it(device: Arc<dyn Device>) -> Result<(), Error> {
 
 #[test]
 fn an_image_without_damage_works() {
-    use_it(image()).unwrap();
+    use_it(image(), 0).unwrap();
+    use_it(former_volume(), FIRST).unwrap();
 }
 
 /// Random changes that every checksum covers.
 #[test]
 fn damage_with_right_checksums_is_survived() {
-    let (device, mut random) = (image(), Random::new(seed()));
-    let blocks = own_blocks(&*device);
+    damage(&image(), 0);
+}
+
+#[test]
+fn damage_of_a_former_volume_is_survived() {
+    damage(&former_volume(), FIRST);
+}
+
+fn damage(device: &Arc<dyn Device>, first: u64) {
+    let mut random = Random::new(seed());
+    let blocks = own_blocks(&**device);
     let mut errors = 0;
     for _ in 0..1500 {
         let copy = Arc::new(CowDevice::new(device.clone()));
@@ -117,7 +150,7 @@ fn damage_with_right_checksums_is_survived() {
             };
             copy.write_at(place * UNIT, &*format::reseal(bytes)).unwrap();
         }
-        errors += usize::from(use_it(copy).is_err());
+        errors += usize::from(use_it(copy, first).is_err());
     }
     assert!(errors > 300, "{errors} errors");
 }

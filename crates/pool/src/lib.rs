@@ -73,6 +73,7 @@
 mod branch;
 mod check;
 mod commit;
+mod convert;
 mod credit;
 mod dead;
 mod disk;
@@ -80,6 +81,7 @@ mod error;
 mod fork;
 mod format;
 mod handle;
+mod layout;
 mod map;
 mod plant;
 mod pool;
@@ -92,6 +94,8 @@ mod space;
 mod table;
 
 #[cfg(test)]
+mod convert_tests;
+#[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
 mod fault_tests;
@@ -101,6 +105,7 @@ mod full_tests;
 mod hostile_tests;
 
 pub use check::Report;
+pub use convert::Conversion;
 pub use credit::Credit;
 pub use error::Error;
 pub use handle::Branch;

@@ -14,13 +14,17 @@
 //!   budget, so a checkpoint always finds the places that it needs.
 //! * The place that a node had on the device is reported once, when the node becomes dirty.
 //! * An entry of an inner node whose child is in memory is that of the last checkpoint.
+//! * A row of blocks has no node on the device. Its nodes are made in memory when they are needed;
+//!   those that do not change are never written.
 
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::Error;
 use crate::disk::Disk;
 use crate::format::{self, Bytes, Entry, FANOUT, NODE, NodeBlock};
+use crate::layout::Layout;
 use crate::space::Purse;
 
 /// Most levels of nodes.
@@ -117,6 +121,36 @@ impl MapNode {
     fn home(&self) -> Entry {
         Entry(self.home.load(Ordering::Relaxed))
     }
+
+    /// Makes the node of a row of blocks.
+    fn of_row(layout: &Layout, row: Entry, level: u8) -> Self {
+        let node = Self::empty(level, row.place());
+        for (entry, of_row) in node.entries.iter().zip(row_entries(layout, row, level)) {
+            entry.store(of_row.0, Ordering::Relaxed);
+        }
+        node.home.store(row.0, Ordering::Relaxed);
+        node
+    }
+}
+
+/// Returns the entries that a node at `level` would have for a row of blocks, which ends with the
+/// volume that the pool was.
+pub(crate) fn row_entries(
+    layout: &Layout,
+    row: Entry,
+    level: u8,
+) -> impl Iterator<Item = Entry> + use<> {
+    let end = layout.first;
+    (0..FANOUT as u64).map(move |index| match row.place() + index * span(level) {
+        block if block >= end => Entry::NONE,
+        block if level == 0 => Entry::new(block, row.birth()),
+        block => Entry::row(block, row.birth()),
+    })
+}
+
+/// Returns the places of a row of blocks, whose node would be at `level`.
+pub(crate) fn row_places(layout: &Layout, row: Entry, level: u8) -> Range<u64> {
+    row.place()..(row.place() + span(level + 1)).min(layout.first)
 }
 
 impl Map {
@@ -127,6 +161,7 @@ impl Map {
     pub(crate) fn open(disk: &Disk, tree: u64, root: Entry, levels: u8) -> Result<Self, Error> {
         let root = match root {
             Entry::NONE => MapNode::empty(levels - 1, 0),
+            row if row.is_row() => MapNode::of_row(&disk.layout, row, levels - 1),
             entry => load(disk, tree, entry, levels - 1, 0)?,
         };
         Ok(Self { disk: disk.clone(), tree, root })
@@ -150,6 +185,7 @@ impl Map {
         let kid = match entry {
             Entry::NONE if !create => return Ok(None),
             Entry::NONE => MapNode::empty(level, first),
+            entry if entry.is_row() => MapNode::of_row(&self.disk.layout, entry, level),
             entry => load(&self.disk, self.tree, entry, level, first)?,
         };
         // Another thread may have been faster; both have read the same block, which nobody reuses
@@ -175,7 +211,20 @@ impl Map {
     /// # Errors
     /// Errors of reading and [`Error::Damage`].
     pub(crate) fn find(&self, block: u64) -> Result<Entry, Error> {
-        Ok(self.leaf(block)?.map_or(Entry::NONE, |leaf| leaf.entry(block)))
+        let mut node = &self.root;
+        while node.level > 0 {
+            let index = node.index(block);
+            let entry = Entry(node.entries[index].load(Ordering::Acquire));
+            if entry.is_row() && node.kids[index].get().is_none() {
+                // A reader needs no node of a row.
+                let is_inside = block < self.disk.layout.first;
+                let found = is_inside.then(|| Entry::new(block, entry.birth()));
+                return Ok(found.unwrap_or(Entry::NONE));
+            }
+            let Some(kid) = self.kid(node, block, false)? else { return Ok(Entry::NONE) };
+            node = kid;
+        }
+        Ok(node.entry(block))
     }
 
     /// Returns the nodes that lead to a block; those that do not exist are made in memory.
@@ -241,7 +290,9 @@ impl Map {
             }
             slot.store(0, Ordering::Relaxed);
         }
-        freed.push(node.home().place());
+        if !node.home().is_row() {
+            freed.push(node.home().place());
+        }
         node.dirty.store(!is_empty, Ordering::Relaxed);
         Ok(is_empty)
     }
@@ -321,12 +372,35 @@ pub(crate) fn read_node(
     if block.header.extra.get() != u64::from(level) | u64::from(entry.birth()) << 32 {
         return damage("a node of another level or birth");
     }
-    let wrong =
-        |raw: &zerocopy::little_endian::U64| Entry(raw.get()).complaint(entry.birth(), disk.places);
-    match block.entries.iter().find_map(wrong) {
+    let wrong = |(index, raw): (usize, &zerocopy::little_endian::U64)| {
+        let below = Entry(raw.get());
+        match below.is_row() {
+            true => complaint_of_row(disk, below, entry.birth(), level, first, index as u64),
+            false => disk.layout.complaint(below, entry.birth()),
+        }
+    };
+    match block.entries.iter().enumerate().find_map(wrong) {
         Some(what) => damage(what),
         None => Ok(block),
     }
+}
+
+/// Returns what is wrong with the entry of a row in a node.
+fn complaint_of_row(
+    disk: &Disk,
+    row: Entry,
+    depth: u32,
+    level: u8,
+    first: u64,
+    index: u64,
+) -> Option<&'static str> {
+    if level == 0 || row.place() != first + index * span(level) {
+        return Some("an entry for a row of blocks where there can be none");
+    }
+    if row.birth() == 0 || row.birth() > depth {
+        return Some("an entry was born later than its reader");
+    }
+    disk.layout.complaint_of_row(row_places(&disk.layout, row, level - 1))
 }
 
 fn load(disk: &Disk, tree: u64, entry: Entry, level: u8, first: u64) -> Result<MapNode, Error> {
@@ -369,7 +443,7 @@ impl<'m> Path<'m> {
             if node.dirty.swap(true, Ordering::AcqRel) {
                 purse.give(1);
             } else {
-                note(node.home());
+                note(if node.home().is_row() { Entry::NONE } else { node.home() });
             }
         }
         Ok(())

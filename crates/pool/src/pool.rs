@@ -6,9 +6,10 @@ use vfscale_block::Device;
 use vfscale_sync::cpu;
 
 use crate::branch::{Inner, log};
-use crate::commit::{Change, Shared, State, places_of};
+use crate::commit::{Change, Shared, State, check_layout};
 use crate::disk::Disk;
-use crate::format::{Entry, PLACE_BYTES};
+use crate::format::PLACE_BYTES;
+use crate::layout::Layout;
 use crate::record::{BLOCKS_MAX, Record};
 use crate::registry::{self, Registry};
 use crate::{Branch, Error};
@@ -57,8 +58,9 @@ impl Pool {
     /// [`Error::NotEmpty`] if the first block of the device is not zero, [`Error::Size`] and errors
     /// of the device.
     pub fn create(device: Arc<dyn Device>, id: [u8; 16]) -> Result<Self, Error> {
-        let places = places_of(&*device)?;
-        Shared::create(&Disk { device: device.clone(), pool: id, places })?;
+        let layout = Layout::whole(device.size() / PLACE_BYTES as u64);
+        check_layout(&layout)?;
+        Shared::create(&Disk { device: device.clone(), pool: id, layout })?;
         Self::open(device)
     }
 
@@ -71,7 +73,18 @@ impl Pool {
     /// # Errors
     /// [`Error::NoPool`], [`Error::Features`], [`Error::Damage`] and errors of the device.
     pub fn open(device: Arc<dyn Device>) -> Result<Self, Error> {
-        let shared = Arc::new(Shared::open(device, cpu::possible() as usize)?);
+        Self::open_behind(device, 0)
+    }
+
+    /// Opens a pool that a volume has become, as [`open`](Self::open) does. It begins at the place
+    /// `first`, in blocks of 4096 bytes, which the superblocks of the volume tell.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// Errors of [`open`](Self::open).
+    pub fn open_behind(device: Arc<dyn Device>, first: u64) -> Result<Self, Error> {
+        let shared = Arc::new(Shared::open(device, first, cpu::possible() as usize)?);
         recover(&shared)?;
         Ok(Self { shared, open: Arc::default() })
     }
@@ -87,7 +100,7 @@ impl Pool {
     pub fn usage(&self) -> Usage {
         let bytes = |places: u64| places * PLACE_BYTES as u64;
         let free = self.shared.space.budget.available();
-        Usage { size: bytes(self.shared.disk.places), free: bytes(free) }
+        Usage { size: bytes(self.shared.disk.layout.places), free: bytes(free) }
     }
 
     /// Lists the branches, by name.
@@ -126,19 +139,8 @@ impl Pool {
         state.table.check_new(name)?;
         self.shared.check_room(&state)?;
         let id = next_id(&mut state);
-        state.table.insert(Record {
-            id,
-            parent: 0,
-            depth: 1,
-            flags: 0,
-            root: Entry::NONE,
-            blocks,
-            log: None,
-            dead: 0,
-            dead_count: 0,
-            own: 0,
-            name: name.into(),
-        });
+        let name = name.into();
+        state.table.insert(Record { name, origin: id, ..Record::new(id, blocks) });
         self.shared.commit(&mut state, Change::default(), || ())
     }
 
@@ -162,6 +164,31 @@ impl Pool {
         Ok(Arc::new(Branch::new(inner, &self.open, name)))
     }
 
+    /// Opens the state that a branch had at its last fork, as parent or as child, for reading.
+    ///
+    /// Blocks for the I/O: reads the root of the map.
+    ///
+    /// # Errors
+    /// [`Error::NoBranch`], [`Error::Refused`] if it was never forked, or if that state is gone as
+    /// for [`rollback`](Self::rollback), [`Error::Damage`] and errors of the device.
+    pub fn base(&self, name: &str) -> Result<Arc<Branch>, Error> {
+        self.shared.alive()?;
+        let id = {
+            let state = self.shared.state.lock();
+            state.table.base_of(state.table.named(name)?)?.id
+        };
+        let key = registry::key_of_node(id);
+        let inner = self.open.open(&key, || {
+            let state = self.shared.state.lock();
+            let record = state.table.get(id).cloned();
+            let record = record.ok_or_else(|| Error::NoBranch(name.into()))?;
+            let own_above = state.table.own_above(&record);
+            drop(state);
+            Inner::open(&self.shared, &record, own_above)
+        })?;
+        Ok(Arc::new(Branch::new(inner, &self.open, &key)))
+    }
+
     /// Closes the pool: makes everything durable, so that the next opening has nothing to recover.
     /// A pool that is dropped loses nothing that was flushed.
     ///
@@ -170,6 +197,17 @@ impl Pool {
     /// # Errors
     /// [`Error::InUse`] if a branch is open, and errors of the device.
     pub fn close(self) -> Result<(), Error> {
+        self.close_branches()
+    }
+
+    /// Makes everything durable of branches that were dropped without being closed, and closes
+    /// them.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if a branch is open, and errors of the device.
+    pub fn close_branches(&self) -> Result<(), Error> {
         let mut branches = self.open.lock();
         for name in branches.keys().cloned().collect::<Vec<_>>() {
             registry::close(&mut branches, &name, 0)?;

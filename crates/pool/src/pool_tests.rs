@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vfscale_block::{Device, Error as DeviceError, MemoryDevice};
+use vfscale_block::{Device, Error as DeviceError, FaultyDevice, MemoryDevice, Operation};
 
 use crate::format::DEPTH_MAX;
 use crate::{Error, Pool};
@@ -106,6 +106,86 @@ fn a_rollback_goes_to_the_last_fork() {
     let gone = pool.rollback("main").unwrap_err();
     assert!(matches!(gone, Error::Refused { .. }));
     assert_eq!(byte(&pool, "main", 1), 3);
+}
+
+/// An identity stays with its branch, also over forks and openings. No other branch gets it, nor
+/// one that takes the name after a rollback, a deletion, or a power cut.
+#[test]
+fn no_two_branches_have_one_identity() {
+    let device = Arc::new(MemoryDevice::new(1000 * UNIT).unwrap());
+    let pool = Pool::create(device.clone(), [5; 16]).unwrap();
+    let id = |pool: &Pool, name: &str| pool.branch(name).unwrap().identity().unwrap();
+    let mut ids = Vec::new();
+    for name in ["main", "second"] {
+        pool.create_branch(name, 100 * UNIT).unwrap();
+        ids.push(id(&pool, name));
+    }
+    for n in 0..4 {
+        put(&pool, "main", n, 1);
+        for name in [format!("a{n}"), format!("b{n}")] {
+            pool.fork("main", &name, n == 3).unwrap();
+            ids.push(id(&pool, &name));
+        }
+        assert_eq!(id(&pool, "main"), ids[0]);
+    }
+    pool.rollback("main").unwrap();
+    ids.push(id(&pool, "main"));
+    pool.delete("a1").unwrap();
+    pool.fork("main", "a1", false).unwrap();
+    ids.push(id(&pool, "a1"));
+    pool.rename("a1", "renamed").unwrap();
+    assert_eq!(ids.last(), Some(&id(&pool, "renamed")));
+    drop(pool);
+    let pool = Pool::open(device).unwrap();
+    assert_eq!(id(&pool, "second"), ids[1]);
+    pool.fork("main", "after", false).unwrap();
+    ids.push(id(&pool, "after"));
+    let wrapped = vfscale_block::CowDevice::new(pool.branch("after").unwrap());
+    assert_eq!(wrapped.identity(), ids.last().copied());
+    let count = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), count);
+    // A branch without an origin is no copy, and retains what it has.
+    put(&pool, "second", 1, 1);
+    let mut state = pool.shared.state.lock();
+    let oldest = state.table.named("second").unwrap().id;
+    state.table.update(oldest, |record| record.origin = 0);
+    drop(state);
+    assert_eq!(pool.branch("second").unwrap().identity(), None);
+    put(&pool, "second", 2, 2);
+    pool.fork("second", "youngest", false).unwrap();
+    assert_eq!(pool.branch("second").unwrap().identity(), None);
+    assert!(!ids.contains(&id(&pool, "youngest")));
+}
+
+/// The caller learns when the child has its contents, before the fork's I/O, and not if it fails.
+#[test]
+fn a_fork_tells_when_it_has_captured_the_parent() {
+    let device = Arc::new(FaultyDevice::new(MemoryDevice::new(1000 * UNIT).unwrap()));
+    let pool = Pool::create(device.clone(), [5; 16]).unwrap();
+    pool.create_branch("main", 100 * UNIT).unwrap();
+    put(&pool, "main", 3, 3);
+    let main = pool.branch("main").unwrap();
+    for (name, fill) in [("dirty", Some(4)), ("clean", None), ("again", Some(5))] {
+        if let Some(fill) = fill {
+            main.write_at(3 * UNIT, &[fill; UNIT as usize]).unwrap();
+        }
+        let (before, mut at) = (device.calls(Operation::Flush), None);
+        let captured = || at = Some(device.calls(Operation::Flush));
+        pool.fork_with("main", name, false, captured).unwrap();
+        main.write_at(3 * UNIT, &[9; UNIT as usize]).unwrap();
+        assert_eq!(at, Some(before), "{name}");
+        assert!(device.calls(Operation::Flush) > before);
+    }
+    assert_eq!(["dirty", "clean", "again"].map(|name| byte(&pool, name, 3)), [4, 9, 5]);
+    main.close().unwrap();
+    let mut is_told = false;
+    let exists = pool.fork_with("main", "clean", false, || is_told = true);
+    assert_eq!((exists, is_told), (Err(Error::Exists("clean".into())), false));
+    pool.fork_with("main", "closed", false, || is_told = true).unwrap();
+    assert!(is_told && byte(&pool, "closed", 3) == 9);
+    assert!(pool.check().unwrap().problems.is_empty());
 }
 
 /// Forks without writes in between share one frozen node, so the history does not become deeper.

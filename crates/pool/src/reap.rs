@@ -6,12 +6,14 @@
 //! does not have any more (its dead list) become free if the frozen node wrote them; the others,
 //! and the node's own dead list, become the child's dead list. No map changes by that.
 
+use std::sync::atomic::Ordering;
+
 use crate::commit::{Change, State};
 use crate::dead::{self, DeadList};
 use crate::format::{Entry, FANOUT};
 use crate::map::{self, Map, Stamp};
 use crate::record::{MERGED, Record, ZOMBIE};
-use crate::registry::Branches;
+use crate::registry::{Branches, key_of_node};
 use crate::{Error, Pool, space};
 
 /// The result of a step.
@@ -44,18 +46,23 @@ impl Pool {
         self.shared.alive()?;
         let branches = self.open.lock();
         let mut state = self.shared.state.lock();
-        let freed = match self.next_job(&state) {
+        let freed = match self.next_job(&state, &branches) {
             None => return Ok(Reaped::default()),
             Some(Job::Prune(record)) => self.prune(&mut state, record, places)?,
             Some(Job::Merge(node, child)) => self.merge(&mut state, &branches, node, child)?,
         };
-        let more = self.next_job(&state).is_some();
+        let more = self.next_job(&state, &branches).is_some();
         Ok(Reaped { freed: freed * crate::format::PLACE_BYTES as u64, more })
     }
 
-    fn next_job(&self, state: &State) -> Option<Job> {
+    fn next_job(&self, state: &State, branches: &Branches<'_>) -> Option<Job> {
         let table = &state.table;
-        let nameless = || table.records().filter(|record| record.name.is_empty());
+        let is_open = |record: &Record| {
+            let open = branches.get(&key_of_node(record.id));
+            open.is_some_and(|inner| inner.handles.load(Ordering::Acquire) > 0)
+        };
+        let nameless =
+            || table.records().filter(|record| record.name.is_empty() && !is_open(record));
         if let Some(record) = nameless().find(|record| table.kids(record.id) == 0) {
             return Some(Job::Prune(record.clone()));
         }
@@ -64,7 +71,7 @@ impl Pool {
             let child = table.kid(record.id)?;
             // The new list is written before the old ones are freed.
             let blocks = (record.dead_count + child.dead_count) / FANOUT as u64 + 1;
-            let is_small = blocks <= space::reserve(self.shared.disk.places) / 4
+            let is_small = blocks <= space::reserve(self.shared.disk.layout.places) / 4
                 || self.shared.space.budget.available() > blocks;
             is_small.then(|| Job::Merge(record.clone(), child.clone()))
         })

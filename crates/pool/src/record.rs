@@ -3,7 +3,8 @@
 use zerocopy::little_endian::U64;
 
 use crate::Error;
-use crate::format::{self, Bytes, DEPTH_MAX, Entry, NAME_MAX, RawRecord, is_fixed};
+use crate::format::{self, Bytes, DEPTH_MAX, Entry, NAME_MAX, RawRecord};
+use crate::layout::Layout;
 
 /// Most blocks of a branch: 16 TiB.
 pub(crate) const BLOCKS_MAX: u64 = 1 << 32;
@@ -42,11 +43,31 @@ pub(crate) struct Record {
     pub(crate) dead_count: u64,
     /// Places with its births.
     pub(crate) own: u64,
+    /// The id of the node that its branch began as; 0 if the branch is no copy of another one.
+    pub(crate) origin: u64,
     /// Empty for a node that is no branch.
     pub(crate) name: String,
 }
 
 impl Record {
+    /// Returns a node without a name, a parent and contents.
+    pub(crate) fn new(id: u64, blocks: u64) -> Self {
+        Self {
+            id,
+            parent: 0,
+            depth: 1,
+            flags: 0,
+            root: Entry::NONE,
+            blocks,
+            log: None,
+            dead: 0,
+            dead_count: 0,
+            own: 0,
+            origin: 0,
+            name: String::new(),
+        }
+    }
+
     /// Returns whether nothing can be written to it.
     pub(crate) fn is_frozen(&self) -> bool {
         self.flags & FROZEN != 0
@@ -61,7 +82,11 @@ impl Record {
     ///
     /// # Errors
     /// [`Error::Damage`].
-    pub(crate) fn read(raw: &RawRecord, place: u64, places: u64) -> Result<Option<Self>, Error> {
+    pub(crate) fn read(
+        raw: &RawRecord,
+        place: u64,
+        layout: &Layout,
+    ) -> Result<Option<Self>, Error> {
         let damage = |what| Err(Error::Damage { place, what });
         if raw.id.get() == 0 {
             return Ok(None);
@@ -84,16 +109,18 @@ impl Record {
             dead: raw.dead.get(),
             dead_count: raw.dead_count.get(),
             own: raw.own.get(),
+            origin: raw.origin.get(),
             name: name.into(),
         };
-        match record.complaint(places) {
+        match record.complaint(layout) {
             Some(what) => damage(what),
             None => Ok(Some(record)),
         }
     }
 
-    fn complaint(&self, places: u64) -> Option<&'static str> {
-        let is_outside = |place: u64| is_fixed(place) || place >= places;
+    fn complaint(&self, layout: &Layout) -> Option<&'static str> {
+        let places = layout.places;
+        let is_outside = |place: u64| !layout.has(place);
         if self.depth == 0
             || self.depth > DEPTH_MAX
             || self.flags & !(FROZEN | ZOMBIE | MERGED) != 0
@@ -119,7 +146,7 @@ impl Record {
         if self.dead_count > places || self.dead != 0 && is_outside(self.dead) {
             return Some("the dead list of a branch is not in the pool");
         }
-        self.root.complaint(self.depth, places)
+        layout.complaint(self.root, self.depth)
     }
 
     /// Writes the record into a slot.
@@ -141,7 +168,8 @@ impl Record {
             dead: self.dead.into(),
             dead_count: self.dead_count.into(),
             own: self.own.into(),
-            rest: [0; 40],
+            origin: self.origin.into(),
+            rest: [0; 32],
             name,
         };
     }
@@ -162,12 +190,12 @@ pub(crate) fn read_block(
     block: &format::TableBlock,
     number: u64,
     place: u64,
-    places: u64,
+    layout: &Layout,
 ) -> Result<Vec<Option<Record>>, Error> {
     if block.header.number.get() != number {
         return Err(Error::Damage { place, what: "another block of the branch table" });
     }
-    block.records.iter().map(|raw| Record::read(raw, place, places)).collect()
+    block.records.iter().map(|raw| Record::read(raw, place, layout)).collect()
 }
 
 /// Returns the bytes of a block of the table.

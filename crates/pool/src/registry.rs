@@ -56,6 +56,11 @@ impl Registry {
     }
 }
 
+/// Returns the name by which a node is open that may have none. No branch has it.
+pub(crate) fn key_of_node(id: u64) -> String {
+    format!("/{id}")
+}
+
 /// Closes a branch that has at most `handles` handles.
 ///
 /// # Errors

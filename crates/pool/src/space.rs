@@ -12,6 +12,8 @@
 //! * [`Space::budget`] counts the free places less a reserve for commits, so whoever has taken from
 //!   it finds a place.
 //! * Bitmaps are changed only by commits, and written to the copy that is not valid.
+//! * A zone without a bitmap on the device is free, but one of a former volume
+//!   ([`crate::layout`]) is in use.
 //!
 //! # Locks
 //!
@@ -27,7 +29,8 @@ use vfscale_sync::{Mutex, MutexGuard};
 
 use crate::Error;
 use crate::disk::Disk;
-use crate::format::{self, BITMAP, BitmapBlock, Bytes, ZONE_PLACES, bitmap_place, is_fixed};
+use crate::format::{self, BITMAP, BitmapBlock, Bytes, ZONE_PLACES, ZONES_MAX};
+use crate::layout::Layout;
 
 vfscale_sync::lock_class! {
     /// The free places of one zone.
@@ -108,25 +111,29 @@ pub(crate) fn reserve(places: u64) -> u64 {
     (places / 50).clamp(12, 4096)
 }
 
-/// Returns how many places of a pool are never handed out.
-pub(crate) fn fixed(places: u64) -> u64 {
-    let zones = places.div_ceil(ZONE_PLACES);
-    let heads = (1..zones).map(|zone| (places - zone * ZONE_PLACES).min(3)).sum::<u64>();
-    let copies = (10..=27).map(|bit| 1 << bit).filter(|place| *place < places);
-    format::HEAD_PLACES + heads + copies.filter(|place| place % ZONE_PLACES >= 3).count() as u64
+/// Returns the numbers of the two bits that a zone of a former volume has in a superblock: whether
+/// it has a bitmap, and which.
+fn bits_of_former(former: u64) -> (u64, u64) {
+    let last = ZONES_MAX - 1 - 2 * former;
+    (last, last - 1)
 }
 
 impl Space {
     /// Makes the space of a pool whose superblock has `copies` and `made`. Nothing is taken from
     /// the budget yet.
     pub(crate) fn new(disk: &Disk, copies: &[u8], made: u64, slots: usize) -> Self {
-        let zones = disk.places.div_ceil(ZONE_PLACES);
-        let copy = |zone: u64| {
-            let bit = copies[zone as usize / 8] >> (zone % 8) & 1 != 0;
-            (zone < made).then_some(bit)
+        let layout = disk.layout;
+        let zones = layout.zones();
+        let bit = |bit: u64| copies[bit as usize / 8] >> (bit % 8) & 1 != 0;
+        let copy = |zone: usize| match layout.former(zone) {
+            None => ((zone as u64) < made).then_some(bit(zone as u64)),
+            Some(former) => {
+                let (has, which) = bits_of_former(former);
+                bit(has).then_some(bit(which))
+            }
         };
         let zone = |zone| Mutex::new(Zone { maps: None, copy: copy(zone) });
-        let total = disk.places.saturating_sub(fixed(disk.places) + reserve(disk.places));
+        let total = layout.places.saturating_sub(layout.fixed() + reserve(layout.places));
         let budget = Budget::new(total, slots);
         let lessees = (0..zones).map(|_| AtomicU32::new(0)).collect();
         let zones = (0..zones).map(zone).collect();
@@ -137,26 +144,31 @@ impl Space {
     fn loaded(&self, zone: usize) -> Result<MutexGuard<'_, Zone, PoolZone>, Error> {
         let mut guard = self.zones[zone].lock();
         if guard.maps.is_none() {
-            guard.maps = Some(self.load(zone as u64, guard.copy)?);
+            guard.maps = Some(self.load(zone, guard.copy)?);
         }
         Ok(guard)
     }
 
-    fn load(&self, zone: u64, copy: Option<bool>) -> Result<Maps, Error> {
+    fn load(&self, zone: usize, copy: Option<bool>) -> Result<Maps, Error> {
         let mut words = Box::new([0_u64; WORDS]);
-        let start = zone * ZONE_PLACES;
+        let layout = &self.disk.layout;
         if let Some(copy) = copy {
-            let place = bitmap_place(zone, copy);
+            let place = layout.bitmap(zone, copy);
             let block: BitmapBlock = self.disk.read(BITMAP, place)?;
-            if block.header.number.get() != zone {
+            let (owner, number) = identity(layout, zone);
+            if block.header.number.get() != number || block.header.owner.get() != owner {
                 return Err(Error::Damage { place, what: "the bitmap of another zone" });
             }
             for (word, disk) in words.iter_mut().zip(&block.words) {
                 *word = disk.get();
             }
+        } else if layout.former(zone).is_some() {
+            words.fill(u64::MAX);
         }
+        let range = layout.range(zone);
         for at in 0..ZONE_PLACES {
-            if is_fixed(start + at) || start + at >= self.disk.places {
+            let place = range.start + at;
+            if layout.is_fixed(place) || place >= range.end {
                 words[at as usize / 64] |= 1 << (at % 64);
             }
         }
@@ -214,6 +226,9 @@ impl Space {
         least: u64,
         most: u64,
     ) -> Result<Option<(u64, u64)>, Error> {
+        if self.is_whole(zone) {
+            return Ok(None);
+        }
         let mut guard = self.loaded(zone)?;
         let Some(maps) = guard.maps.as_mut().filter(|maps| maps.free >= least) else {
             return Ok(None);
@@ -226,14 +241,24 @@ impl Space {
         }
         maps.free -= count;
         lease.cursor = at + count;
-        Ok(Some((zone as u64 * ZONE_PLACES + at, count)))
+        Ok(Some((self.disk.layout.range(zone).start + at, count)))
+    }
+
+    /// Returns whether a zone of a former volume is in use, and in memory nothing else is known.
+    pub(crate) fn is_whole(&self, zone: usize) -> bool {
+        let is_former = self.disk.layout.former(zone).is_some();
+        is_former && {
+            let guard = self.zones[zone].lock();
+            guard.maps.is_none() && guard.copy.is_none()
+        }
     }
 
     /// Marks a place as handed out that the log of a branch refers to. Returns whether it was free.
     pub(crate) fn claim(&self, place: u64) -> Result<bool, Error> {
-        let mut guard = self.loaded((place / ZONE_PLACES) as usize)?;
+        let (zone, at) = self.disk.layout.locate(place);
+        let mut guard = self.loaded(zone)?;
         let Some(maps) = guard.maps.as_mut() else { return Ok(false) };
-        let (word, bit) = ((place % ZONE_PLACES) as usize / 64, 1 << (place % ZONE_PLACES % 64));
+        let (word, bit) = (at as usize / 64, 1 << (at % 64));
         let is_free = maps.used[word] & bit == 0;
         maps.used[word] |= bit;
         maps.free -= u64::from(is_free);
@@ -243,11 +268,11 @@ impl Space {
     /// Makes places free that no durable state refers to, and gives them back to the budget.
     pub(crate) fn release(&self, places: &[u64]) {
         for place in places {
-            let mut guard = self.zones[(place / ZONE_PLACES) as usize].lock();
+            let (zone, at) = self.disk.layout.locate(*place);
+            let mut guard = self.zones[zone].lock();
             // A zone without bitmaps in memory has handed out nothing.
             let Some(maps) = guard.maps.as_mut() else { continue };
-            let bit = 1 << (place % ZONE_PLACES % 64);
-            maps.used[(place % ZONE_PLACES) as usize / 64] &= !bit;
+            maps.used[at as usize / 64] &= !(1 << (at % 64));
             maps.free += 1;
         }
         self.budget.give(places.len() as u64);
@@ -268,12 +293,11 @@ impl Space {
         let mut zones = std::collections::BTreeSet::new();
         let changes = sets.iter().map(|place| (*place, true));
         for (place, set) in changes.chain(clears.iter().map(|place| (*place, false))) {
-            let zone = (place / ZONE_PLACES) as usize;
+            let (zone, at) = self.disk.layout.locate(place);
             zones.insert(zone);
             let mut guard = self.loaded(zone)?;
             let Some(maps) = guard.maps.as_mut() else { continue };
-            let (word, bit) =
-                ((place % ZONE_PLACES) as usize / 64, 1 << (place % ZONE_PLACES % 64));
+            let (word, bit) = (at as usize / 64, 1 << (at % 64));
             if (maps.committed[word] & bit != 0) == set {
                 return Err(Error::Damage { place, what: "it is used twice, or given up twice" });
             }
@@ -281,7 +305,8 @@ impl Space {
         }
         // A zone below one with a bitmap has one too.
         let made = self.made.load(Ordering::Relaxed);
-        let end = zones.last().map_or(0, |zone| *zone as u64 + 1);
+        let new = self.disk.layout.new_zones() as usize;
+        let end = zones.range(..new).next_back().map_or(0, |zone| *zone as u64 + 1);
         zones.extend((made..end).map(|zone| zone as usize));
         self.made.fetch_max(end, Ordering::Relaxed);
         zones.into_iter().map(|zone| self.block(zone, generation)).collect()
@@ -292,9 +317,10 @@ impl Space {
         let mut guard = self.loaded(zone)?;
         let copy = !guard.copy.unwrap_or(true);
         guard.copy = Some(copy);
-        let place = bitmap_place(zone as u64, copy);
+        let place = self.disk.layout.bitmap(zone, copy);
         let mut block: BitmapBlock = format::zeroed();
-        block.header = format::header(self.disk.expect(BITMAP, place), generation, 0, zone as u64);
+        let (owner, number) = identity(&self.disk.layout, zone);
+        block.header = format::header(self.disk.expect(BITMAP, place), generation, owner, number);
         if let Some(maps) = &guard.maps {
             for (disk, word) in block.words.iter_mut().zip(maps.committed.iter()) {
                 disk.set(*word);
@@ -305,21 +331,36 @@ impl Space {
 
     /// Writes which bitmaps are valid into `copies`, and returns how many zones have one.
     pub(crate) fn describe(&self, copies: &mut [u8]) -> u64 {
+        let mut set = |bit: u64, value: bool| {
+            let (byte, mask) = (bit as usize / 8, 1 << (bit % 8));
+            copies[byte] = if value { copies[byte] | mask } else { copies[byte] & !mask };
+        };
         for (number, zone) in self.zones.iter().enumerate() {
-            let bit = u8::from(zone.lock().copy == Some(true)) << (number % 8);
-            copies[number / 8] = copies[number / 8] & !(1 << (number % 8)) | bit;
+            let copy = zone.lock().copy;
+            match self.disk.layout.former(number) {
+                None => set(number as u64, copy == Some(true)),
+                Some(former) => {
+                    let (has, which) = bits_of_former(former);
+                    set(has, copy.is_some());
+                    set(which, copy == Some(true));
+                }
+            }
         }
         self.made.load(Ordering::Relaxed)
     }
 
     /// Returns whether the last commit refers to a place, and whether it is free to be handed out.
     pub(crate) fn status(&self, place: u64) -> Result<(bool, bool), Error> {
-        let guard = self.loaded((place / ZONE_PLACES) as usize)?;
-        let has = |words: &[u64; WORDS]| {
-            words[(place % ZONE_PLACES) as usize / 64] >> (place % ZONE_PLACES % 64) & 1 != 0
-        };
+        let (zone, at) = self.disk.layout.locate(place);
+        let guard = self.loaded(zone)?;
+        let has = |words: &[u64; WORDS]| words[at as usize / 64] >> (at % 64) & 1 != 0;
         Ok(guard.maps.as_ref().map_or((false, false), |m| (has(&m.committed), !has(&m.used))))
     }
+}
+
+/// Returns owner and number in the header of the bitmap of a zone.
+fn identity(layout: &Layout, zone: usize) -> (u64, u64) {
+    layout.former(zone).map_or((0, zone as u64), |former| (1, former))
 }
 
 /// Finds up to `most` zero bits in a row from `from` on; the first row that has at least `least`.

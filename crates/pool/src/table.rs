@@ -63,7 +63,7 @@ impl Table {
         for number in 0..blocks {
             let place = this.map.find(number)?.place();
             let block: format::TableBlock = disk.read(TABLE, place)?;
-            for record in record::read_block(&block, number, place, disk.places)? {
+            for record in record::read_block(&block, number, place, &disk.layout)? {
                 let slot = this.slots.len();
                 this.slots.push(None);
                 match record {
@@ -145,6 +145,18 @@ impl Table {
     /// Returns the depth from which on births are not a node's own: that of its parent.
     pub(crate) fn own_above(&self, record: &Record) -> u32 {
         self.get(record.parent).map_or(0, |parent| parent.depth)
+    }
+
+    /// Returns the node with the state that a branch had at its last fork.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if there is none.
+    pub(crate) fn base_of(&self, record: &Record) -> Result<&Record, Error> {
+        let refused = |why| Error::Refused { name: record.name.clone(), why };
+        if record.flags & record::MERGED != 0 {
+            return Err(refused("no branch has kept the state of its last fork"));
+        }
+        self.get(record.parent).ok_or_else(|| refused("it was never forked"))
     }
 
     /// Adds a node.

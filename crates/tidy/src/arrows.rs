@@ -24,7 +24,9 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
             "vfscale-diskfs",
             "vfscale-journal",
             "vfscale-memfs",
+            "vfscale-pool",
             "vfscale-procfs",
+            "vfscale-sync",
             "vfscale-vfs",
         ],
     ),
@@ -62,7 +64,6 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
 /// The crates that tests and benchmarks may use beyond that: pretended CPUs and model-checked
 /// threads.
 pub const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
-    ("vfscale", &["vfscale-sync"]),
     ("vfscale-bench-cli", &["vfscale-diskfs"]),
     ("vfscale-crashtest", &["vfscale-pool"]),
     ("vfscale-peers", &["vfscale-sync"]),

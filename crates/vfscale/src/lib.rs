@@ -73,6 +73,7 @@
 pub mod driver;
 pub mod idle_memory;
 mod memory;
+pub mod pool;
 pub mod posix;
 mod transfer;
 pub mod volume;
@@ -80,6 +81,7 @@ pub mod volume;
 pub use vfscale_block as block;
 
 pub use memory::{MemoryBuilder, memory};
+pub use pool::{BranchInfo, ForkOptions, Pool, PoolBuilder, PoolError, pool, pool_on};
 pub use transfer::{Owners, Transfer, Transferred};
 pub use vfscale_memfs::{MemFs, MemFsBuilder};
 pub use vfscale_procfs::ProcFs;

@@ -29,9 +29,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use vfscale_block::{Device, FileDevice, FileOptions, Operation};
+use vfscale_block::{Device, FileDevice, FileOptions};
 use vfscale_diskfs::format::BLOCK_BYTES;
-use vfscale_diskfs::mkfs::{self, MkfsError, MkfsOptions, RootDirectory};
+use vfscale_diskfs::mkfs::{self, MkfsOptions, RootDirectory};
 pub use vfscale_diskfs::vfs_impl::{CacheBudget, OnError};
 use vfscale_diskfs::vfs_impl::{DiskFs, DiskOptions};
 use vfscale_diskfs::{Fault, OpenError};
@@ -39,6 +39,15 @@ use vfscale_memfs::MemFs;
 use vfscale_vfs::driver::ErrorCursor;
 use vfscale_vfs::driver::fork::{self, Owned};
 use vfscale_vfs::{Errno, FileSystem, Limits, Mode, Scaling, Task, Users, Vfs};
+
+use crate::pool::PoolError;
+use crate::pool::shared::{MAIN, OpenBranch, PoolShared};
+
+pub(crate) mod devices;
+mod error;
+
+use devices::{DeviceSource, Opened};
+pub use error::VolumeError;
 
 /// Returns the options of a volume in an image file or on a block device; open it with
 /// [`open`](VolumeBuilder::open).
@@ -58,79 +67,70 @@ use vfscale_vfs::{Errno, FileSystem, Limits, Mode, Scaling, Task, Users, Vfs};
 /// # }
 /// ```
 pub fn volume(path: impl Into<PathBuf>) -> VolumeBuilder {
-    VolumeBuilder::new(DeviceSource::Path(path.into()))
+    VolumeBuilder::new(Place::Device(DeviceSource::Path(path.into())))
 }
 
 /// Returns the options of a volume on a device of the caller's.
 pub fn volume_on(device: Arc<dyn Device>) -> VolumeBuilder {
-    VolumeBuilder::new(DeviceSource::Device(device))
+    VolumeBuilder::new(Place::Device(DeviceSource::Device(device)))
 }
 
-/// The source of the device of a volume or log.
+/// The place of a volume.
 #[derive(Clone, Debug)]
-enum DeviceSource {
-    Path(PathBuf),
-    Device(Arc<dyn Device>),
+enum Place {
+    Device(DeviceSource),
+    /// A branch of an open pool.
+    Branch(Arc<PoolShared>, String),
 }
 
-impl DeviceSource {
-    fn name(&self) -> String {
-        match self {
-            DeviceSource::Path(path) => path.display().to_string(),
-            DeviceSource::Device(device) => device.name().to_owned(),
-        }
-    }
-
-    fn open(&self, read_only: bool) -> Result<Opened, VolumeError> {
-        match self {
-            DeviceSource::Device(device) => Ok(Opened::Callers(device.clone())),
-            DeviceSource::Path(path) => match FileOptions::new().read_only(read_only).open(path) {
-                Ok(device) => Ok(Opened::Own(Arc::new(device))),
-                Err(error) if is_missing(&error) => Err(VolumeError::Missing(path.clone())),
-                Err(error) => Err(VolumeError::Device(error)),
-            },
-        }
-    }
+/// The open device of a volume.
+enum OpenPlace {
+    Device(Opened),
+    Branch(OpenBranch),
 }
 
-/// An open device, with its owner.
-enum Opened {
-    /// Opened by the volume, which releases it.
-    Own(Arc<FileDevice>),
-    /// The caller's.
-    Callers(Arc<dyn Device>),
-}
-
-impl Opened {
+impl OpenPlace {
     fn device(&self) -> Arc<dyn Device> {
         match self {
-            Opened::Own(device) => device.clone(),
-            Opened::Callers(device) => device.clone(),
-        }
-    }
-
-    /// Unlocks the device for other openers, whatever references to it remain. The volume no longer
-    /// uses it.
-    fn release(&self) {
-        if let Opened::Own(device) = self {
-            device.release();
+            OpenPlace::Device(opened) => opened.device(),
+            OpenPlace::Branch(open) => open.device(),
         }
     }
 }
 
 /// The devices of a volume and of its log. Released when dropped.
-struct Devices([Option<Opened>; 2]);
+struct Devices {
+    place: OpenPlace,
+    log: Option<Opened>,
+}
 
 impl Devices {
+    fn branch(&self) -> Option<&OpenBranch> {
+        match &self.place {
+            OpenPlace::Branch(open) => Some(open),
+            OpenPlace::Device(_) => None,
+        }
+    }
+
     fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
-        self.0.iter().flatten().try_for_each(|opened| match opened {
-            Opened::Own(own) => own.publish_mount(device),
-            Opened::Callers(_) => Ok(()),
-        })
+        match &self.place {
+            OpenPlace::Device(opened) => opened.publish_mount(device)?,
+            OpenPlace::Branch(open) => open.publish_mount(device)?,
+        }
+        self.log.as_ref().map_or(Ok(()), |log| log.publish_mount(device))
+    }
+
+    /// Makes all writes of a branch durable where the next opening of the pool finds them at once.
+    fn close(&self) -> Result<(), PoolError> {
+        self.branch().map_or(Ok(()), OpenBranch::close)
     }
 
     fn release(&self) {
-        self.0.iter().flatten().for_each(Opened::release);
+        match &self.place {
+            OpenPlace::Device(opened) => opened.release(),
+            OpenPlace::Branch(open) => open.release(),
+        }
+        self.log.iter().for_each(Opened::release);
     }
 }
 
@@ -173,12 +173,6 @@ impl Drop for OpenDriver {
     }
 }
 
-fn is_missing(error: &vfscale_block::Error) -> bool {
-    let not_found = |e: vfscale_block::OsError| e.kind() == std::io::ErrorKind::NotFound;
-    matches!(error, vfscale_block::Error::Io { operation: Operation::Open, source, .. }
-        if not_found(*source))
-}
-
 /// Minimum of changed metadata in memory, in bytes: some hundred blocks, enough for a change or
 /// two.
 const CHANGED_BYTES_MIN: u64 = 1 << 20;
@@ -197,7 +191,7 @@ const CHANGED_BYTES_MIN: u64 = 1 << 20;
 #[derive(Clone, Debug)]
 #[must_use = "nothing is opened before `open`"]
 pub struct VolumeBuilder {
-    place: DeviceSource,
+    place: Place,
     log: Option<DeviceSource>,
     size: Option<u64>,
     log_size: Option<u64>,
@@ -208,7 +202,12 @@ pub struct VolumeBuilder {
 }
 
 impl VolumeBuilder {
-    fn new(place: DeviceSource) -> Self {
+    /// Returns the options of the volume in a branch.
+    pub(crate) fn of_branch(pool: Arc<PoolShared>, name: &str) -> Self {
+        Self::new(Place::Branch(pool, name.to_owned()))
+    }
+
+    fn new(place: Place) -> Self {
         let (options, scaling) = (DiskOptions::default(), Scaling::default());
         let root = RootDirectory::default();
         let limits = Limits::default();
@@ -373,26 +372,31 @@ impl VolumeBuilder {
     /// # Errors
     /// Returns a [`VolumeError`], whose text names the cause and the remedy.
     pub fn open(self) -> Result<Volume, VolumeError> {
-        let name = self.place.name();
+        let name = match &self.place {
+            Place::Device(source) => source.name(),
+            Place::Branch(pool, branch) => format!("{}:{branch}", pool.name()),
+        };
         if fork::is_child() {
             return Err(VolumeError::Forked { name });
         }
         let (device, is_new) = self.device()?;
         let log = self.log.as_ref().filter(|_| !self.options.no_recovery);
-        let log = log.map(|log| log.open(self.is_read_only())).transpose()?;
+        let log = log.map(|log| self.open_device(log)).transpose()?;
+        let read_only = self.is_read_only();
         let mut options = self.options;
         options.log_device = log.as_ref().map(Opened::device);
-        let on = device.device();
-        let devices = Devices([Some(device), log]);
+        let mut devices = Devices { place: device, log };
         options.scaling = journal_scaling(&self.scaling);
         options.orphan_lists = self.scaling.orphan_lists();
         options.dirty_lists = self.scaling.dirty_lists();
-        let fs = DiskFs::open(on, options)
-            .map_err(|fault| VolumeError::Open { name: name.clone(), fault: Box::new(fault) })?;
+        let fs = open_driver(&mut devices, &options, read_only, &name)?;
         let vfs = mount(&fs, self.scaling, self.limits).map_err(|errno| {
             fs.abandon();
             VolumeError::Mount { name: name.clone(), errno }
         })?;
+        if let Some(open) = devices.branch() {
+            open.note(&fs);
+        }
         let reported = ErrorCursor::default();
         let held = Owned::new(OpenDriver { fs, devices: Some(devices), reported, is_over: false });
         Ok(Volume { vfs, held, name, is_new })
@@ -402,16 +406,30 @@ impl VolumeBuilder {
         self.options.read_only || self.options.no_recovery
     }
 
+    fn open_device(&self, source: &DeviceSource) -> Result<Opened, VolumeError> {
+        source.open(self.is_read_only()).map_err(|error| match source.missing(&error) {
+            Some(path) => VolumeError::Missing(path.clone()),
+            None => VolumeError::Device(error),
+        })
+    }
+
     /// Opens or creates the device; returns it, and whether it was created.
-    fn device(&self) -> Result<(Opened, bool), VolumeError> {
-        match (self.place.open(self.is_read_only()), &self.place, self.size) {
+    fn device(&self) -> Result<(OpenPlace, bool), VolumeError> {
+        let source = match &self.place {
+            Place::Device(source) => source,
+            Place::Branch(pool, name) => {
+                return Ok((OpenPlace::Branch(pool.open_branch(name)?), false));
+            }
+        };
+        let (device, is_new) = match (self.open_device(source), source, self.size) {
             (Err(VolumeError::Missing(_)), DeviceSource::Path(path), Some(bytes))
                 if !self.is_read_only() =>
             {
-                self.make(path, bytes).map(|device| (Opened::Own(device), true))
+                (Opened::Own(self.make(path, bytes)?), true)
             }
-            (device, ..) => device.map(|device| (device, false)),
-        }
+            (device, ..) => (device?, false),
+        };
+        Ok((OpenPlace::Device(device), is_new))
     }
 
     fn make(&self, path: &Path, bytes: u64) -> Result<Arc<FileDevice>, VolumeError> {
@@ -426,6 +444,27 @@ impl VolumeBuilder {
         }
         Ok(Arc::new(device))
     }
+}
+
+/// Opens the file system on the first of the devices; if that is a pool, on its branch `main`, and
+/// replaces the device by it.
+fn open_driver(
+    devices: &mut Devices,
+    options: &DiskOptions,
+    read_only: bool,
+    name: &str,
+) -> Result<Arc<DiskFs>, VolumeError> {
+    let failed = |fault| VolumeError::Open { name: name.to_owned(), fault: Box::new(fault) };
+    let open = |place: &OpenPlace| DiskFs::open(place.device(), options.clone());
+    let device = match (open(&devices.place), &devices.place) {
+        (Err(Fault::Open(OpenError::Pool { .. })), OpenPlace::Device(opened)) => opened.clone(),
+        (opened, _) => return opened.map_err(failed),
+    };
+    let pool = PoolShared::open(name, device, read_only)?;
+    let branch = OpenPlace::Branch(pool.open_branch(MAIN)?);
+    let opened = open(&branch).map_err(failed);
+    devices.place = branch;
+    opened
 }
 
 /// Creates a tree with the file system mounted as its root.
@@ -503,6 +542,11 @@ impl Volume {
         &self.held.fs
     }
 
+    /// Returns the pool that the volume is a branch of.
+    pub(crate) fn branch_of(&self) -> Option<Arc<PoolShared>> {
+        self.held.devices.as_ref()?.branch()?.pool()
+    }
+
     /// Returns whether the image was created when it was opened.
     #[must_use]
     pub fn is_new(&self) -> bool {
@@ -570,9 +614,13 @@ impl Volume {
         }
         let closed = held.fs.close();
         held.is_over = true;
+        let branch = held.devices.as_ref().map_or(Ok(()), Devices::close);
         drop(held);
         let closed = closed.map_err(|fault| VolumeError::Close { name, fault: Box::new(fault) });
-        closed.and(synced).map_err(|error| CloseError { error, volume: None })
+        closed
+            .and(branch.map_err(VolumeError::from))
+            .and(synced)
+            .map_err(|error| CloseError { error, volume: None })
     }
 }
 
@@ -646,144 +694,5 @@ impl From<CloseError> for vfscale_vfs::Error {
 impl fmt::Debug for Volume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Volume").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-/// The reason why a volume can't be opened, created or closed. The text names the remedy.
-///
-/// ```
-/// use vfscale::VolumeError;
-///
-/// match vfscale::volume("/no/such.vfs").open() {
-///     Err(VolumeError::Missing(path)) => println!("no image at {}", path.display()),
-///     Err(error) => return Err(error.into()),
-///     Ok(volume) => volume.close()?,
-/// }
-/// # Ok::<(), vfscale::Error>(())
-/// ```
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum VolumeError {
-    /// The image does not exist.
-    #[error(
-        "{}: the image does not exist; make one with `vfscale mkfs`, or give a size to create it",
-        .0.display()
-    )]
-    Missing(PathBuf),
-    /// The device can't be opened or created: it is locked, or the system refuses.
-    #[error("{}{}", .0, remedy_of_device(.0))]
-    Device(vfscale_block::Error),
-    /// The volume can't be opened.
-    #[error("{}{}", named(.name, .fault), remedy(.fault))]
-    Open {
-        /// The volume.
-        name: String,
-        /// The cause.
-        fault: Box<Fault>,
-    },
-    /// The image was created, but not a volume in it.
-    #[error("{name}: cannot make a volume: {error}")]
-    Make {
-        /// The image.
-        name: String,
-        /// The cause.
-        error: Box<MkfsError>,
-    },
-    /// The volume was opened, but can't be mounted.
-    #[error("{name}: cannot mount it: {errno}; `vfscale fsck` shows details")]
-    Mount {
-        /// The volume.
-        name: String,
-        /// The cause.
-        errno: Errno,
-    },
-    /// Not all changes became durable.
-    #[error("{name}: not everything could be written: {errno}; unsynced changes may be lost")]
-    Sync {
-        /// The volume.
-        name: String,
-        /// The cause.
-        errno: Errno,
-    },
-    /// The tree still has tasks, open files or mounts.
-    #[error(
-        "{name}: not closed: {} and {} still use it; end them, and close it again",
-        counted(*.tasks, "task"), counted(*.open_files, "open file")
-    )]
-    InUse {
-        /// The volume.
-        name: String,
-        /// Number of tasks and clones of its [`Vfs`]; another tree counts as one.
-        tasks: usize,
-        /// Number of open files.
-        open_files: usize,
-    },
-    /// This process is the child of a fork of a process that used the library, and has not executed
-    /// another program since. Only the parent can use the volume.
-    #[error(
-        "{name}: a child of fork can't use it; open it in the child of a process that has not used vfscale"
-    )]
-    Forked {
-        /// The volume.
-        name: String,
-    },
-    /// The volume was not closed properly; all synced changes are recovered when it is opened
-    /// again.
-    #[error("{name}: not closed: {fault}; it will be recovered when it is opened again")]
-    Close {
-        /// The volume.
-        name: String,
-        /// The cause.
-        fault: Box<Fault>,
-    },
-}
-
-impl VolumeError {
-    /// Returns Linux's number for the error.
-    #[must_use]
-    pub fn errno(&self) -> Errno {
-        match self {
-            VolumeError::Missing(_) => Errno::NOENT,
-            VolumeError::Device(error) => Fault::from(error.clone()).errno(),
-            VolumeError::Open { fault, .. } | VolumeError::Close { fault, .. } => fault.errno(),
-            VolumeError::Make { .. } => Errno::INVAL,
-            VolumeError::Mount { errno, .. } | VolumeError::Sync { errno, .. } => *errno,
-            VolumeError::InUse { .. } => Errno::BUSY,
-            VolumeError::Forked { .. } => Errno::NOTRECOVERABLE,
-        }
-    }
-}
-
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-/// Returns the text of a fault with the volume's name; most faults of a device already include it.
-fn named(name: &str, fault: &Fault) -> String {
-    let text = fault.to_string();
-    if text.starts_with(name) { text } else { format!("{name}: {text}") }
-}
-
-fn remedy_of_device(error: &vfscale_block::Error) -> &'static str {
-    match error {
-        vfscale_block::Error::Locked { .. } => "; unmount or close it there first",
-        _ => "",
-    }
-}
-
-fn remedy(fault: &Fault) -> &'static str {
-    match fault {
-        Fault::Open(OpenError::NoVolume { .. }) => "; `vfscale mkfs` makes a volume",
-        Fault::Damage(_) | Fault::Open(OpenError::Superblock { .. }) => {
-            "; `vfscale fsck` shows details, and `--repair` repairs it"
-        }
-        Fault::ReadOnly => "; it can be opened read-only",
-        Fault::LogDevice(_) => "; name the device of its log",
-        Fault::Journal(vfscale_journal::Error::Features { .. }) => "",
-        Fault::Journal(_) => {
-            "; `vfscale fsck` shows details, the volume can be read without its log (`-o ro,norecovery`), and \
-             `vfscale fsck --repair --discard-log` makes a new log, without the changes in this one"
-        }
-        _ => "",
     }
 }

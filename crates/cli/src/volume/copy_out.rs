@@ -40,6 +40,10 @@ pub(crate) struct CopyOutArgs {
     #[arg(long, value_name = "PATH")]
     log_device: Option<PathBuf>,
 
+    /// Copy this branch of the image (default: main)
+    #[arg(long, value_name = "NAME")]
+    branch: Option<String>,
+
     /// The image file or block device
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
@@ -50,7 +54,7 @@ pub(crate) struct CopyOutArgs {
 }
 
 pub(crate) fn copy_out(args: &CopyOutArgs) -> Result<ExitCode, Failure> {
-    let device = open(&args.image, true)?;
+    let device = super::open_branch(&args.image, true, args.branch.as_deref())?;
     let mut told = Complaints(0);
     let log = args.log_device.as_deref().and_then(|path| match open(path, true) {
         Ok(log) => Some(log as Arc<dyn Device>),

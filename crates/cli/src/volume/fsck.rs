@@ -4,13 +4,17 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use vfscale::Pool;
+use vfscale::block::Device;
 use vfscale_command::say;
 use vfscale_diskfs::{
-    check, check::Discarded, check::Finding, check::LogState, check::Options, check::Phase,
-    check::Report, check::Watch,
+    OpenError, check, check::Discarded, check::Finding, check::LogState, check::Options,
+    check::Phase, check::Report, check::Watch, copies,
 };
 
 use super::{open, open_log};
@@ -64,6 +68,11 @@ pub(crate) struct FsckArgs {
     /// Print this many findings at most; all are counted
     #[arg(long, value_name = "N", default_value_t = FINDINGS)]
     pub(crate) findings: usize,
+
+    /// Check this branch. By default all branches of an image are checked, and first the pool that
+    /// they share, which --repair does not change
+    #[arg(long, value_name = "NAME")]
+    pub(crate) branch: Option<String>,
 
     /// The device of an external log; with --discard-log the device of the new log
     #[arg(long, value_name = "PATH")]
@@ -147,9 +156,12 @@ impl Watch for Teller {
 /// Runs the check. The exit status reports the outcome.
 pub(crate) fn fsck(args: &FsckArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(match try_fsck(args) {
-        Ok(report) => {
-            tell(args, &report)?;
-            status(&report)
+        Ok((status, value)) => {
+            if args.json {
+                let text = serde_json::to_string_pretty(&value).map_err(io::Error::from);
+                print(text.and_then(|text| writeln!(io::stdout(), "{text}")))?;
+            }
+            status
         }
         Err(error) => {
             say(format_args!("vfscale: {error}"));
@@ -158,15 +170,70 @@ pub(crate) fn fsck(args: &FsckArgs) -> Result<ExitCode, Failure> {
     }))
 }
 
-fn try_fsck(args: &FsckArgs) -> Result<Report, Failure> {
-    let mut teller = Teller::new(args)?;
+/// Checks what the image has, and returns the exit status and the result as JSON.
+fn try_fsck(args: &FsckArgs) -> Result<(u8, Value), Failure> {
     let device = open(&args.image, !args.repair)?;
-    let log = open_log(args.log_device.as_deref(), !args.repair)?;
-    let (repair, discard_log, findings) = (args.repair, args.discard_log, args.findings);
+    let is_pool = matches!(copies::read(&*device), Err(OpenError::Pool { .. }));
+    if !is_pool && args.branch.is_none() {
+        return check_one(args, device, &args.image.display().to_string(), args.repair);
+    }
+    drop(device);
+    let pool = vfscale::pool(&args.image).read_only(!args.repair).open()?;
+    let checked = check_pool(args, &pool);
+    let closed = if args.repair { pool.close() } else { Ok(()) };
+    let checked = checked?;
+    closed?;
+    Ok(checked)
+}
+
+/// Checks the branches, and before that the pool, unless one branch is named.
+fn check_pool(args: &FsckArgs, pool: &Pool) -> Result<(u8, Value), Failure> {
+    let mut problems = Vec::new();
+    let mut branches = pool.branches();
+    match &args.branch {
+        None => problems = pool.check()?,
+        Some(name) => branches.retain(|info| info.name == *name),
+    }
+    let (image, is_told) = (args.image.display(), !args.json);
+    if is_told {
+        let mut out = io::stdout().lock();
+        print(problems.iter().try_for_each(|it| writeln!(out, "{image}: pool: {it}")))?;
+    }
+    if let (Some(name), []) = (&args.branch, &branches[..]) {
+        // The error names the branch.
+        pool.device(name)?;
+    }
+    let mut status = if problems.is_empty() { 0 } else { LEFT };
+    let mut values = serde_json::Map::new();
+    for info in branches {
+        let device = pool.device(&info.name)?;
+        let (label, repair) = (format!("{image}:{}", info.name), args.repair && !info.read_only);
+        let (found, value) = check_one(args, device, &label, repair)?;
+        status |= found;
+        values.insert(info.name, value);
+    }
+    Ok((status, json!({ "pool": problems, "branches": values })))
+}
+
+/// Checks one volume, and tells the result in words unless it is wanted as JSON.
+fn check_one(
+    args: &FsckArgs,
+    device: Arc<dyn Device>,
+    label: &str,
+    repair: bool,
+) -> Result<(u8, Value), Failure> {
+    let mut teller = Teller::new(args)?;
+    let log = open_log(args.log_device.as_deref(), !repair)?;
+    let (discard_log, findings) = (args.discard_log, args.findings);
     let options = Options { repair, discard_log, log, findings };
     let report = check::check(device, &options, &mut teller);
     teller.bar.finish_and_clear();
-    Ok(report?)
+    let report = report?;
+    let value = serde_json::to_value(report.to_value()).unwrap_or_default();
+    if !args.json {
+        print(writeln!(io::stdout().lock(), "{}", words(label, repair, &report)))?;
+    }
+    Ok((status(&report), value))
 }
 
 fn status(report: &Report) -> u8 {
@@ -177,14 +244,8 @@ fn status(report: &Report) -> u8 {
     }
 }
 
-fn tell(args: &FsckArgs, report: &Report) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    let written = if args.json {
-        let text = serde_json::to_string_pretty(&report.to_value());
-        text.map_err(io::Error::from).and_then(|text| writeln!(out, "{text}"))
-    } else {
-        writeln!(out, "{}", words(args, report))
-    };
+/// Returns the outcome of writing to the standard output, whose reader may have gone.
+fn print(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::Write("standard output".into(), error))
@@ -193,13 +254,12 @@ fn tell(args: &FsckArgs, report: &Report) -> Result<(), Failure> {
     }
 }
 
-fn words(args: &FsckArgs, report: &Report) -> String {
-    let image = args.image.display();
+fn words(image: &str, repair: bool, report: &Report) -> String {
     let mut text = String::new();
     match report.log {
         LogState::Clean => {}
         LogState::Replayed { checkpoints, items } => {
-            let how = if args.repair { "was replayed" } else { "was replayed in memory only" };
+            let how = if repair { "was replayed" } else { "was replayed in memory only" };
             text += &format!(
                 "{image}: was not closed; its log ({checkpoints} checkpoints, {items} items) {how}\n"
             );
@@ -213,18 +273,18 @@ fn words(args: &FsckArgs, report: &Report) -> String {
         }
     }
     if let Some(discarded) = &report.discarded {
-        text += &format!("{image}: {}\n", words_of(discarded, args.repair));
+        text += &format!("{image}: {}\n", words_of(discarded, repair));
     }
     if let Some(stopped) = &report.stopped {
         let (by, why) = (stopped.by(), stopped.why());
-        let now = match (args.repair, report.left) {
+        let now = match (repair, report.left) {
             (true, 0) => "; that is settled now",
             (false, 0) => "; nothing is wrong now, and --repair settles it",
             _ => "",
         };
         text += &format!("{image}: a mount has stopped (V{by:03}): {why}{now}\n");
     }
-    text += &unfinished(args, report);
+    text += &unfinished(image, repair, report);
     let more = report.count.saturating_sub(report.findings.len() as u64);
     if more > 0 {
         text += &format!("{image}: and {more} more\n");
@@ -237,7 +297,7 @@ fn words(args: &FsckArgs, report: &Report) -> String {
     text += &match (report.count, report.left) {
         (0, _) => format!("{image}: clean"),
         (count, 0) => format!("{image}: {count} findings, all repaired"),
-        (count, left) if args.repair => {
+        (count, left) if repair => {
             format!("{image}: {count} findings, {left} of them left as they are")
         }
         (count, _) => format!("{image}: {count} findings; nothing was changed"),
@@ -263,8 +323,7 @@ fn words_of(discarded: &Discarded, is_done: bool) -> String {
 }
 
 /// Describes work that a mount has left to the next one, which is not damage.
-fn unfinished(args: &FsckArgs, report: &Report) -> String {
-    let image = args.image.display();
+fn unfinished(image: &str, repair: bool, report: &Report) -> String {
     let (found, finished) = (&report.unfinished, &report.finished);
     let mut text = String::new();
     if (finished.removed, finished.cut) != (0, 0) {
@@ -278,7 +337,7 @@ fn unfinished(args: &FsckArgs, report: &Report) -> String {
             "{image}: the next mount removes {removals} more inodes, and truncates {cuts} files\n"
         );
     }
-    if found.copies > 0 && !args.repair {
+    if found.copies > 0 && !repair {
         let copies = found.copies;
         text += &format!("{image}: the next mount writes {copies} copies of the superblock\n");
     }

@@ -40,6 +40,25 @@ pub(super) fn reach(place: &Path, command: &'static str) -> Result<Reached, Fail
     }
 }
 
+/// Returns the directory at which a branch of an image is mounted by another process; `None` if no
+/// process has the image open.
+pub(super) fn mount_of_locked(
+    image: &Path,
+    command: &'static str,
+) -> Result<Option<PathBuf>, Failure> {
+    if image.is_dir() {
+        return Ok(Some(image.to_owned()));
+    }
+    match open(image, true) {
+        Ok(_) => Ok(None),
+        Err(Failure::Device(locked @ block::Error::Locked { .. })) => {
+            let dir = mount_of(&mounts::table()?, image);
+            dir.map(Some).ok_or(Failure::InUse(locked, command))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
 /// Opens the volume in `device`, with its external log if one is named, and closes it when `change`
 /// has run. Returns the result of `change`, or the error of the closing if only that failed.
 pub(super) fn change<T>(

@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use vfscale_diskfs::{dump::Dump, dump::DumpError, dump::Value, dump::What};
 
 use super::mount_stat::{self, Form};
-use super::{open, open_log};
+use super::open_log;
 use crate::error::Failure;
 
 /// Options of both commands: the volume's log, and the form of the output.
@@ -24,6 +24,10 @@ pub(crate) struct ShowArgs {
     /// Show the volume after a replay of its log in memory
     #[arg(long, global = true)]
     pub(crate) replay: bool,
+
+    /// Show this branch of the image (default: main)
+    #[arg(long, value_name = "NAME", global = true)]
+    pub(crate) branch: Option<String>,
 
     /// The device of the log, if it is not in the volume
     #[arg(long, value_name = "PATH", global = true)]
@@ -161,8 +165,8 @@ pub(crate) fn dump(args: &DumpArgs) -> Result<ExitCode, Failure> {
 pub(crate) fn stat(args: &StatArgs) -> Result<ExitCode, Failure> {
     let show = &args.show;
     if args.place.is_dir() {
-        if show.replay || show.log_device.is_some() {
-            let why = "--replay and --log-device are for volumes that are not mounted";
+        if show.replay || show.log_device.is_some() || show.branch.is_some() {
+            let why = "--replay, --branch and --log-device are for volumes that are not mounted";
             return Err(Failure::Usage(why.into()));
         }
         let form = match (show.json, args.prometheus) {
@@ -180,7 +184,7 @@ pub(crate) fn stat(args: &StatArgs) -> Result<ExitCode, Failure> {
 }
 
 fn volume(image: &std::path::Path, show: &ShowArgs) -> Result<Dump, Failure> {
-    let device = open(image, true)?;
+    let device = super::open_branch(image, true, show.branch.as_deref())?;
     let log = open_log(show.log_device.as_deref(), true)?;
     Ok(Dump::open(device, log.as_ref(), show.replay)?)
 }
@@ -196,7 +200,7 @@ fn print(value: &Value, json: bool) -> Result<ExitCode, Failure> {
 }
 
 /// Returns the outcome of the command after it wrote to the standard output.
-fn written(outcome: io::Result<()>) -> Result<ExitCode, Failure> {
+pub(super) fn written(outcome: io::Result<()>) -> Result<ExitCode, Failure> {
     match outcome {
         // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),

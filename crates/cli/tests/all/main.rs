@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod branches;
 mod command;
 #[path = "../common/mod.rs"]
 mod common;

@@ -69,7 +69,9 @@ fn of_open(error: &OpenError) -> Errno {
         OpenError::Superblock { .. } | OpenError::CutOff { .. } | OpenError::Several { .. } => {
             Errno::UCLEAN
         }
-        OpenError::NoVolume { .. } | OpenError::Features { .. } => Errno::INVAL,
+        OpenError::NoVolume { .. } | OpenError::Features { .. } | OpenError::Pool { .. } => {
+            Errno::INVAL
+        }
     }
 }
 

@@ -32,6 +32,14 @@ pub enum OpenError {
         /// The unknown bits of `incompat`.
         bits: u64,
     },
+    /// The device has become a pool of branches, and the volume is one of them.
+    #[error("{device}: a pool of branches, not a single volume")]
+    Pool {
+        /// The device's name.
+        device: String,
+        /// Where the pool begins, in blocks of 4096 bytes.
+        first: u64,
+    },
     /// The image was truncated, or is on a smaller device than before.
     #[error("{device}: the volume has {volume_bytes} bytes, and the device only {device_bytes}")]
     CutOff {

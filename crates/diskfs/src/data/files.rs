@@ -55,19 +55,26 @@ use vfscale_sync::errseq::ErrorSeq;
 use super::bad_blocks::BadBlocks;
 use super::file_blocks::{FileBlocks, Throttle};
 use super::flusher::Woken;
+use super::gate::{Gate, Inside, Shut};
 use super::read_ahead::ReadAhead;
 use super::renewed::Renewed;
 use super::state::FilesState;
 use super::write_behind::{Request, WriteBehind};
 use crate::base::fault::Fault;
 use crate::inode::incore::Node;
-use crate::page_cache::{CacheBudget, Cut, DirtyFiles, FilePages, PageCache, RegularFile, Store};
+use crate::page_cache::{
+    CacheBudget, Cut, DirtyFiles, FilePages, LowDirty, PageCache, RegularFile, Store,
+};
 use crate::volume::Volume;
 
 /// How long a writer sleeps if other threads are writing back all that is dirty.
 const OTHERS_WRITE: Duration = Duration::from_millis(1);
 /// The smallest share of the log that a transaction may need.
 const LOG_SHARE: u64 = 4;
+/// Most pages that may be dirty when a cut shuts the gate: 8 MiB.
+const PAGES_LEFT: u64 = 2048;
+/// How often a cut tries to get there while writers go on.
+const ROUNDS: u32 = 8;
 /// The number of blocks of 512 bytes, which `stat` counts in, per block of the volume.
 const SECTORS_PER_BLOCK: u64 = 8;
 
@@ -121,7 +128,7 @@ impl Files {
             Some(budget) => PageCache::in_room(Arc::clone(budget.pages()), slots),
             None => PageCache::new(cache_bytes, slots),
         };
-        let log_blocks = volume.superblock().log().blocks();
+        let log_blocks = volume.superblock().log_blocks();
         let files = Arc::new_cyclic(|this| Self {
             state: FilesState {
                 pages,
@@ -129,6 +136,7 @@ impl Files {
                 write_errors: ErrorSeq::new(),
                 renewed: auto_da_alloc.then(|| Renewed::new(dirty_lists)),
                 bad_blocks: BadBlocks::default(),
+                gate: Gate::new(slots),
                 log_blocks_max: u32::try_from(log_blocks / LOG_SHARE).unwrap_or(u32::MAX),
                 flusher: Arc::default(),
                 discarder: Arc::default(),
@@ -356,6 +364,39 @@ impl Files {
     pub fn sync_all(&self) -> Result<(), Fault> {
         let written = self.write_back_all();
         self.state.volume.sync().and(written)
+    }
+
+    /// Enters the gate of calls that change data. Sleeps while a cut has shut it. The caller has
+    /// begun no transaction, and holds no lock of a file but that of the VFS.
+    pub fn enter(&self) -> Inside<'_> {
+        self.state.gate.enter()
+    }
+
+    /// Writes most of what is dirty, and lets little become dirty again, while the result is held:
+    /// what is left when the gate is shut is written in a few milliseconds. Blocks for I/O.
+    ///
+    /// # Errors
+    /// The first error of write-back that this thread has met.
+    pub fn drain(&self) -> Result<LowDirty<'_>, Fault> {
+        let low = self.pages().lower_dirty(PAGES_LEFT);
+        for _ in 0..ROUNDS {
+            self.write_back_all()?;
+            if self.pages().unstable() <= PAGES_LEFT {
+                break;
+            }
+        }
+        Ok(low)
+    }
+
+    /// Shuts the gate: waits for the calls that are inside, and writes what is dirty. While the
+    /// result is held, no data changes, and none is dirty. Blocks for I/O.
+    ///
+    /// # Errors
+    /// The first error of write-back that this thread has met. The gate is open then.
+    pub fn shut(&self) -> Result<Shut<'_>, Fault> {
+        let shut = self.state.gate.shut();
+        self.write_back_all()?;
+        Ok(shut)
     }
 
     /// Writes back in the background. Errors are recorded for the next sync of the volume.

@@ -7,6 +7,7 @@ use vfscale_sync::errseq::ErrorSeq;
 use super::bad_blocks::BadBlocks;
 use super::discarder::Discarder;
 use super::flusher::Flusher;
+use super::gate::Gate;
 use super::read_ahead::ReadAhead;
 use super::renewed::Renewed;
 use super::write_behind::WriteBehind;
@@ -26,6 +27,8 @@ pub(super) struct FilesState {
     /// device before the log does.
     pub(super) renewed: Option<Renewed>,
     pub(super) bad_blocks: BadBlocks,
+    /// Calls that change data are inside.
+    pub(super) gate: Gate,
     /// The most log blocks that a transaction reserves.
     pub(super) log_blocks_max: u32,
     pub(super) flusher: Arc<Flusher>,

@@ -78,7 +78,10 @@ pub(crate) struct RawSuperblock {
     mounted: RawTime,
     checked: RawTime,
     label: [u8; LABEL_BYTES],
+    log_id: Uuid,
+    log_used: U64,
     rest: [u8; REST_BYTES],
+    pool: U64,
     stopped_by: U32,
     zero_behind_stopped: U32,
     stopped: RawTime,
@@ -93,16 +96,22 @@ pub(crate) struct RawSuperblock {
     behind: [u8; BEHIND_BYTES],
 }
 
-/// Bytes up to the label, and those between the label and the fields after it.
-const FIELDS_BYTES: usize = 216;
-const REST_BYTES: usize = 96;
+/// Bytes up to the log's part, and those between it and the fields after it.
+const FIELDS_BYTES: usize = 240;
+const REST_BYTES: usize = 64;
+const POOL_BYTES: usize = 8;
 /// Bytes of the text that explains why a mount has stopped.
 const STOPPED_BYTES: usize = 80;
 const ID_BYTES: usize = 16;
 const LOG_BYTES: usize = 32;
 /// Bytes after all fields.
-const BEHIND_BYTES: usize =
-    BODY_BYTES - FIELDS_BYTES - REST_BYTES - (24 + STOPPED_BYTES) - ID_BYTES - LOG_BYTES;
+const BEHIND_BYTES: usize = BODY_BYTES
+    - FIELDS_BYTES
+    - REST_BYTES
+    - POOL_BYTES
+    - (24 + STOPPED_BYTES)
+    - ID_BYTES
+    - LOG_BYTES;
 
 /// The fields as `docs/FORMAT.md` lists them: offset in the block, bytes, name.
 pub(crate) const FIELDS: &[(usize, usize, &str)] = &[
@@ -125,7 +134,10 @@ pub(crate) const FIELDS: &[(usize, usize, &str)] = &[
     (HEADER_BYTES + offset_of!(RawSuperblock, mounted), 16, "mounted"),
     (HEADER_BYTES + offset_of!(RawSuperblock, checked), 16, "checked"),
     (HEADER_BYTES + offset_of!(RawSuperblock, label), 64, "label"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, log_id), 16, "log id"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, log_used), 8, "log used"),
     (HEADER_BYTES + offset_of!(RawSuperblock, rest), REST_BYTES, ""),
+    (HEADER_BYTES + offset_of!(RawSuperblock, pool), 8, "pool"),
     (HEADER_BYTES + offset_of!(RawSuperblock, stopped_by), 4, "stopped by"),
     (HEADER_BYTES + offset_of!(RawSuperblock, zero_behind_stopped), 4, ""),
     (HEADER_BYTES + offset_of!(RawSuperblock, stopped), 16, "stopped"),
@@ -290,12 +302,20 @@ impl Features {
     /// Bit 0 of *incompat*, a state: a repair was begun and not completed, so blocks in use may
     /// count as free.
     pub const NEEDS_REPAIR: u64 = 1;
+    /// Bit 1 of *incompat*: the device has become a pool of branches, one of which is the volume.
+    pub const POOL: u64 = 2;
+    /// Bit 2 of *incompat*: the log has an id of its own, and may use only the first part of its
+    /// region. A program that does not know this would take a former log for the present one.
+    pub const LOG_ID: u64 = 4;
     /// Bit 0 of *ro_compat*: an inode may be immutable or only appended to. A program that does not
     /// know these flags would change such files.
     pub const IMMUTABLE: u64 = 1;
     /// The features that this program knows.
-    pub const KNOWN: Self =
-        Self { compat: Self::OWN_ID, ro_compat: Self::IMMUTABLE, incompat: Self::NEEDS_REPAIR };
+    pub const KNOWN: Self = Self {
+        compat: Self::OWN_ID,
+        ro_compat: Self::IMMUTABLE,
+        incompat: Self::NEEDS_REPAIR | Self::POOL | Self::LOG_ID,
+    };
 
     /// Returns whether an inode may be immutable or only appended to.
     #[must_use]
@@ -463,6 +483,9 @@ pub struct Superblock {
     log: LogPlace,
     /// The volume's own id, if `features` tell that it has one.
     own_id: Uuid,
+    /// The log's own id and the blocks that it uses, if `features` tell that it has them.
+    log_id: Uuid,
+    log_used: u64,
     /// The features of the volume.
     pub features: Features,
     /// The label.
@@ -479,6 +502,8 @@ pub struct Superblock {
     pub log_seen: LogSeen,
     /// The stop of a mount, the first one since a check found the volume whole.
     pub stopped: Option<Stopped>,
+    /// Where the pool begins, if `features` tell that the device has become one.
+    pool: u64,
     /// Bytes that a later program wrote after the label, without the zeros at their end.
     rest: Box<[u8]>,
     /// Bytes that a later program wrote after the fields of the log, likewise.
@@ -517,6 +542,8 @@ impl Superblock {
             geometry,
             log,
             own_id: Uuid::NIL,
+            log_id: Uuid::NIL,
+            log_used: 0,
             features,
             label,
             made,
@@ -525,9 +552,25 @@ impl Superblock {
             checked,
             log_seen,
             stopped,
+            pool: 0,
             rest,
             behind,
         }
+    }
+
+    /// Returns the block at which the pool begins that the device has become, if it has.
+    #[must_use]
+    pub fn pool(&self) -> Option<u64> {
+        (self.features.incompat & Features::POOL != 0).then_some(self.pool)
+    }
+
+    /// Returns the superblock that replaces this one and leads to a pool, which begins at block
+    /// `first`. It is the next generation, so a reader takes it for the valid one.
+    #[must_use]
+    pub fn into_pool(mut self, first: u64) -> Self {
+        self.features.incompat |= Features::POOL;
+        (self.pool, self.generation, self.written) = (first, self.generation + 1, Timestamp::now());
+        self
     }
 
     /// Returns the id in all blocks of the volume and in its log: its own id when it was made.
@@ -579,10 +622,34 @@ impl Superblock {
         self.log
     }
 
+    /// Returns the id in the records of the log, if that is not [the volume's](Self::volume).
+    #[must_use]
+    pub fn log_id(&self) -> Option<Uuid> {
+        (self.features.incompat & Features::LOG_ID != 0).then_some(self.log_id)
+    }
+
+    /// Returns how many blocks of its [place](Self::log) the log uses, from the first one on.
+    #[must_use]
+    pub fn log_blocks(&self) -> u64 {
+        let own = self.log_id().map_or(0, |_| self.log_used);
+        if own == 0 { self.log.blocks() } else { own }
+    }
+
+    /// Returns a copy whose log has an id of its own, and uses so many blocks of its place; `None`
+    /// if they are too few or too many for it.
+    #[must_use]
+    pub fn with_log_id(mut self, id: Uuid, blocks: u64) -> Option<Self> {
+        (self.log_id, self.log_used) = (id, blocks);
+        self.features.incompat |= Features::LOG_ID;
+        (LOG_BLOCKS_MIN..=self.log.blocks()).contains(&blocks).then_some(self)
+    }
+
     /// Returns a copy with the log elsewhere, or `None` if the volume can't have it there.
     #[must_use]
     pub fn with_log(self, log: LogPlace) -> Option<Self> {
-        log.fits(self.geometry).then_some(Self { log, ..self })
+        // A log uses all of a new place.
+        let log_used = if log == self.log { self.log_used } else { 0 };
+        log.fits(self.geometry).then_some(Self { log, log_used, ..self })
     }
 
     /// Returns a copy with a larger `geometry`, or `None` if it would shrink or change the group
@@ -613,6 +680,7 @@ impl Superblock {
             LogPlace::Outside { device, .. } => (U64::ZERO, device),
         };
         raw.log_blocks = self.log.blocks().into();
+        (raw.log_id, raw.log_used) = (self.log_id, self.log_used.into());
         raw.made = self.made.raw();
         raw.written = self.written.raw();
         raw.mounted = self.mounted.raw();
@@ -629,6 +697,7 @@ impl Superblock {
             raw.stopped_why[..why.len()].copy_from_slice(why.as_bytes());
         }
         raw.own_id = self.own_id;
+        raw.pool = self.pool.into();
         raw.rest[..self.rest.len()].copy_from_slice(&self.rest);
         raw.behind[..self.behind.len()].copy_from_slice(&self.behind);
         let (owner, volume) = (copy.into(), self.volume);
@@ -660,6 +729,8 @@ impl Superblock {
             geometry,
             log: decode_log(raw, geometry)?,
             own_id: raw.own_id,
+            log_id: raw.log_id,
+            log_used: raw.log_used.get(),
             features: Features {
                 compat: raw.compat.get(),
                 ro_compat: raw.ro_compat.get(),
@@ -677,6 +748,7 @@ impl Superblock {
                 is_closed: raw.log_closed != 0 && raw.log_closed == raw.generation,
             },
             stopped: Stopped::decode(raw),
+            pool: raw.pool.get(),
             rest: without_zeros(&raw.rest).into(),
             behind: without_zeros(&raw.behind).into(),
         })
@@ -707,7 +779,11 @@ fn decode_log(raw: &RawSuperblock, geometry: Geometry) -> Result<LogPlace, Damag
         device => LogPlace::Outside { device, blocks },
     };
     let is_first = matches!(log, LogPlace::Inside { .. }) || start == 0;
-    if is_first && log.fits(geometry) { Ok(log) } else { Err(Damage::Log { start, blocks }) }
+    let has_id = raw.incompat.get() & Features::LOG_ID != 0;
+    let used = raw.log_used.get();
+    let is_used = !has_id || used == 0 || (LOG_BLOCKS_MIN..=blocks).contains(&used);
+    let is_right = is_first && is_used && log.fits(geometry);
+    if is_right { Ok(log) } else { Err(Damage::Log { start, blocks }) }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Weak};
 
-use vfscale_sync::atomic::{AtomicI64, Ordering};
+use vfscale_sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use vfscale_sync::percpu::{CachePadded, PerCpu};
 use vfscale_sync::{Mutex, lock_class};
 
@@ -39,6 +39,9 @@ pub struct PageCache {
     /// Pages that are dirty or being written back: for each CPU the difference that it has not
     /// added to the sum yet.
     unstable_parts: PerCpu<AtomicI64>,
+    /// How many threads hold writers to few dirty pages, and how many pages these are.
+    low: AtomicU64,
+    pages_low: AtomicU64,
     written: CachePadded<WrittenCounts>,
 }
 
@@ -77,6 +80,8 @@ impl PageCache {
             fill: (0..FILL_LOCKS).map(|_| Mutex::default()).collect(),
             room,
             unstable_parts: PerCpu::new(slots, |_| AtomicI64::new(0)),
+            low: AtomicU64::new(0),
+            pages_low: AtomicU64::new(0),
             written: CachePadded::new(WrittenCounts { unstable: AtomicI64::new(0) }),
         })
     }
@@ -122,7 +127,21 @@ impl PageCache {
     /// Returns whether so much is dirty that writers have to wait for write-back.
     #[must_use]
     pub fn is_too_dirty(&self) -> bool {
-        self.has_unstable(self.room.pages_max / 2)
+        let most = self.room.pages_max / 2;
+        let is_low = self.low.load(Ordering::Relaxed) != 0;
+        self.has_unstable(if is_low {
+            most.min(self.pages_low.load(Ordering::Relaxed))
+        } else {
+            most
+        })
+    }
+
+    /// Makes writers wait for write-back when more than `pages` pages are dirty, while the result
+    /// is held.
+    pub(crate) fn lower_dirty(&self, pages: u64) -> LowDirty<'_> {
+        self.pages_low.store(pages, Ordering::Relaxed);
+        self.low.fetch_add(1, Ordering::Relaxed);
+        LowDirty(self)
     }
 
     /// Returns the number of pages that a writer may request together: at least one.
@@ -201,5 +220,16 @@ impl PageCache {
 impl Drop for PageCache {
     fn drop(&mut self) {
         self.room.leave(self.written.unstable.load(Ordering::Relaxed));
+    }
+}
+
+/// Writers wait for write-back when few pages are dirty, until this is dropped.
+#[derive(Debug)]
+#[must_use = "the limit is raised when this is dropped"]
+pub struct LowDirty<'c>(&'c PageCache);
+
+impl Drop for LowDirty<'_> {
+    fn drop(&mut self) {
+        self.0.low.fetch_sub(1, Ordering::Relaxed);
     }
 }

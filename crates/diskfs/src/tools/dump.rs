@@ -180,7 +180,11 @@ fn superblock(superblock: &Superblock) -> Value {
     let features = superblock.features;
     let log = match superblock.log() {
         LogPlace::Inside { start, blocks } => {
-            Value::fields().with("start", start).with("blocks", blocks)
+            let value = Value::fields().with("start", start).with("blocks", blocks);
+            match superblock.log_id() {
+                Some(id) => value.with("id", id.to_string()).with("used", superblock.log_blocks()),
+                None => value,
+            }
         }
         LogPlace::Outside { device, blocks } => {
             Value::fields().with("device", device.to_string()).with("blocks", blocks)

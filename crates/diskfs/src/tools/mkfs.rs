@@ -15,7 +15,7 @@ mod signatures;
 use std::sync::Arc;
 
 use vfscale_block::Device;
-use vfscale_journal::{Journal, Region, VolumeId};
+use vfscale_journal::{Journal, Region};
 
 pub use signatures::recognise;
 
@@ -27,7 +27,7 @@ use crate::format::inode::{CHUNK_BLOCKS, INODE_MAGIC, ROOT_INO, records_mut};
 use crate::format::superblock::{LOG_BLOCKS_MAX, LOG_BLOCKS_MIN};
 use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
 use crate::inode::core::{InodeCore, TYPE_DIRECTORY};
-use crate::volume::{copies, seen};
+use crate::volume::{copies, log_id, seen};
 use crate::{Geometry, Label, LogPlace, Superblock, Timestamp, Uuid};
 
 /// The parameters of a new volume. `Default`: the size of its device, no name, a log inside.
@@ -142,8 +142,14 @@ pub fn format(device: &dyn Device, options: &MkfsOptions) -> Result<Superblock, 
     if let Some(device) = on_its_own {
         signatures::clear(device)?;
     }
-    let volume_id = VolumeId(volume.to_bytes());
-    let known = Journal::format(on_its_own.unwrap_or(device), region, volume_id)?;
+    let superblock = Superblock::new(volume, geometry);
+    let mut superblock = superblock.with_log(log).ok_or(SizeError::TooSmall { blocks })?;
+    if let (None, Some(id)) = (on_its_own, device.identity()) {
+        let own = superblock.with_log_id(Uuid::from_bytes(id), log.blocks());
+        superblock = own.ok_or(SizeError::TooSmall { blocks })?;
+    }
+    let id = log_id(&superblock);
+    let known = Journal::format(on_its_own.unwrap_or(device), region, id)?;
     for group in 0..geometry.groups() {
         if let Some(layout) = Layout::new(geometry, log, group) {
             write_group(device, &layout, volume)?;
@@ -151,8 +157,6 @@ pub fn format(device: &dyn Device, options: &MkfsOptions) -> Result<Superblock, 
     }
     write_root(device, volume, options.root)?;
     device.flush()?;
-    let superblock = Superblock::new(volume, geometry);
-    let mut superblock = superblock.with_log(log).ok_or(SizeError::TooSmall { blocks })?;
     superblock.label = options.label.clone();
     superblock.log_seen = seen(known);
     copies::write(device, &mut superblock)?;

@@ -52,6 +52,9 @@ pub struct DiskOptions {
     pub on_error: OnError,
     /// The device of the log, if that is on a separate one.
     pub log_device: Option<Arc<dyn Device>>,
+    /// The size in blocks of the log that the volume gets when it is first opened on a device that
+    /// is a copy of another one ([`VolumeOptions::branch_log_blocks`]); `None` for 1024 (4 MiB).
+    pub branch_log_blocks: Option<u64>,
     /// The number of lists of orphans in memory, and of queues of orphans to be freed; 0 for one,
     /// as before the patch `orphan` (Kara 2014).
     pub orphan_lists: usize,
@@ -83,6 +86,7 @@ impl Default for DiskOptions {
             no_recovery: false,
             on_error: OnError::default(),
             log_device: None,
+            branch_log_blocks: None,
             orphan_lists: cpu::slots() as usize,
             dirty_lists: cpu::slots() as usize,
             auto_da_alloc: true,
@@ -165,6 +169,7 @@ impl DiskFs {
                 cache_bytes: metadata_cache_bytes,
                 cache_budget: budget.clone(),
                 log_device: options.log_device,
+                branch_log_blocks: options.branch_log_blocks,
                 orphan_lists: options.orphan_lists,
                 dir_heat: options.dir_heat,
                 discard: options.discard,
@@ -188,7 +193,7 @@ impl DiskFs {
         let opened = Opened { log: *volume.recovered(), orphans };
         let hash = NameHash::of(volume.uuid());
         let superblock = volume.superblock();
-        let needs = TxReservations::new(volume.groups(), superblock.log().blocks());
+        let needs = TxReservations::new(volume.groups(), superblock.log_blocks());
         let before = superblock.stopped.as_ref().map(Stopped::by);
         Ok(Arc::new(Self {
             volume,

@@ -28,6 +28,7 @@ impl FileOps for DiskFs {
 
     fn write_at(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<usize, Errno> {
         let node = node_of(inode)?;
+        let _inside = self.files.enter();
         let file = self.files.file(node);
         let written = file.write(offset, buf);
         self.show_data(inode, node, file.size());
@@ -36,6 +37,7 @@ impl FileOps for DiskFs {
 
     fn set_size(&self, inode: &Inode, size: u64) -> Result<(), Errno> {
         let node = node_of(inode)?;
+        let _inside = self.files.enter();
         let file = self.files.file(node);
         let changed = file.set_size(size);
         self.show_data(inode, node, file.size());
@@ -51,6 +53,7 @@ impl FileOps for DiskFs {
     ) -> Result<(), Errno> {
         const KEEP_SIZE: FallocateFlags = FallocateFlags::KEEP_SIZE;
         let node = node_of(inode)?;
+        let _inside = self.files.enter();
         let file = self.files.file(node);
         let keeps_size = mode.contains(KEEP_SIZE);
         let done = match mode - KEEP_SIZE {

@@ -1,8 +1,10 @@
 mod crafted;
+mod cut;
 mod discard;
 mod handles;
 mod logs;
 mod memory;
+mod own_log;
 mod space;
 
 use std::sync::Arc;

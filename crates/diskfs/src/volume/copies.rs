@@ -104,6 +104,29 @@ fn blocks_of(device: &dyn Device) -> u64 {
 /// # Errors
 /// [`OpenError`]. A read that fails is no error as long as another copy is valid.
 pub fn read(device: &dyn Device) -> Result<FoundSuperblock, OpenError> {
+    let found = find(device)?;
+    match found.superblock.pool() {
+        Some(first) => Err(OpenError::Pool { device: device.name().into(), first }),
+        None => Ok(found),
+    }
+}
+
+/// Finds the superblock of a device that has become a pool of branches; `None` if it has not.
+/// [`Superblock::pool`] tells where the pool begins. A conversion that a crash has interrupted is
+/// not over while the superblock is not [whole](FoundSuperblock::is_whole).
+///
+/// # Errors
+/// [`OpenError`], but for a device with nothing of a volume on it.
+pub fn pool(device: &dyn Device) -> Result<Option<FoundSuperblock>, OpenError> {
+    match find(device) {
+        Ok(found) => Ok(found.superblock.pool().is_some().then_some(found)),
+        Err(OpenError::NoVolume { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Finds the superblock, of a volume or of a pool.
+fn find(device: &dyn Device) -> Result<FoundSuperblock, OpenError> {
     if blocks_of(device) == 0 {
         return Err(OpenError::NoVolume { device: device.name().into() });
     }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use vfscale_block::{CowDevice, Device};
-use vfscale_journal::{Journal, Recovered, Region, VolumeId};
+use vfscale_journal::{Journal, Recovered, Region};
 
 use super::block_map::Places;
 use super::hooks::VolumeHooks;
-use super::known::known;
+use super::known::{known, log_id};
 use super::options::VolumeOptions;
 use super::recovery::Replay;
 use crate::base::fault::Fault;
@@ -56,7 +56,7 @@ pub(crate) fn replay_in_memory(
     options: &VolumeOptions,
 ) -> Result<(Arc<dyn Device>, Recovered), Fault> {
     let (log_device, region) = log_of(&device, superblock, options)?;
-    let volume = VolumeId(superblock.volume().to_bytes());
+    let volume = log_id(superblock);
     let copy = Arc::new(CowDevice::in_place_of(device.clone()));
     let mut sink = Replay::new(&*copy, superblock.volume(), places);
     let recovered = Journal::replay(&*log_device, region, volume, &known(superblock), &mut sink)?;
@@ -75,7 +75,7 @@ pub(super) fn open_log(
     options: &VolumeOptions,
 ) -> Result<Logged, Fault> {
     let (log_device, region) = log_of(&device, superblock, options)?;
-    let volume = VolumeId(superblock.volume().to_bytes());
+    let volume = log_id(superblock);
     let mut sink = Replay::new(&*device, superblock.volume(), places);
     let hooks = Arc::new(VolumeHooks::new(device.clone()));
     let journal = vfscale_journal::Options { known: known(superblock), ..options.journal };
@@ -91,7 +91,7 @@ pub(crate) fn log_of(
     superblock: &Superblock,
     options: &VolumeOptions,
 ) -> Result<(Arc<dyn Device>, Region), Fault> {
-    let length = superblock.log().blocks() * BLOCK_BYTES as u64;
+    let length = superblock.log_blocks() * BLOCK_BYTES as u64;
     match (superblock.log(), &options.log_device) {
         (LogPlace::Inside { start, .. }, None) => {
             Ok((device.clone(), Region { offset: byte_of_block(start), length }))

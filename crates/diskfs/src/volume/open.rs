@@ -13,7 +13,7 @@ use super::delayed_dirs::DelayedDirs;
 use super::freed::{FreedRegions, VolumeDiscards};
 use super::log::{Logged, open_log, read_log};
 use super::metadata::Shared;
-use super::{Metadata, Reader, Volume, VolumeOptions, copies, grow};
+use super::{Metadata, Reader, Volume, VolumeOptions, copies, grow, own_log};
 use crate::Uuid;
 use crate::alloc::Groups;
 use crate::alloc::space::Space;
@@ -45,7 +45,7 @@ impl Volume {
         if found.is_read_only() && !read_only {
             return Err(Fault::ReadOnly);
         }
-        let superblock = found.superblock;
+        let mut superblock = found.superblock;
         if superblock.features.needs_repair() && !options.no_recovery {
             return Err(Fault::NeedsRepair);
         }
@@ -56,6 +56,8 @@ impl Volume {
                 "an earlier mount has stopped: `vfscale fsck --repair` is to check the volume"
             );
         }
+        let replayed =
+            if read_only { None } else { own_log::ensure(&device, &mut superblock, &options)? };
         let (uuid, geometry) = (superblock.volume(), superblock.geometry());
         let places = Arc::new(Places::new(&superblock));
         let look = if read_only { read_log } else { open_log };
@@ -74,7 +76,7 @@ impl Volume {
         let cache = PerCpuArc::new(slots, cache);
         let shared = PerCpuArc::new(slots, Arc::new(shared));
         let orphans = OrphanList::new(options.orphan_lists);
-        let log_bytes = superblock.log().blocks() * BLOCK_BYTES as u64;
+        let log_bytes = superblock.log_blocks() * BLOCK_BYTES as u64;
         let dirs = DelayedDirs::new(log_bytes, options.dir_heat);
         let opened = Self {
             device,
@@ -84,7 +86,7 @@ impl Volume {
             journal,
             is_sealed: AtomicBool::new(false),
             is_noted: AtomicBool::new(false),
-            recovered,
+            recovered: replayed.unwrap_or(recovered),
             discards: VolumeDiscards::new(),
         };
         if let Some(journal) = &opened.journal {

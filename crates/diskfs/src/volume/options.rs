@@ -28,6 +28,10 @@ pub struct VolumeOptions {
     pub cache_budget: Option<Arc<CacheBudget>>,
     /// The device with the log, if the log has a device of its own.
     pub log_device: Option<Arc<dyn Device>>,
+    /// The size in blocks of the log that the volume gets when it is first opened on a device that
+    /// is a copy of another one ([`Device::identity`]), as far as the place of the log permits;
+    /// `None` for 1024 (4 MiB).
+    pub branch_log_blocks: Option<u64>,
     /// The number of lists of orphans in memory; 0 for one list, as without the patch `orphan`
     /// (Kara 2014) ([`OrphanList`]).
     pub orphan_lists: usize,
@@ -49,6 +53,7 @@ impl Default for VolumeOptions {
             cache_bytes: 64 << 20,
             cache_budget: None,
             log_device: None,
+            branch_log_blocks: None,
             orphan_lists: cpu::slots() as usize,
             dir_heat: 12,
             discard: None,

@@ -2,7 +2,7 @@
 
 use rustix::ioctl;
 use vfscale::posix::{At, OFlags};
-use vfscale::{Capabilities, Errno, Task};
+use vfscale::{Capabilities, Errno, Pool, Task};
 
 use super::{RequestCtx, Rights, Server};
 use crate::{control, statistics, wire};
@@ -38,6 +38,16 @@ impl Server {
                 let grown = self.act_as_owner(ctx, grow)?;
                 ctx.reply.ioctl(grown);
             }
+            control::BRANCH => {
+                let pool = self.pool_for(ctx)?;
+                control::serve(pool, data)?;
+                ctx.reply.ioctl_done();
+            }
+            control::BRANCHES => {
+                let listed = control::list(self.pool_for(ctx)?, data)?;
+                ctx.reply.ioctl_done();
+                ctx.reply.put(&listed);
+            }
             other => return self.inode_flags(ctx, other, data, room),
         }
         Ok(())
@@ -58,6 +68,14 @@ impl Server {
             return Err(Errno::PERM);
         }
         self.act(ctx, Rights::Exact, call)
+    }
+
+    /// Returns the pool of branches, for the owner of the mount or root.
+    fn pool_for(&self, ctx: &RequestCtx<'_>) -> Result<&Pool, Errno> {
+        if !ctx.caller.is_user(self.owner) && !ctx.caller.has(Capabilities::SYS_ADMIN) {
+            return Err(Errno::PERM);
+        }
+        self.pool.as_ref().ok_or(Errno::OPNOTSUPP)
     }
 
     /// Replies the statistics of the mount to its owner or root.

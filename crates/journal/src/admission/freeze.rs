@@ -17,7 +17,7 @@
 //! that are about to be refused. A transaction that leaves (or withdraws) and sees the gate shut
 //! wakes the freezing thread, which adds up again.
 
-use vfscale_sync::atomic::{Ordering, fence, fence_after_rmw};
+use vfscale_sync::atomic::{Ordering, fence, fence_after_rmw, thread};
 use vfscale_sync::percpu::PerCpuCounter;
 use vfscale_sync::{Condvar, Mutex};
 
@@ -147,8 +147,16 @@ impl Gate {
     }
 
     /// Opens the gate again, if this ends the last freeze. A thaw without a freeze does nothing.
+    ///
+    /// The caller may hold locks of any rank, such as those of a pool that has captured the device:
+    /// whoever holds the lock of the gate waits for nothing, so this tries until it has it.
     pub(crate) fn thaw(&self, shared: &SharedFields) {
-        let mut state = self.state.lock();
+        let mut state = loop {
+            match self.state.try_lock() {
+                Some(state) => break state,
+                None => thread::yield_now(),
+            }
+        };
         state.depth = state.depth.saturating_sub(1);
         if state.depth == 0 && !state.is_closed {
             shared.read.is_frozen.store(false, Ordering::SeqCst);

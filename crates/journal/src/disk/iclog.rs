@@ -112,7 +112,7 @@ impl Writer {
     pub(crate) fn known(&self, checkpoint: u64) -> Known {
         let is_closed = self.last_kind == RecordKind::Unmount;
         let (epoch, last, device) = (self.epoch, self.prev_lsn, self.device_id);
-        Known { epoch, last, checkpoint, is_closed, device }
+        Known { epoch, last, checkpoint, is_closed, is_new: false, device }
     }
 
     /// Copies as much of `bytes` into the record as fits, and returns the rest.
@@ -187,32 +187,6 @@ impl Writer {
         self.flushes += 1;
         Ok(())
     }
-}
-
-/// Returns the only record of an empty log whose state is `known`: the record that closes it.
-pub(crate) fn first_record(geometry: Geometry, volume: VolumeId, known: &Known) -> Vec<u8> {
-    let (lsn, epoch, device) = (known.last, known.epoch, known.device);
-    let mut block = vec![0; LOG_BLOCK_BYTES];
-    let header = RecordHeader {
-        kind: RecordKind::Unmount,
-        flags: 0,
-        epoch,
-        lsn,
-        tail_lsn: lsn,
-        sync_lsn: Lsn::NONE,
-        prev_lsn: Lsn::NONE,
-        prev_crc: 0,
-        blocks: 1,
-        payload_bytes: 0,
-        log_blocks: geometry.blocks,
-        checkpoint: 0,
-        stream_offset: 0,
-        crc: 0,
-        features: FEATURES_KNOWN,
-        device,
-    };
-    record::encode(&mut block, &header, volume, |_| lsn.cycle());
-    block
 }
 
 /// Zeroes the rest of the record after the payload, which is written as well.

@@ -27,6 +27,15 @@
 //! ([`Options::opens_late`](crate::Options::opens_late)): it stays closed, and the record of its
 //! owner stays right. The first transaction begins the epoch, in the order above: a flush, the
 //! opening record, a flush, the record of its owner; then whatever the transaction logs.
+//!
+//! # Why the first record of a new log may be missing
+//!
+//! A new log that lies where another one was must not be written before its owner knows it: the
+//! other one is valid until then. And once its owner knows it, a crash can come before its first
+//! record. So the state that the owner has recorded describes the record ([`Known::is_new`]). It is
+//! used only if the region has no record with the id of the log. No other log has that id, so
+//! nothing was logged then, or all of it is lost; and if anything had been logged, the owner would
+//! have recorded before that the log is not closed any more.
 
 use vfscale_block::Device;
 
@@ -46,6 +55,10 @@ pub struct Known {
     pub checkpoint: u64,
     /// Whether it was closed with that record, and not opened since.
     pub is_closed: bool,
+    /// Whether, if it is closed, that record is the first one of a log whose
+    /// [`VolumeId`] no other log has. The record may be missing then: a region without any record
+    /// of the log has one that is empty ([`successor`](Self::successor)).
+    pub is_new: bool,
     /// Id of the device that it is on; zero if it has none.
     pub device: [u8; 16],
 }
@@ -57,8 +70,14 @@ const APART: u32 = 1 << 16;
 impl Known {
     /// State of a log that is created for the first time. The first cycle is 1, so that no record
     /// has the LSN [`Lsn::NONE`].
-    pub(crate) const FIRST: Self =
-        Self { epoch: 1, last: Lsn::new(1, 0), checkpoint: 0, is_closed: true, device: [0; 16] };
+    pub(crate) const FIRST: Self = Self {
+        epoch: 1,
+        last: Lsn::new(1, 0),
+        checkpoint: 0,
+        is_closed: true,
+        is_new: false,
+        device: [0; 16],
+    };
 
     /// First cycle that counts as late: half of what can be counted.
     pub const CYCLE_LATE: u32 = 1 << 31;
@@ -72,7 +91,34 @@ impl Known {
     pub fn renewed(epoch: u64, newest: Lsn, device: [u8; 16]) -> Self {
         let cycle = newest.cycle().min(Self::CYCLE_LATE) + APART;
         let epoch = epoch.min(u64::MAX / 2) + u64::from(APART);
-        Self { epoch, last: Lsn::new(cycle, 0), checkpoint: 0, is_closed: true, device }
+        let last = Lsn::new(cycle, 0);
+        Self { epoch, last, checkpoint: 0, is_closed: true, is_new: false, device }
+    }
+
+    /// Returns the state of a new, empty log that follows one which ended at `last` and has nothing
+    /// to replay. All its LSNs are later. It has a [`VolumeId`] that no other log has, so it may
+    /// lie in the region of the former one, which need not be erased.
+    ///
+    /// The owner records this state before anything is written to the log. From then on the log
+    /// exists, even if [`Journal::begin_new`](crate::Journal::begin_new) did not write its record.
+    ///
+    /// # Errors
+    /// [`Error::WornOut`] if no log can begin after `last`.
+    pub fn successor(last: Lsn) -> Result<Self> {
+        let cycle = last.cycle().checked_add(1).filter(|cycle| *cycle < u32::MAX);
+        let last = Lsn::new(cycle.ok_or(Error::WornOut)?, 0);
+        Ok(Self { last, is_new: true, ..Self::FIRST })
+    }
+
+    /// Returns the log that this state describes, if it is a new one: it has one record.
+    fn of_new(&self, geometry: Geometry, volume: VolumeId) -> Option<Found> {
+        if !(self.is_new && self.is_closed && self.last.block() == 0 && self.checkpoint == 0) {
+            return None;
+        }
+        let record = first_record(geometry, volume, self);
+        let last = record::decode(&record, volume, 0, geometry.blocks)?;
+        let (epoch, live) = (last.epoch, vec![last]);
+        Some(Found { epoch, live, last, unconnected: 0, checkpoint: 0 })
     }
 
     /// Checks that a log with the end `found` can be the recorded one.
@@ -130,6 +176,32 @@ impl Known {
     }
 }
 
+/// Returns the only record of an empty log whose state is `known`: the record that closes it.
+pub(crate) fn first_record(geometry: Geometry, volume: VolumeId, known: &Known) -> Vec<u8> {
+    let (lsn, epoch, device) = (known.last, known.epoch, known.device);
+    let mut block = vec![0; LOG_BLOCK_BYTES];
+    let header = RecordHeader {
+        kind: RecordKind::Unmount,
+        flags: 0,
+        epoch,
+        lsn,
+        tail_lsn: lsn,
+        sync_lsn: Lsn::NONE,
+        prev_lsn: Lsn::NONE,
+        prev_crc: 0,
+        blocks: 1,
+        payload_bytes: 0,
+        log_blocks: geometry.blocks,
+        checkpoint: 0,
+        stream_offset: 0,
+        crc: 0,
+        features: FEATURES_KNOWN,
+        device,
+    };
+    record::encode(&mut block, &header, volume, |_| lsn.cycle());
+    block
+}
+
 /// Finds the end of a log whose recorded state is `known`, and reads as little of it as that
 /// permits.
 ///
@@ -143,7 +215,12 @@ pub(crate) fn find(
 ) -> Result<Found> {
     let found = match known.closed(device, geometry, volume) {
         Some(found) => found,
-        None => recovery::find(device, geometry, volume)?,
+        None => match recovery::find(device, geometry, volume) {
+            Err(Error::NotALog { device, offset }) => {
+                known.of_new(geometry, volume).ok_or(Error::NotALog { device, offset })?
+            }
+            found => found?,
+        },
     };
     known.check(device, &found)?;
     Ok(found)

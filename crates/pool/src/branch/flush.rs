@@ -305,7 +305,7 @@ impl Inner {
             return Some(LogArea { sequence, ..area });
         }
         let space = &self.shared.space;
-        let blocks = (self.shared.disk.places / 64).clamp(2, LOG_BLOCKS_MAX);
+        let blocks = (self.shared.disk.layout.places / 64).clamp(2, LOG_BLOCKS_MAX);
         if !space.budget.take(blocks) {
             return None;
         }

@@ -17,7 +17,8 @@ use std::collections::HashMap;
 
 use crate::Error;
 use crate::disk::{Disk, offset};
-use crate::format::{self, LOG, LOG_MAPS, LogBlock, LogMap, PLACE_BYTES, is_fixed};
+use crate::format::{self, LOG, LOG_MAPS, LogBlock, LogMap, PLACE_BYTES};
+use crate::layout::Layout;
 use crate::record::{LogArea, Record};
 
 /// Makes a record, the one with this `index` of its batch.
@@ -81,7 +82,7 @@ pub(crate) fn read(disk: &Disk, record: &Record) -> Result<Replay, Error> {
         }
         replay.maps.extend(last.iter().map(pair));
         last = block.maps[..count].to_vec();
-        if let Some(what) = last.iter().find_map(|map| complaint(map, record, disk.places)) {
+        if let Some(what) = last.iter().find_map(|map| complaint(map, record, &disk.layout)) {
             return Err(Error::Damage { place, what });
         }
         previous = header.checksum.get();
@@ -135,12 +136,12 @@ fn pair(map: &LogMap) -> (u64, u64) {
     (map.block.get(), map.place.get())
 }
 
-fn complaint(map: &LogMap, record: &Record, places: u64) -> Option<&'static str> {
+fn complaint(map: &LogMap, record: &Record, layout: &Layout) -> Option<&'static str> {
     if map.block.get() >= record.blocks || map.kind.get() > LogMap::CHECKED {
         return Some("a record maps a block that the branch does not have");
     }
     let place = map.place.get();
-    (is_fixed(place) || place >= places).then_some("a record leads out of the pool")
+    (!layout.has(place)).then_some("a record leads out of the pool")
 }
 
 /// Returns whether the content of a map of the last record is there.

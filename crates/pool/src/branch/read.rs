@@ -1,5 +1,7 @@
 //! Reading a branch.
 
+use std::ops::Range;
+
 use super::Inner;
 use crate::Error;
 use crate::disk::offset;
@@ -39,6 +41,19 @@ impl Inner {
             [(at, buf)] => Ok(self.shared.disk.device.read_at(*at, buf)?),
             _ => Ok(self.shared.disk.device.read_many(&mut reads)?),
         }
+    }
+
+    /// Returns whether all of these blocks have the same places in both branches.
+    ///
+    /// # Errors
+    /// Errors of reading and [`Error::Damage`].
+    pub(crate) fn shares(&self, other: &Inner, blocks: Range<u64>) -> Result<bool, Error> {
+        let entries = |inner: &Inner| -> Result<Vec<Entry>, Error> {
+            let _inside = inner.readers.read();
+            blocks.clone().map(|block| inner.map.find(block)).collect()
+        };
+        // One after the other: the locks of readers have no order.
+        Ok(entries(self)? == entries(other)?)
     }
 
     /// Returns whether the block at byte `at` lies `distance` places after `first`, or has no place

@@ -236,7 +236,7 @@ impl Inner {
     }
 
     /// Takes places, as few rows of them as possible.
-    fn take_places(&self, count: u64, purse: &Purse<'_>) -> Result<Vec<u64>, Error> {
+    pub(super) fn take_places(&self, count: u64, purse: &Purse<'_>) -> Result<Vec<u64>, Error> {
         let space = &self.shared.space;
         if !purse.take(count) {
             return Err(Error::Full);

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::layout::Layout;
 
 const POOL: [u8; 16] = [3; 16];
 
@@ -35,8 +36,9 @@ fn a_block_of_another_place_pool_or_kind_is_refused() {
 
 #[test]
 fn superblocks_of_volumes_are_not_imitated() {
-    assert!((10..=27).all(|bit| is_fixed(1 << bit)));
-    let free = (0..ZONE_PLACES).filter(|place| !is_fixed(*place)).count() as u64;
+    let layout = Layout::whole(1 << 28);
+    assert!((10..=27).all(|bit| layout.is_fixed(1 << bit)));
+    let free = (0..ZONE_PLACES).filter(|place| layout.has(*place)).count() as u64;
     // 1024 to 16384.
     assert_eq!(free, ZONE_PLACES - HEAD_PLACES - 5);
 }
@@ -52,8 +54,9 @@ proptest! {
     #[test]
     fn a_hostile_entry_is_none_or_inside(raw: u64, depth in 1..DEPTH_MAX, places in 128..1_u64 << 36) {
         let entry = Entry(raw);
-        if entry.complaint(depth, places).is_none() && !entry.is_none() {
-            prop_assert!(entry.place() < places && !is_fixed(entry.place()));
+        let layout = Layout::whole(places);
+        if layout.complaint(entry, depth).is_none() && !entry.is_none() {
+            prop_assert!(layout.has(entry.place()));
             prop_assert!((1..=depth).contains(&entry.birth()) && raw >> 63 == 0);
         }
     }

@@ -7,10 +7,11 @@ use vfscale_sync::random::{Random, seed};
 
 use super::*;
 use crate::disk::offset;
+use crate::layout::Layout;
 
 fn disk() -> Disk {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(4096 * 4096).unwrap());
-    Disk { device, pool: [1; 16], places: 4096 }
+    Disk { device, pool: [1; 16], layout: Layout::whole(4096) }
 }
 
 #[test]
@@ -48,7 +49,7 @@ fn a_map_is_read_as_it_was_written() {
 }
 
 fn is_skipped(place: u64) -> bool {
-    format::is_fixed(place)
+    Layout::whole(4096).is_fixed(place)
 }
 
 #[test]

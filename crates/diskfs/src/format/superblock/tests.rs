@@ -12,7 +12,8 @@ fn superblock(blocks: u64) -> Superblock {
     Superblock { made, ..Superblock::new(volume, geometry) }
 }
 
-/// Returns a superblock in which every field has a value other than zero.
+/// Returns a superblock in which every field has a value other than zero. What is now the log's own
+/// id was made when that was unknown, and its feature is not set.
 fn full() -> Superblock {
     let device = Uuid::from_bytes(*b"a log outside of");
     let features = Features { compat: 0x11, ro_compat: 0x22, incompat: 0x33 };
@@ -24,7 +25,7 @@ fn full() -> Superblock {
         written: time(-1, 999_999_999),
         mounted: time(5_000_000_000, 1),
         checked: time(i64::MAX, 0),
-        rest: [1, 0, 2].into(),
+        log_id: Uuid::from_bytes([1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
         log_seen: LogSeen::default(),
         ..superblock(40 * 1024 * MIB)
     }
@@ -108,10 +109,40 @@ fn later_versions_are_refused_and_later_features_told() {
     assert_eq!(decoded(|raw| raw.version = 0.into()), Err(DecodeError::Version { version: 0 }));
     let found = decoded(|raw| raw.compat = 4.into()).unwrap();
     assert_eq!(found.features.unknown(), Features { compat: 4, ro_compat: 0, incompat: 0 });
-    let found = decoded(|raw| raw.rest[90] = 7).unwrap();
-    assert_eq!(found.encode(0, 0).bytes()[264 + 90], 7, "unknown bytes remain");
+    let found = decoded(|raw| raw.rest[60] = 7).unwrap();
+    assert_eq!(found.encode(0, 0).bytes()[288 + 60], 7, "unknown bytes remain");
     let found = decoded(|raw| raw.behind[1000] = 8).unwrap();
     assert_eq!(found.encode(0, 0).bytes()[512 + 1000], 8, "so do those at the end");
+}
+
+/// The id of a log and its size mean something with their feature alone.
+#[test]
+fn a_log_may_have_an_id_of_its_own() {
+    let plain = superblock(16 * MIB);
+    let most = plain.log().blocks();
+    assert_eq!((plain.log_id(), plain.log_blocks()), (None, most));
+    assert_eq!(decoded(|raw| raw.log_used = 7.into()).unwrap().log_blocks(), most);
+    let id = Uuid::from_bytes([7; 16]);
+    for (blocks, fits) in [(0, false), (255, false), (256, true), (most, true), (most + 1, false)] {
+        let own = plain.clone().with_log_id(id, blocks);
+        assert_eq!(own.is_some(), fits, "{blocks}");
+        let Some(own) = own else { continue };
+        assert_eq!((own.log_id(), own.log_blocks(), own.log()), (Some(id), blocks, plain.log()));
+        assert_eq!(Superblock::decode(&own.encode(0, 0), 0).as_ref(), Ok(&own));
+        // A program that knows no such logs may do nothing.
+        assert_eq!(own.features.incompat, 4);
+    }
+    let damaged = |used: u64| {
+        decoded(|raw| {
+            raw.incompat = Features::LOG_ID.into();
+            raw.log_used = used.into();
+        })
+    };
+    for used in [1, 255, most + 1, u64::MAX] {
+        let Err(DecodeError::Damage(damage)) = damaged(used) else { panic!("{used} blocks") };
+        assert_eq!(damage.number(), 102);
+    }
+    assert_eq!(damaged(0).unwrap().log_blocks(), most);
 }
 
 #[test]

@@ -244,7 +244,7 @@ fn need_of_bare(volume: &Volume, inodes: u32) -> TxReservation {
 /// Returns the maximum number of inodes that are freed in one transaction: fewer if more might take
 /// a large share of the log.
 fn freed_at_once(volume: &Volume) -> usize {
-    let log = volume.superblock().log().blocks() / FREED_LOG_SHARE;
+    let log = volume.superblock().log_blocks() / FREED_LOG_SHARE;
     let fits = |count: &u32| u64::from(need_of_bare(volume, *count).log_blocks) <= log;
     (1..=FREED_AT_ONCE).rev().find(fits).unwrap_or(1) as usize
 }
@@ -317,7 +317,7 @@ fn step_of(volume: &Volume, core: &InodeCore) -> (usize, TxReservation) {
     };
     let [many, few] = RECORDS_AT_ONCE;
     let wanted = need(many);
-    let log = u32::try_from(volume.superblock().log().blocks()).unwrap_or(u32::MAX);
+    let log = u32::try_from(volume.superblock().log_blocks()).unwrap_or(u32::MAX);
     if wanted.log_blocks <= log / 4 {
         return (many, wanted);
     }

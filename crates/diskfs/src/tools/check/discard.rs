@@ -32,7 +32,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use vfscale_block::Device;
-use vfscale_journal::{Journal, Known, Lsn, Region, VolumeId};
+use vfscale_journal::{Journal, Known, Lsn, Region};
 
 use super::error::CheckError;
 use super::log::{CheckedLog, Discarded, LogState};
@@ -79,8 +79,8 @@ pub(super) fn renew(
     copies::write(&**device, &mut superblock)?;
     forget_places(&**device, &late)?;
     let (log_device, former) = logged.log();
-    let region = Region { length: place.blocks() * BLOCK_BYTES as u64, ..former };
-    let id = VolumeId(superblock.volume().to_bytes());
+    let region = Region { length: byte_of_block(superblock.log_blocks()), ..former };
+    let id = volume::log_id(&superblock);
     Journal::renew(log_device, region, id, &known)?;
     Ok(NewLog { discarded, log: log.unwrap_or(LogState::Unusable), superblock })
 }
@@ -123,7 +123,7 @@ fn place(
 ) -> Result<LogPlace, CheckError> {
     let LogPlace::Outside { blocks, .. } = superblock.log() else { return Ok(superblock.log()) };
     let (device, region) = logged.log();
-    let id = VolumeId(superblock.volume().to_bytes());
+    let id = volume::log_id(superblock);
     let owners = if is_lost { Journal::owners(device, region) } else { vec![id] };
     let what = match &owners[..] {
         owners if owners.contains(&id) => None,

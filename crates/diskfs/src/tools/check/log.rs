@@ -85,7 +85,7 @@ impl CheckedLog {
         let options = VolumeOptions { log_device: log.cloned(), ..VolumeOptions::default() };
         let (log, region) = volume::log_of(&device, superblock, &options)
             .map_err(|error| CheckError::LogDevice { why: error.to_string() })?;
-        let id = VolumeId(superblock.volume().to_bytes());
+        let id = volume::log_id(superblock);
         let known = volume::known(superblock);
         Ok(Self { device, log, region, volume: id, known })
     }

@@ -26,31 +26,51 @@ impl Rescue {
         core: &InodeCore,
         write: &mut Write<'_, E>,
     ) -> Result<Vec<Loss>, E> {
+        if let DataFork::Inline(bytes) = &core.data {
+            let size = usize::try_from(core.size).unwrap_or(usize::MAX).min(bytes.len());
+            write(0, &bytes[..size])?;
+        }
+        let media = self.media();
+        let (extents, mut losses) = self.file_extents(ino, core);
+        for extent in &extents {
+            self.extent(&media, extent, core.size, &mut losses, write)?;
+        }
+        Ok(losses)
+    }
+
+    /// Returns the readable extents of a file in ascending order, none for data in the inode, and
+    /// the damage of others. Blocks for I/O.
+    #[must_use]
+    pub fn file_extents(&self, ino: u64, core: &InodeCore) -> (Vec<Extent>, Vec<Loss>) {
         let (media, mut losses) = (self.media(), Vec::new());
-        let extents = match &core.data {
-            DataFork::None => Vec::new(),
-            DataFork::Inline(bytes) => {
-                let size = usize::try_from(core.size).unwrap_or(usize::MAX).min(bytes.len());
-                write(0, &bytes[..size])?;
-                Vec::new()
-            }
+        let mut extents = match &core.data {
+            DataFork::None | DataFork::Inline(_) => Vec::new(),
             DataFork::Extents(list) => list.to_vec(),
             DataFork::Tree { root } => self.extents(&media, *root, (ino, core), &mut losses),
         };
         let mut before: Option<Extent> = None;
-        for extent in &extents {
+        extents.retain(|extent| {
             let ordered = before.map_or(Ok(()), |before| check_order(ino, &before, extent));
             let checked = ordered.and_then(|()| {
                 extent.checked(ino, |start, blocks| media.is_for_data(start, blocks))
             });
             if let Err(damage) = checked {
                 losses.push(Loss::Damage(damage.into()));
-                continue;
+                return false;
             }
             before = Some(*extent);
-            self.extent(&media, extent, core.size, &mut losses, write)?;
-        }
-        Ok(losses)
+            true
+        });
+        (extents, losses)
+    }
+
+    /// Fills `buf` with the bytes of the volume from `offset` on, as they are after the replay of
+    /// the log. Blocks for I/O.
+    ///
+    /// # Errors
+    /// The errors of the device.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), vfscale_block::Error> {
+        self.device.read_at(offset, buf)
     }
 
     /// Returns the extents of a file that has them in a tree.

@@ -72,6 +72,29 @@ fn any_two_may_be_damaged() {
     assert!(error.to_string().starts_with("memory: V002: block 0: checksum"), "{error}");
 }
 
+/// A device that has become a pool is never taken for the volume that it was, whatever two of the
+/// superblocks are damaged, and whatever of the conversion is done.
+#[test]
+fn a_pool_is_no_volume() {
+    for damaged in [vec![], vec![0], vec![COPY_1], vec![0, COPY_1], vec![COPY_1, COPY_2]] {
+        let (device, superblock) = volume(1);
+        assert_eq!(pool(&device).unwrap(), None);
+        let lead = superblock.clone().into_pool(BLOCKS);
+        for (copy, address) in (0..).zip([0, COPY_1, COPY_2]) {
+            put(&device, address, &lead.encode(copy, address));
+            let found = pool(&device).unwrap().unwrap();
+            assert_eq!(found.superblock.pool(), Some(BLOCKS));
+            assert_eq!(found.is_whole(), address == COPY_2);
+            assert_eq!(found.superblock, lead);
+        }
+        damaged.iter().for_each(|address| spoil(&device, *address));
+        let error = read(&device).unwrap_err();
+        assert!(matches!(error, OpenError::Pool { first: BLOCKS, .. }), "{error}");
+        assert_eq!(pool(&device).unwrap().unwrap().superblock.pool(), Some(BLOCKS));
+    }
+    assert_eq!(pool(&memory()).unwrap(), None);
+}
+
 #[test]
 fn the_newest_counts() {
     let (device, mut superblock) = volume(1);

@@ -191,3 +191,66 @@ fn a_renewed_log_is_behind_all_that_was_there() {
     let late = Known::renewed(u64::MAX, Lsn::new(u32::MAX, 3), [0; 16]);
     assert!(late.last.cycle() < u32::MAX / 4 * 3 && late.epoch < u64::MAX / 4 * 3);
 }
+
+const NEW: VolumeId = VolumeId(*b"id of a new log.");
+
+fn open_new(device: &Log, known: Known) -> Result<(Journal, Recovered, Sink)> {
+    let (options, mut sink) = (Options { known, ..options() }, Sink::default());
+    Journal::open(device.clone(), LOG, NEW, Arc::new(NoHooks), &mut sink, options)
+        .map(|(journal, recovered)| (journal, recovered, sink))
+}
+
+/// A new log in the region of a used one, which is not erased, with its first record or without.
+#[test]
+fn a_new_log_follows_another_one_in_its_region() {
+    let (device, former) = closed();
+    let state = Known::successor(former.last).unwrap();
+    assert!(state.last > former.last && state.is_new && state.is_closed);
+    assert!(matches!(Known::successor(Lsn::new(u32::MAX - 1, 0)), Err(Error::WornOut)));
+    for has_record in [true, false] {
+        let device = copy(&*device);
+        if has_record {
+            Journal::begin_new(&*device, LOG, NEW, &state).unwrap();
+        }
+        // The former log ends elsewhere, so it is whole until something is logged.
+        assert!(Journal::is_clean(&*device, LOG, VOLUME, &former).unwrap());
+        assert!(Journal::is_clean(&*device, LOG, NEW, &state).unwrap());
+        let mut sink = Sink::default();
+        let nothing = Journal::replay(&*device, LOG, NEW, &state, &mut sink).unwrap();
+        assert!(nothing.was_clean && nothing.last == state.last && sink.replayed.is_empty());
+        // The owner knows nothing of the first epochs, as if it crashed before it could note them.
+        for round in 0..2 {
+            let (journal, recovered, sink) = open_new(&device, state).unwrap();
+            assert_eq!((sink.replayed.len(), recovered.epoch), (round, 2 + round as u64));
+            log_now(&journal, 1, b"new");
+            let now = journal.known().unwrap();
+            assert!(now.last > state.last && !now.is_new);
+        }
+        assert!(!Journal::is_clean(&*device, LOG, NEW, &state).unwrap());
+    }
+}
+
+#[test]
+fn a_log_that_is_missing_is_empty_only_if_it_is_known_to_be_new() {
+    let (device, former) = closed();
+    let state = Known::successor(former.last).unwrap();
+    let others = [
+        Known { is_new: false, ..state },
+        Known { is_closed: false, ..state },
+        Known { checkpoint: 1, ..state },
+        Known { last: Lsn::new(state.last.cycle(), 1), ..state },
+        Known::default(),
+    ];
+    for known in others {
+        let missing = open_new(&device, known).unwrap_err();
+        assert!(matches!(missing, Error::NotALog { .. }), "{missing}");
+    }
+    // Nor if a block can't be read, which may be the record of something that was logged.
+    let faulty = Arc::new(FaultyDevice::new(device));
+    let range = LOG.offset + 40_960..LOG.offset + 45_056;
+    faulty.arm(vfscale_block::Fault::on(Operation::Read).within(range));
+    let unreadable: Log = faulty.clone();
+    assert!(matches!(open_new(&unreadable, state), Err(Error::Device(_))));
+    faulty.disarm();
+    open_new(&unreadable, state).unwrap();
+}

@@ -1,0 +1,216 @@
+//! `vfscale branch`: the branches of a volume, mounted or not.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use vfscale::{BranchInfo, Errno, ForkOptions, Pool, PoolError};
+use vfscale_fuse::control::{self, BranchRequest};
+
+use super::branch_mounted as mounted;
+use super::reached::mount_of_locked;
+use crate::error::Failure;
+use crate::mounts;
+
+#[derive(Debug, Args)]
+pub(crate) struct BranchArgs {
+    #[command(subcommand)]
+    command: BranchCommand,
+}
+
+/// The commands, by name.
+#[derive(Debug, Subcommand)]
+enum BranchCommand {
+    /// Make a branch: a copy that shares all blocks until they are changed
+    ///
+    /// Takes the same short time for all sizes. The first branch of an image makes it a pool, which
+    /// can't be undone: the volume is the branch `main` from then on, and programs that do not know
+    /// branches refuse the image. For that it must not be mounted. The image gets twice the size,
+    /// and stays sparse.
+    Create(CreateArgs),
+    /// List the branches, with what each has for itself
+    List(ListArgs),
+    /// Delete a branch, and free its space
+    Delete(NameArgs),
+    /// Rename a branch
+    Rename(RenameArgs),
+    /// Give a branch the contents back that it had when it was forked last
+    Rollback(NameArgs),
+}
+
+#[derive(Debug, Args)]
+struct CreateArgs {
+    /// The branch that the new one is a copy of
+    #[arg(long, value_name = "PARENT", default_value = vfscale::pool::MAIN)]
+    from: String,
+
+    /// The new branch can't be changed
+    #[arg(long)]
+    read_only: bool,
+
+    /// Take what a power cut at this moment would leave of the parent, instead of everything that
+    /// was done in it; faster, and the same unless the parent is mounted
+    #[arg(long)]
+    as_synced: bool,
+
+    /// The image file or block device, mounted or not
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+
+    /// The name of the new branch
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+#[derive(Debug, Args)]
+struct ListArgs {
+    /// Print JSON instead of words
+    #[arg(long)]
+    json: bool,
+
+    /// The image file or block device, mounted or not
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct NameArgs {
+    /// The image file or block device, mounted or not
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+
+    /// The branch, which must not be in use
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+#[derive(Debug, Args)]
+struct RenameArgs {
+    /// The image file or block device, mounted or not
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+
+    /// The branch, which must not be in use
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// Its new name
+    #[arg(value_name = "TO")]
+    to: String,
+}
+
+/// Runs the command.
+pub(crate) fn branch(args: &BranchArgs) -> Result<ExitCode, Failure> {
+    match &args.command {
+        BranchCommand::Create(args) => create(args)?,
+        BranchCommand::List(args) => return list(args),
+        BranchCommand::Delete(args) => {
+            let request = BranchRequest::Delete { name: args.name.clone() };
+            change(&args.image, &request, |pool| {
+                pool.delete(&args.name)?;
+                pool.reap()
+            })?;
+        }
+        BranchCommand::Rename(args) => {
+            let (name, to) = (args.name.clone(), args.to.clone());
+            let request = BranchRequest::Rename { name, to };
+            change(&args.image, &request, |pool| pool.rename(&args.name, &args.to))?;
+        }
+        BranchCommand::Rollback(args) => {
+            let request = BranchRequest::Rollback { name: args.name.clone() };
+            change(&args.image, &request, |pool| {
+                pool.rollback(&args.name)?;
+                pool.reap()
+            })?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn create(args: &CreateArgs) -> Result<(), Failure> {
+    let &CreateArgs { read_only, as_synced, .. } = args;
+    if let Some(dir) = mount_of_locked(&args.image, "branch")? {
+        if !as_synced {
+            // First the data that the kernel holds back.
+            mounts::sync(&dir).map_err(|error| Failure::Sync(dir.clone(), error))?;
+        }
+        let (parent, name) = (args.from.clone(), args.name.clone());
+        let request = BranchRequest::Create { parent, name, read_only, as_synced };
+        return mounted::ask(&dir, &request);
+    }
+    with_pool(&args.image, Access::Convert, |pool| {
+        let options = ForkOptions::new().read_only(read_only).as_synced(as_synced);
+        pool.fork_with(&args.from, &args.name, options)
+    })
+}
+
+/// Makes a change, in the image or through its mount.
+fn change(
+    image: &Path,
+    request: &BranchRequest,
+    change: impl FnOnce(&Pool) -> Result<(), PoolError>,
+) -> Result<(), Failure> {
+    match mount_of_locked(image, "branch")? {
+        Some(dir) => mounted::ask(&dir, request),
+        None => with_pool(image, Access::Write, change),
+    }
+}
+
+/// How a pool is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+    /// A volume that is none yet becomes a pool.
+    Convert,
+}
+
+/// Opens the pool in an image, and closes it when `act` has run.
+pub(super) fn with_pool<T>(
+    image: &Path,
+    access: Access,
+    act: impl FnOnce(&Pool) -> Result<T, PoolError>,
+) -> Result<T, Failure> {
+    let builder = vfscale::pool(image).read_only(access == Access::Read);
+    let pool = builder.convert(access == Access::Convert).open()?;
+    let result = act(&pool);
+    let closed = if access == Access::Read { Ok(()) } else { pool.close() };
+    let result = result?;
+    closed?;
+    Ok(result)
+}
+
+fn list(args: &ListArgs) -> Result<ExitCode, Failure> {
+    let branches = match mount_of_locked(&args.image, "branch")? {
+        Some(dir) => match control::branches(&dir) {
+            // A volume that is no pool.
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => Vec::new(),
+            listed => listed.map_err(|error| mounted::failure(&dir, &error))?,
+        },
+        None => match with_pool(&args.image, Access::Read, |pool| Ok(pool.branches())) {
+            Err(Failure::Pool(PoolError::NoPool { .. })) => Vec::new(),
+            listed => listed?,
+        },
+    };
+    let mut out = io::stdout().lock();
+    super::show::written(if args.json {
+        let text =
+            serde_json::to_string_pretty(&json!(branches.iter().map(as_json).collect::<Vec<_>>()));
+        text.map_err(io::Error::from).and_then(|text| writeln!(out, "{text}"))
+    } else {
+        branches.iter().try_for_each(|info| writeln!(out, "{}", words(info)))
+    })
+}
+
+fn as_json(info: &BranchInfo) -> serde_json::Value {
+    let BranchInfo { name, size, read_only, depth, own } = info;
+    json!({ "name": name, "size": size, "own": own, "read only": read_only, "depth": depth })
+}
+
+fn words(info: &BranchInfo) -> String {
+    let access = if info.read_only { ", read-only" } else { "" };
+    let (name, kib) = (&info.name, info.own >> 10);
+    format!("{name}: {kib} KiB of its own{access}")
+}

@@ -1,0 +1,37 @@
+//! Requests about branches to the mount of an image.
+
+use std::io;
+use std::path::Path;
+
+use vfscale::Errno;
+use vfscale_fuse::control::{self, BranchRequest};
+
+use crate::error::Failure;
+
+/// Sends the mount at `dir` a request.
+pub(super) fn ask(dir: &Path, request: &BranchRequest) -> Result<(), Failure> {
+    control::branch(dir, request).map_err(|error| failure(dir, &error))
+}
+
+/// Returns the failure for an error that a mount has replied.
+pub(super) fn failure(dir: &Path, error: &io::Error) -> Failure {
+    let words = match Errno::from_io_error(error) {
+        Some(Errno::NOTTY) => "no volume with branches is mounted there".into(),
+        Some(Errno::OPNOTSUPP) => {
+            "its image has no branches yet: unmount it to make the first one".into()
+        }
+        Some(Errno::PERM | Errno::ACCESS) => {
+            "only root and the user who mounted it may do that".into()
+        }
+        Some(Errno::EXIST) => "a branch with that name exists".into(),
+        Some(Errno::NOENT) => "there is no such branch".into(),
+        Some(Errno::BUSY) => "the branch is in use".into(),
+        Some(Errno::NOSPC) => "the pool of branches is full".into(),
+        Some(Errno::INVAL) => {
+            "no branch can have that name, or the branch does not allow it".into()
+        }
+        Some(Errno::ROFS) => "it is mounted for reading only".into(),
+        _ => error.to_string(),
+    };
+    Failure::Branch(dir.to_owned(), words)
+}

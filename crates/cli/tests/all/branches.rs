@@ -1,0 +1,244 @@
+//! Branches of an image: `branch`, `diff`, `adopt`, `run --branch`, `run --discard`, mounts.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Output;
+
+use crate::common::{can_mount, vfscale};
+
+/// A directory with an image.
+struct Image(tempfile::TempDir);
+
+impl Image {
+    /// Makes an image with a file `f`, and perhaps a branch `trial`.
+    fn new(with_branch: bool) -> Self {
+        let this = Self(tempfile::tempdir().unwrap());
+        let image = this.path();
+        let volume = vfscale::volume(&image).create(64 << 20).open().unwrap();
+        volume.task().write("/f", "base\n").unwrap();
+        volume.close().unwrap();
+        if with_branch {
+            this.good(&["branch", "create"], &["trial"]);
+        }
+        this
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("disk.vfs")
+    }
+
+    /// Runs the command with the image between the arguments.
+    fn call(&self, before: &[&str], behind: &[&str]) -> Output {
+        vfscale().args(before).arg(self.path()).args(behind).output().unwrap()
+    }
+
+    /// Runs the command, which must succeed, and returns its output.
+    fn good(&self, before: &[&str], behind: &[&str]) -> String {
+        let output = self.call(before, behind);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{before:?} {behind:?}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs the command, which must fail with an exit status, and returns what it says.
+    fn bad(&self, status: i32, before: &[&str], behind: &[&str]) -> String {
+        let output = self.call(before, behind);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{before:?} {behind:?}: {errors}");
+        errors
+    }
+
+    /// Returns the names of the branches.
+    fn names(&self) -> Vec<String> {
+        let text = self.good(&["branch", "list", "--json"], &[]);
+        let list: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let name = |info: &serde_json::Value| info["name"].as_str().unwrap().to_owned();
+        list.as_array().unwrap().iter().map(name).collect()
+    }
+
+    /// Writes a file in a branch.
+    fn write(&self, branch: &str, path: &str, text: &str) {
+        let pool = vfscale::pool(self.path()).open().unwrap();
+        let volume = pool.open(branch).unwrap();
+        volume.task().write(path, text).unwrap();
+        volume.close().unwrap();
+        pool.close().unwrap();
+    }
+
+    /// Reads a file in the volume that the image is opened as.
+    fn read(&self, path: &str) -> String {
+        let volume = vfscale::volume(self.path()).open().unwrap();
+        let text = volume.task().read_to_string(path).unwrap();
+        volume.close().unwrap();
+        text
+    }
+}
+
+#[test]
+fn branches_are_made_listed_renamed_and_deleted() {
+    let image = Image::new(false);
+    assert_eq!(image.names(), [""; 0]);
+    image.good(&["branch", "create"], &["a"]);
+    image.good(&["branch", "create", "--from", "a", "--read-only"], &["kept"]);
+    assert_eq!(image.names(), ["a", "kept", "main"]);
+    let words = image.good(&["branch", "list"], &[]);
+    assert!(words.contains("kept: 0 KiB of its own, read-only\n"), "{words}");
+    image.good(&["branch", "rename"], &["a", "b"]);
+    image.write("b", "/f", "changed");
+    image.good(&["branch", "rollback"], &["b"]);
+    assert_eq!(image.call(&["diff"], &["main", "b"]).status.code(), Some(0));
+    image.good(&["branch", "delete"], &["b"]);
+    assert_eq!(image.names(), ["kept", "main"]);
+    for (why, arguments) in [
+        ("no branch", &["branch", "delete"][..]),
+        ("no branch", &["branch", "rollback"]),
+        ("no branch", &["branch", "create", "--from", "none"]),
+    ] {
+        let says = image.bad(1, arguments, &["x"]);
+        assert!(says.contains(why), "{says}");
+    }
+    assert!(image.bad(1, &["branch", "create"], &["kept"]).contains("exists"));
+    assert!(image.bad(1, &["branch", "create"], &["x/y"]).contains("can't be the name"));
+    assert!(image.bad(1, &["branch", "delete"], &["main"]).contains("the volume itself"));
+    image.bad(2, &["branch"], &[]);
+    // A command that does not know branches says so.
+    assert!(image.bad(1, &["tune", "--label", "x"], &[]).contains("a pool of branches"));
+}
+
+#[test]
+fn differences_are_shown_and_a_branch_adopted() {
+    let image = Image::new(true);
+    image.write("trial", "/f", "new");
+    image.write("trial", "/g\nh", "new");
+    let output = image.call(&["diff"], &["main", "trial"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text, "changed /f (content, attributes)\nadded /g\\nh\n");
+    let output = image.call(&["diff", "--json"], &["trial", "main"]);
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found[0]["path"], "/f");
+    assert_eq!(found[0]["parts"], serde_json::json!(["content", "attributes"]));
+    assert_eq!(found[1]["kind"], "removed");
+    image.bad(2, &["diff"], &["main", "none"]);
+
+    image.write("main", "/other", "x");
+    let says = image.bad(1, &["adopt"], &["trial"]);
+    assert!(says.contains("/other"), "{says}");
+    image.good(&["branch", "rollback"], &["main"]);
+    image.good(&["adopt"], &["trial"]);
+    assert_eq!(image.names(), ["main"]);
+    assert_eq!(image.read("/f"), "new");
+}
+
+#[test]
+fn all_branches_are_checked_and_one_is_shown() {
+    let image = Image::new(true);
+    image.write("trial", "/only", "x");
+    let text = image.good(&["fsck"], &[]);
+    assert!(text.contains(":main: clean\n") && text.contains(":trial: clean\n"), "{text}");
+    let text = image.good(&["fsck", "--branch", "trial"], &[]);
+    assert!(!text.contains(":main:"), "{text}");
+    let text = image.good(&["fsck", "--json"], &[]);
+    let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(found["pool"], serde_json::json!([]));
+    assert_eq!(found["branches"]["trial"]["left"], 0);
+    image.bad(8, &["fsck", "--branch", "none"], &[]);
+    assert_eq!(image.call(&["fsck", "--repair"], &[]).status.code(), Some(0));
+    image.good(&["dump", "--branch", "trial"], &["inode", "/only"]);
+    image.bad(1, &["dump"], &["inode", "/only"]);
+    image.good(&["stat", "--branch", "trial"], &[]);
+    // Damage of the branch alone.
+    {
+        let pool = vfscale::pool(image.path()).open().unwrap();
+        let device = pool.device("trial").unwrap();
+        device.write_at(8 * 4096, &[1; 4096]).unwrap();
+        device.flush().unwrap();
+        drop(device);
+        pool.close().unwrap();
+    }
+    let output = image.call(&["fsck"], &[]);
+    assert_eq!(output.status.code(), Some(4));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains(":main: clean\n") && !text.contains(":trial: clean"), "{text}");
+}
+
+#[test]
+fn commands_run_in_branches() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new(true);
+    let says =
+        image.good(&["run"], &["--branch", "trial", "--", "sh", "-c", "echo new > f; cat f"]);
+    assert_eq!(says, "new\n");
+    assert_eq!(image.read("/f"), "base\n");
+    let says = image.good(&["run"], &["-o", "branch=trial", "--", "cat", "f"]);
+    assert_eq!(says, "new\n");
+    let discard = ["--discard", "--branch", "trial", "--", "sh", "-c", "cat f; rm f"];
+    assert_eq!(image.good(&["run"], &discard), "new\n");
+    assert_eq!(image.good(&["run"], &["--branch", "trial", "--", "cat", "f"]), "new\n");
+    assert_eq!(image.names(), ["main", "trial"]);
+    image.bad(3, &["run"], &["--discard", "--", "sh", "-c", "exit 3"]);
+    assert_eq!(image.names(), ["main", "trial"]);
+    image.bad(1, &["run"], &["--branch", "none", "--", "true"]);
+    image.good(&["branch", "create", "--read-only"], &["kept"]);
+    assert!(image.bad(2, &["run"], &["--branch", "kept", "--", "true"]).contains("-o ro"));
+    assert_eq!(image.good(&["run"], &["--branch", "kept", "-o", "ro", "--", "cat", "f"]), "base\n");
+    // The first branch of an image.
+    let plain = Image::new(false);
+    plain.good(&["run"], &["--discard", "--", "rm", "f"]);
+    assert_eq!(plain.read("/f"), "base\n");
+    assert_eq!(plain.names(), ["main"]);
+}
+
+/// The mount makes the changes, with what was not synced.
+#[test]
+fn branches_of_a_mounted_image() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new(true);
+    let dir = image.0.path().join("dir");
+    fs::create_dir(&dir).unwrap();
+    image.good(&["mount", "--background", "-o", "branch=trial"], &[dir.to_str().unwrap()]);
+    fs::write(dir.join("g"), "unsynced").unwrap();
+    image.good(&["branch", "create", "--from", "trial"], &["copy"]);
+    fs::write(dir.join("g"), "later").unwrap();
+    image.good(&["branch", "create", "--from", "main", "--read-only"], &["kept"]);
+    assert_eq!(image.names(), ["copy", "kept", "main", "trial"]);
+    assert!(image.bad(1, &["branch", "delete"], &["trial"]).contains("in use"));
+    assert!(image.bad(1, &["branch", "rollback"], &["kept"]).contains("does not allow"));
+    assert!(image.bad(1, &["branch", "create"], &["copy"]).contains("exists"));
+    image.good(&["branch", "delete"], &["kept"]);
+    image.good(&["branch", "rename"], &["copy", "other"]);
+    // At the directory as well.
+    let list = vfscale().args(["branch", "list"]).arg(&dir).output().unwrap();
+    assert_eq!(String::from_utf8(list.stdout).unwrap().lines().count(), 3);
+    assert!(image.bad(2, &["diff"], &["main", "trial"]).contains("in use"));
+    let unmounted = vfscale().arg("umount").arg(&dir).status().unwrap();
+    assert!(unmounted.success());
+    let pool = vfscale::pool(image.path()).open().unwrap();
+    for (branch, expected) in [("other", "unsynced"), ("trial", "later")] {
+        let volume = pool.open(branch).unwrap();
+        assert_eq!(volume.task().read_to_string("/g").unwrap(), expected);
+        volume.close().unwrap();
+    }
+    assert_eq!(pool.check().unwrap(), Vec::<String>::new());
+    pool.close().unwrap();
+}
+
+/// A volume that is mounted gets its first branch when it is not.
+#[test]
+fn a_mounted_volume_does_not_become_a_pool() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new(false);
+    let dir = image.0.path().join("dir");
+    fs::create_dir(&dir).unwrap();
+    image.good(&["mount", "--background"], &[dir.to_str().unwrap()]);
+    assert!(image.bad(1, &["branch", "create"], &["a"]).contains("unmount it"));
+    assert_eq!(image.names(), [""; 0]);
+    assert!(vfscale().arg("umount").arg(&dir).status().unwrap().success());
+    image.good(&["branch", "create"], &["a"]);
+}

@@ -1,0 +1,81 @@
+//! A cut: a moment at which the device has everything that calls have returned for.
+//!
+//! # Order
+//!
+//! 1. Most of the dirty data is written while calls go on, and writers are held to 8 MiB of it.
+//! 2. The log is forced, so the last push is small.
+//! 3. The gate of data is shut, and what is left is written. Then the gate of the journal, and what
+//!    was committed is pushed to the log. Nothing is written home: whoever opens the contents
+//!    replays the log.
+//! 4. The caller captures the device, for example by a fork in a pool.
+//! 5. Both gates are opened, as soon as the caller says that it has what it needs.
+//!
+//! # Why it is one moment
+//!
+//! A call that has returned before the gate of data is shut has its data on the device, since all
+//! dirty pages are written after that; and its transactions are committed, and pushed. Between both
+//! gates only calls without data go on. If one of them is in the log, so is everything that had
+//! returned before it began: data from before the first gate, transactions from before the second.
+//! So the cut has, of each thread, a beginning of its calls, and none that another thread could
+//! have built upon is missing. A call that runs during the cut is there, or not, or a write is
+//! there in part.
+//!
+//! Times that calls leave behind are an exception while the cut is made: those of reads, and those
+//! of a directory whose names change. They are stored with the data, so one that is set between
+//! both gates may be missing although a later change is there. Times that a call sets (`utimensat`)
+//! are changes like others.
+
+use std::fmt;
+
+use super::disk_fs::DiskFs;
+use crate::base::fault::Fault;
+use crate::data::Shut;
+use crate::volume::Frozen;
+
+/// A volume whose device has everything that calls have returned for, while it is held.
+#[must_use = "the volume changes again when this is dropped"]
+pub struct Cut<'c> {
+    /// Opened in this order.
+    gates: Option<(Frozen<'c>, Shut<'c>)>,
+}
+
+impl Cut<'_> {
+    /// Lets the volume change again: the caller has captured the device. Calls that change it sleep
+    /// until then.
+    pub fn thaw(&mut self) {
+        self.gates = None;
+    }
+}
+
+impl fmt::Debug for Cut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cut").field("is_held", &self.gates.is_some()).finish()
+    }
+}
+
+impl DiskFs {
+    /// Calls `capture` at a moment at which the device has everything that calls have returned for,
+    /// in place or in the log; see the [module](self). Not all of it is durable: who captures the
+    /// device makes it so. Meanwhile calls that change the volume sleep, until `capture`
+    /// [thaws](Cut::thaw) it or returns. Returns the result of `capture`, which must make no call
+    /// in this volume before it thaws it: a change would wait for ever.
+    ///
+    /// A volume that is open for reading only is passed as it is.
+    ///
+    /// Blocks for the I/O, and while another cut is made. The caller has no call under way in this
+    /// volume.
+    ///
+    /// # Errors
+    /// The errors of write-back, the log and the device; `capture` was not called then.
+    pub fn cut<T>(&self, capture: impl FnOnce(&mut Cut<'_>) -> T) -> Result<T, Fault> {
+        if self.volume.is_read_only() {
+            return Ok(capture(&mut Cut { gates: None }));
+        }
+        let low = self.files.drain()?;
+        self.volume.sync()?;
+        let shut = self.files.shut()?;
+        let frozen = self.volume.cut()?;
+        drop(low);
+        Ok(capture(&mut Cut { gates: Some((frozen, shut)) }))
+    }
+}

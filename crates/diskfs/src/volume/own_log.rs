@@ -1,0 +1,82 @@
+//! The log of a volume whose device is a copy of another one, such as a branch of a pool.
+//!
+//! # Purpose
+//!
+//! Two copies of a volume go on with logs of one id, epoch and position. If the storage below lets
+//! one of them ever see what the other one wrote, a recovery would take the other one's records for
+//! its own. So a volume on a device with an [identity](Device::identity) has a log with that id. A
+//! volume that has another log, when it is opened to be changed, is the copy: it gets a new log. It
+//! is a small one, because each copy needs storage of its own for each block of its log.
+//!
+//! # Order
+//!
+//! 1. The former log is flushed and replayed into the volume. Flush.
+//! 2. The superblock and its copies get the id, the size and the state of the new log.
+//! 3. The first record of the new log is written. It may arrive whenever it wants to
+//!    ([`Known::is_new`]).
+//!
+//! Up to the second step the former log is valid, and none of its blocks was changed. From then on
+//! the new one is. Both have nothing to replay in between. Nothing is erased: no record in the
+//! region has the new id.
+
+use std::sync::Arc;
+
+use vfscale_block::Device;
+use vfscale_journal::{Journal, Known, Recovered};
+
+use super::block_map::Places;
+use super::copies;
+use super::known::{known, log_id, seen};
+use super::log::log_of;
+use super::options::VolumeOptions;
+use super::recovery::Replay;
+use crate::Uuid;
+use crate::base::fault::Fault;
+use crate::format::superblock::{LOG_BLOCKS_MIN, LogPlace, Superblock};
+
+/// Default size of a log that a copy of a volume gets: 4 MiB, in blocks.
+const LOG_BLOCKS: u64 = 1 << 10;
+
+/// Gives the volume a log of its own, if its device is a copy of another one and the log is that of
+/// the other one; see the [module](self). Returns the result of replaying the former log.
+///
+/// Blocks for the I/O.
+///
+/// # Errors
+/// The errors of the device and the former log: it is still valid then. [`Fault::LogDevice`] if the
+/// log is not inside the volume.
+pub(super) fn ensure(
+    device: &Arc<dyn Device>,
+    superblock: &mut Superblock,
+    options: &VolumeOptions,
+) -> Result<Option<Recovered>, Fault> {
+    let Some(identity) = device.identity() else { return Ok(None) };
+    let id = Uuid::from_bytes(identity);
+    if superblock.log_id() == Some(id) {
+        return Ok(None);
+    }
+    let LogPlace::Inside { blocks: most, .. } = superblock.log() else {
+        return Err(Fault::LogDevice(
+            "a volume in a branch has its log inside, and this one has not",
+        ));
+    };
+    let (_, region) = log_of(device, superblock, options)?;
+    // Changes have to be durable in the log before they are written back.
+    device.flush()?;
+    let places = Places::new(superblock);
+    let mut sink = Replay::new(&**device, superblock.volume(), &places);
+    let former = log_id(superblock);
+    let replayed = Journal::replay(&**device, region, former, &known(superblock), &mut sink)?;
+    let blocks = options.branch_log_blocks.unwrap_or(LOG_BLOCKS).clamp(LOG_BLOCKS_MIN, most);
+    let state = Known::successor(replayed.last)?;
+    let Some(mut next) = superblock.clone().with_log_id(id, blocks) else {
+        return Err(Fault::LogDevice("the place of the log is too small"));
+    };
+    next.log_seen = seen(state);
+    copies::write(&**device, &mut next)?;
+    *superblock = next;
+    let (_, region) = log_of(device, superblock, options)?;
+    Journal::begin_new(&**device, region, log_id(superblock), &state)?;
+    tracing::debug!(blocks, items = replayed.items, "the volume has got a log of its own");
+    Ok(Some(replayed))
+}

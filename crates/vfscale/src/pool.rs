@@ -1,0 +1,405 @@
+//! Pools: branches of a volume.
+//!
+//! # Purpose
+//!
+//! A *branch* is a volume that began as a copy of another one. Branches of one image share all
+//! blocks that they have not changed, so a [fork](Pool::fork) copies nothing: a program can try
+//! something in a branch, [compare](Pool::diff), and keep it ([`adopt`](Pool::adopt)) or throw it
+//! away ([`delete`](Pool::delete)).
+//!
+//! A volume is made a pool by [`PoolBuilder::convert`], in place: it is the branch `main` then. It
+//! can be opened as before, but not by versions of this library that do not know pools.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("disk.vfs");
+//! # let volume = vfscale::volume(&path).create(64 << 20).open()?;
+//! # volume.task().write("/config", "old")?;
+//! # volume.close()?;
+//! let pool = vfscale::pool(&path).convert(true).open()?;
+//! pool.fork("main", "trial")?;
+//!
+//! let trial = pool.open("trial")?;
+//! trial.task().write("/config", "new")?;
+//! trial.close()?;
+//!
+//! let main = pool.open("main")?;
+//! assert_eq!(main.task().read_to_string("/config")?, "old");
+//! main.close()?;
+//!
+//! pool.adopt("main", "trial")?;
+//! let main = pool.open("main")?;
+//! assert_eq!(main.task().read_to_string("/config")?, "new");
+//! main.close()?;
+//! pool.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Invariants
+//!
+//! * An image has one [`Pool`] in one process at a time. It serves all branches.
+//! * A fork, a deletion, a rename, a rollback and an adoption are there whole after a crash, or not
+//!   at all, and are durable when their calls return.
+//! * A branch never sees changes of another one.
+//!
+//! # Space
+//!
+//! A pool has the space of its image, which is twice that of the volume that it was and 128 MiB
+//! more, and sparse. When that is in use ([`Pool::usage`]), a branch that needs a block stops as it
+//! does when its device fails, whatever free space it shows itself: what was synced is there when
+//! it is opened again. The space of deleted branches becomes free in the background.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use vfscale_block::Device;
+pub use vfscale_pool::{BranchInfo, Usage};
+use vfscale_vfs::Scaling;
+
+use crate::volume::devices::DeviceSource;
+use crate::volume::{Volume, VolumeBuilder, VolumeError};
+
+mod convert;
+mod diff;
+mod error;
+pub(crate) mod shared;
+
+pub use diff::{Changes, Difference, DifferenceKind};
+pub use error::PoolError;
+pub(crate) use error::remedy_of_device;
+pub use shared::MAIN;
+use shared::PoolShared;
+
+/// Size of the caches of a branch, unless its user sets another one: there may be many.
+const CACHE_BYTES: u64 = 16 << 20;
+
+/// Returns the options of a pool in an image file or on a block device; open it with
+/// [`open`](PoolBuilder::open).
+pub fn pool(path: impl Into<PathBuf>) -> PoolBuilder {
+    PoolBuilder { place: DeviceSource::Path(path.into()), read_only: false, convert: false }
+}
+
+/// Returns the options of a pool on a device of the caller's.
+pub fn pool_on(device: Arc<dyn Device>) -> PoolBuilder {
+    PoolBuilder { place: DeviceSource::Device(device), read_only: false, convert: false }
+}
+
+/// Options of [`pool`] and [`pool_on`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is opened before `open`"]
+pub struct PoolBuilder {
+    place: DeviceSource,
+    read_only: bool,
+    convert: bool,
+}
+
+impl PoolBuilder {
+    /// Opens the pool without writing: branches can only be read, and calls that change the pool
+    /// fail. What has to be recovered after a crash is recovered in memory.
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Makes the image a pool if it has a volume that is none yet; off by default. That can't be
+    /// undone, and older versions refuse the image from then on.
+    ///
+    /// The image gets twice the size, and stays sparse. It takes the same short time for all sizes,
+    /// and a crash leaves the volume or the pool. A volume that was not closed is recovered when
+    /// its branch is opened.
+    pub fn convert(mut self, convert: bool) -> Self {
+        self.convert = convert;
+        self
+    }
+
+    /// Opens the pool, and recovers it if it was not closed.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`PoolError`]; [`PoolError::NoPool`] if there is a volume that is no pool.
+    pub fn open(self) -> Result<Pool, PoolError> {
+        let name = self.place.name();
+        let device = self.place.open(self.read_only).map_err(|error| {
+            let missing = self.place.missing(&error).cloned();
+            missing.map_or(PoolError::Device(error), PoolError::Missing)
+        })?;
+        if self.convert && !self.read_only {
+            convert::convert(&name, MAIN, &device)?;
+        }
+        let shared = PoolShared::open(&name, device, self.read_only)?;
+        Ok(Pool { shared })
+    }
+}
+
+/// Options of [`Pool::fork_with`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ForkOptions {
+    read_only: bool,
+    as_synced: bool,
+}
+
+impl ForkOptions {
+    /// Returns the default options.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets whether the new branch can only be read: it keeps its contents.
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Sets whether the new branch has what a power cut at this moment would leave of the parent,
+    /// instead of all changes whose calls have returned. That makes no difference unless the parent
+    /// is open, and is faster then.
+    #[must_use]
+    pub fn as_synced(mut self, as_synced: bool) -> Self {
+        self.as_synced = as_synced;
+        self
+    }
+}
+
+/// An open pool. `Send` and `Sync`; clones are the same pool.
+///
+/// Dropping the last clone loses nothing that was synced; the space of deleted branches is freed
+/// after the next opening. Volumes that are open keep the pool open.
+#[derive(Clone)]
+pub struct Pool {
+    shared: Arc<PoolShared>,
+}
+
+impl Pool {
+    /// Lists the branches, by name.
+    ///
+    /// Waits for changes of the pool that are under way.
+    #[must_use]
+    pub fn branches(&self) -> Vec<BranchInfo> {
+        self.shared.pool().list()
+    }
+
+    /// Returns the space of the pool.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.shared.pool().usage()
+    }
+
+    /// Returns the options of the volume in a branch; open it with [`open`](VolumeBuilder::open).
+    /// By default it has caches of 16 MiB and structures for one CPU, since there may be many. A
+    /// branch can be opened by one user for writing, and a read-only one by many.
+    pub fn branch(&self, name: &str) -> VolumeBuilder {
+        let builder = VolumeBuilder::of_branch(self.shared.clone(), name);
+        let builder = builder.scaling(Scaling::with_slots(1));
+        builder.read_only(self.shared.is_read_only(name)).cache_size(CACHE_BYTES)
+    }
+
+    /// Opens the volume in a branch with the default options of [`branch`](Self::branch).
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`VolumeError`].
+    pub fn open(&self, name: &str) -> Result<Volume, VolumeError> {
+        self.branch(name).open()
+    }
+
+    /// Makes branch `name` of a branch, which may be open: all changes whose calls have returned
+    /// are in it.
+    ///
+    /// Blocks for the I/O: two flushes, and the writing of what is dirty if the parent is open.
+    /// Writers of the parent wait for a short part of the call.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`] if there is no such parent, the name exists or can't be one, or the
+    /// pool is full; [`PoolError::Sync`].
+    pub fn fork(&self, parent: &str, name: &str) -> Result<(), PoolError> {
+        self.fork_with(parent, name, ForkOptions::new())
+    }
+
+    /// Makes a branch as [`fork`](Self::fork) does, with options.
+    ///
+    /// # Errors
+    /// Errors of [`fork`](Self::fork).
+    pub fn fork_with(
+        &self,
+        parent: &str,
+        name: &str,
+        options: ForkOptions,
+    ) -> Result<(), PoolError> {
+        self.shared.fork(parent, name, options.read_only, options.as_synced)
+    }
+
+    /// Deletes a branch. Its space becomes free in the background, as long as the pool is open.
+    ///
+    /// Blocks for the I/O: two flushes. Works if the pool is full.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`] if there is no such branch, it is open, or it is [`MAIN`].
+    pub fn delete(&self, name: &str) -> Result<(), PoolError> {
+        self.shared.call(no_main(name))?;
+        let pool = self.shared.pool();
+        self.shared.call(pool.delete(name))?;
+        self.shared.reap_soon();
+        Ok(())
+    }
+
+    /// Renames a branch.
+    ///
+    /// Blocks for the I/O: two flushes.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`] if there is no such branch, it is open or is [`MAIN`], or the new
+    /// name exists or can't be one.
+    pub fn rename(&self, name: &str, to: &str) -> Result<(), PoolError> {
+        self.shared.call(no_main(name))?;
+        self.shared.call(self.shared.pool().rename(name, to))
+    }
+
+    /// Gives a branch the contents back that it had at its last fork, as parent or as child. They
+    /// are kept as long as another branch needs them; a read-only branch of that moment does.
+    ///
+    /// Blocks for the I/O: two flushes.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`] if there is no such branch, it is open or can only be read, or the
+    /// state is gone.
+    pub fn rollback(&self, name: &str) -> Result<(), PoolError> {
+        self.shared.call(self.shared.pool().rollback(name))?;
+        self.shared.reap_soon();
+        Ok(())
+    }
+
+    /// Compares two branches, and returns the differences, sorted by path: what has to be done to
+    /// the first to get the second. Contents are compared, not times; blocks that both share are
+    /// not read. An open branch is compared as it is at the beginning of the call: as a fork of the
+    /// name `compared N`, which a crash may leave.
+    ///
+    /// Blocks for the I/O. The memory depends on the differences and on the largest directory.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use vfscale::pool::DifferenceKind;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("disk.vfs");
+    /// # vfscale::volume(&path).create(64 << 20).open()?.close()?;
+    /// # let pool = vfscale::pool(&path).convert(true).open()?;
+    /// pool.fork("main", "trial")?;
+    /// let trial = pool.open("trial")?;
+    /// trial.task().write("/new", "contents")?;
+    /// let differences = pool.diff("main", "trial")?;
+    /// assert_eq!(differences.len(), 1);
+    /// assert_eq!(differences[0].path.to_str(), Some("/new"));
+    /// assert_eq!(differences[0].kind, DifferenceKind::Added);
+    /// # trial.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`] if there is no such branch or a tool has its device;
+    /// [`PoolError::Damage`], [`PoolError::Sync`].
+    pub fn diff(&self, a: &str, b: &str) -> Result<Vec<Difference>, PoolError> {
+        if a == b {
+            // Only to see that it exists.
+            self.shared.call(self.shared.snapshot(a)?.end())?;
+            return Ok(Vec::new());
+        }
+        let (one, other) = (self.shared.snapshot(a)?, self.shared.snapshot(b)?);
+        let found = diff::diff(one.side(), other.side());
+        let ended = one.end().and(other.end());
+        let found = found?;
+        self.shared.call(ended)?;
+        Ok(found)
+    }
+
+    /// Gives a branch the contents of one that was forked from it, and frees the name of that. The
+    /// parent must not have changed since the fork. Both have to be closed.
+    ///
+    /// Blocks for the I/O: compares the parent with its state at the fork, and two flushes.
+    ///
+    /// # Errors
+    /// [`PoolError::HasChanged`]; [`PoolError::Branches`] if there is no such branch, one of them
+    /// is open or can only be read, or the child does not come from the parent's last fork.
+    pub fn adopt(&self, parent: &str, child: &str) -> Result<(), PoolError> {
+        self.shared.adopt(parent, child)?;
+        self.shared.reap_soon();
+        Ok(())
+    }
+
+    /// Frees the space of deleted branches now, instead of in the background.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`] for an error of the device or a damaged pool.
+    pub fn reap(&self) -> Result<(), PoolError> {
+        self.shared.reap()
+    }
+
+    /// Opens the device of a branch, for tools that look at the volume themselves. A branch that
+    /// can be written is in use until it is dropped.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`] if there is no such branch or it is open.
+    pub fn device(&self, name: &str) -> Result<Arc<dyn Device>, PoolError> {
+        let open = self.shared.open_branch(name)?;
+        Ok(Arc::new(shared::BranchDevice::new(open)))
+    }
+
+    /// Checks the pool: each block against every branch that refers to it. Returns the first
+    /// hundred problems. Does not look into the volumes.
+    ///
+    /// Blocks for the I/O: reads all maps. Changes of the pool wait for it.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`] for an error of the device, or a block that can't be interpreted.
+    pub fn check(&self) -> Result<Vec<String>, PoolError> {
+        Ok(self.shared.call(self.shared.pool().check())?.problems)
+    }
+
+    /// Closes the pool, so that the next opening has nothing to recover. The image can be opened
+    /// again after the return, if no clone is left.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`] if a branch is open, or for an error of the device.
+    pub fn close(self) -> Result<(), PoolError> {
+        self.shared.stop();
+        self.shared.call(self.shared.pool().close_branches())
+    }
+}
+
+impl Volume {
+    /// Returns the pool that the volume is a branch of; `None` for a volume without branches. The
+    /// pool holds the image open.
+    #[must_use]
+    pub fn pool(&self) -> Option<Pool> {
+        self.branch_of().map(|shared| Pool { shared })
+    }
+}
+
+/// Refuses to take its name from the branch that the image is opened as.
+fn no_main(name: &str) -> Result<(), vfscale_pool::Error> {
+    match name {
+        MAIN => Err(vfscale_pool::Error::Refused {
+            name: name.to_owned(),
+            why: "it is the volume itself: roll it back, or have it adopt another branch",
+        }),
+        _ => Ok(()),
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("name", &self.shared.name()).finish_non_exhaustive()
+    }
+}

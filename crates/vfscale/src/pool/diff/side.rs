@@ -1,0 +1,112 @@
+//! One of two branches that are compared: its volume, read without a mount.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use vfscale_block::Device;
+use vfscale_diskfs::format::extent::Extent;
+use vfscale_diskfs::inode::core::InodeCore;
+use vfscale_diskfs::rescue::{Loss, Name, Rescue};
+use vfscale_pool::Branch;
+
+use crate::pool::error::PoolError;
+
+/// A branch whose contents do not change while it is compared.
+pub(crate) struct Side {
+    name: String,
+    branch: Arc<Branch>,
+    volume: Rescue,
+}
+
+impl Side {
+    /// Opens the volume in a branch: its log is replayed in memory. `name` is for errors.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`PoolError::Superblock`]; [`PoolError::Damage`] if the log can't be read.
+    pub(crate) fn open(name: String, branch: Arc<Branch>) -> Result<Self, PoolError> {
+        let device: Arc<dyn Device> = branch.clone();
+        let volume = Rescue::open(device, None).map_err(PoolError::Superblock)?;
+        if let vfscale_diskfs::rescue::LogRead::Unusable(fault) = volume.log() {
+            let what = format!("its log can't be read: {fault}");
+            return Err(PoolError::Damage { name, path: "/".into(), what });
+        }
+        Ok(Self { name, branch, volume })
+    }
+
+    /// Returns the branch.
+    pub(crate) fn branch(&self) -> &Arc<Branch> {
+        &self.branch
+    }
+
+    pub(super) fn damaged(&self, path: &Path, what: impl ToString) -> PoolError {
+        let (name, path, what) = (self.name.clone(), path.to_owned(), what.to_string());
+        PoolError::Damage { name, path, what }
+    }
+
+    /// Fails if a part of what was read is missing.
+    fn whole(&self, path: &Path, loss: Option<Loss>) -> Result<(), PoolError> {
+        loss.map_or(Ok(()), |loss| Err(self.damaged(path, loss)))
+    }
+
+    pub(super) fn inode(&self, ino: u64, path: &Path) -> Result<InodeCore, PoolError> {
+        let found = self.volume.inode(ino).map_err(|loss| self.damaged(path, loss))?;
+        let (core, loss) = found.ok_or_else(|| self.damaged(path, "it has no inode"))?;
+        self.whole(path, loss)?;
+        Ok(core)
+    }
+
+    /// Returns the names in a directory, in any order.
+    pub(super) fn names(
+        &self,
+        ino: u64,
+        core: &InodeCore,
+        path: &Path,
+    ) -> Result<Vec<Name>, PoolError> {
+        let (names, losses) = self.volume.names(ino, core);
+        self.whole(path, losses.into_iter().next())?;
+        Ok(names)
+    }
+
+    /// Returns the target of a symbolic link.
+    pub(super) fn target(
+        &self,
+        ino: u64,
+        core: &InodeCore,
+        path: &Path,
+    ) -> Result<Vec<u8>, PoolError> {
+        self.volume.target(ino, core).map_err(|loss| self.damaged(path, loss))
+    }
+
+    /// Returns the extended attributes, each with its name, in order.
+    pub(super) fn xattrs(
+        &self,
+        ino: u64,
+        core: &InodeCore,
+        path: &Path,
+    ) -> Result<Vec<String>, PoolError> {
+        let (attributes, loss) = self.volume.attributes(ino, core);
+        self.whole(path, loss)?;
+        let mut shown: Vec<String> = attributes.iter().map(|it| format!("{it:?}")).collect();
+        shown.sort();
+        Ok(shown)
+    }
+
+    /// Returns the extents of a file.
+    pub(super) fn extents(
+        &self,
+        ino: u64,
+        core: &InodeCore,
+        path: &Path,
+    ) -> Result<Vec<Extent>, PoolError> {
+        let (extents, losses) = self.volume.file_extents(ino, core);
+        self.whole(path, losses.into_iter().next())?;
+        Ok(extents)
+    }
+
+    /// Reads bytes of the volume.
+    pub(super) fn read(&self, offset: u64, buf: &mut [u8], path: &Path) -> Result<(), PoolError> {
+        self.volume.read(offset, buf).map_err(|error| self.damaged(path, error))
+    }
+}

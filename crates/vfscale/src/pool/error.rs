@@ -1,0 +1,109 @@
+//! Errors of pools.
+
+use std::path::PathBuf;
+
+use vfscale_diskfs::{Fault, OpenError};
+use vfscale_vfs::Errno;
+
+/// The reason why a call on a pool failed. The text names the remedy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// The image does not exist.
+    #[error("{}: the image does not exist; make one with `vfscale mkfs`", .0.display())]
+    Missing(PathBuf),
+    /// The image or device can't be opened.
+    #[error("{}{}", .0, remedy_of_device(.0))]
+    Device(vfscale_block::Error),
+    /// The device has a volume that is no pool.
+    #[error("{name}: a volume without branches; `vfscale branch create` makes the first one")]
+    NoPool {
+        /// The image.
+        name: String,
+    },
+    /// The superblock of the device can't be read.
+    #[error(transparent)]
+    Superblock(OpenError),
+    /// The volume can't become a pool.
+    #[error("{name}: can't have branches: {why}")]
+    Convert {
+        /// The image.
+        name: String,
+        /// The reason.
+        why: String,
+    },
+    /// The call on the branches failed.
+    #[error("{name}: {error}")]
+    Branches {
+        /// The image.
+        name: String,
+        /// The cause.
+        error: vfscale_pool::Error,
+    },
+    /// The volume in a branch is damaged, so it can't be compared.
+    #[error("{name}: {}: {what}; `vfscale fsck` shows details", .path.display())]
+    Damage {
+        /// The image and the branch.
+        name: String,
+        /// The path in the volume.
+        path: PathBuf,
+        /// The damage.
+        what: String,
+    },
+    /// The branch can't take the place of its parent: that has changed since the fork.
+    #[error("{name}: it has changed since it was forked, first {}; compare them", .path.display())]
+    HasChanged {
+        /// The image and the parent.
+        name: String,
+        /// A path that differs.
+        path: PathBuf,
+    },
+    /// Not all changes of an open branch became durable.
+    #[error("{name}: not everything could be written: {errno}; there is no new branch")]
+    Sync {
+        /// The image and the branch.
+        name: String,
+        /// The cause.
+        errno: Errno,
+    },
+}
+
+impl PoolError {
+    /// Returns Linux's number for the error.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        use vfscale_pool::Error;
+        match self {
+            Self::Missing(_) => Errno::NOENT,
+            Self::Device(error) => Fault::from(error.clone()).errno(),
+            Self::NoPool { .. } | Self::Convert { .. } => Errno::INVAL,
+            Self::Superblock(_) | Self::Damage { .. } => Errno::UCLEAN,
+            Self::HasChanged { .. } => Errno::BUSY,
+            Self::Sync { errno, .. } => *errno,
+            Self::Branches { error, .. } => match error {
+                Error::Exists(_) => Errno::EXIST,
+                Error::NoBranch(_) => Errno::NOENT,
+                Error::InUse(_) => Errno::BUSY,
+                Error::Full => Errno::NOSPC,
+                Error::Damage { .. } => Errno::UCLEAN,
+                Error::Device(_) | Error::Failed => Errno::IO,
+                _ => Errno::INVAL,
+            },
+        }
+    }
+}
+
+/// Returns what to do about the error of a device, to be put behind its text.
+pub(crate) fn remedy_of_device(error: &vfscale_block::Error) -> &'static str {
+    match error {
+        vfscale_block::Error::Locked { .. } => "; unmount or close it there first",
+        _ => "",
+    }
+}
+
+impl From<PoolError> for vfscale_vfs::Error {
+    /// Retains the whole error as the [cause](vfscale_vfs::Error::cause).
+    fn from(error: PoolError) -> vfscale_vfs::Error {
+        vfscale_vfs::Error::caused("pool", error.errno(), error)
+    }
+}

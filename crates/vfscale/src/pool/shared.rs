@@ -1,0 +1,379 @@
+//! The state of an open pool that its handles and the volumes in its branches share.
+//!
+//! # Locks
+//!
+//! `volumes` and `reaper` are leaves, held for a moment.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use vfscale_block::{CowDevice, Device, Discards, Error as DeviceError};
+use vfscale_diskfs::vfs_impl::DiskFs;
+use vfscale_pool::{Branch, Error};
+use vfscale_sync::worker::{Priority, WorkItem};
+
+use super::convert;
+use super::diff;
+use super::diff::side::Side;
+use super::error::PoolError;
+use crate::volume::devices::Opened;
+
+/// The branch that is the volume itself.
+pub const MAIN: &str = "main";
+
+/// Places that one step of freeing deleted branches frees: calls that open and fork branches wait
+/// for a step.
+const REAP_PLACES: u64 = 4096;
+
+/// An open pool.
+pub(crate) struct PoolShared {
+    name: String,
+    pool: vfscale_pool::Pool,
+    read_only: bool,
+    /// The device below, which is released when the last user of the pool is gone.
+    device: Opened,
+    /// The volumes that are open in branches.
+    volumes: Mutex<HashMap<String, Weak<DiskFs>>>,
+    /// Frees the space of deleted branches.
+    reaper: Mutex<Option<WorkItem>>,
+}
+
+/// An open branch, with its pool.
+#[derive(Debug)]
+pub(crate) struct OpenBranch {
+    /// `None` once it is released: whoever has this may be dropped only after a grace period.
+    pool: Mutex<Option<Arc<PoolShared>>>,
+    branch: Arc<Branch>,
+    name: String,
+    /// Whether the volume in it is noted.
+    is_noted: AtomicBool,
+}
+
+impl OpenBranch {
+    pub(crate) fn device(&self) -> Arc<dyn Device> {
+        self.branch.clone()
+    }
+
+    pub(crate) fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
+        self.pool().map_or(Ok(()), |pool| pool.device.publish_mount(device))
+    }
+
+    /// Notes that the branch is open as a volume.
+    pub(crate) fn note(&self, fs: &Arc<DiskFs>) {
+        let Some(pool) = self.pool() else { return };
+        if !self.branch.is_read_only() {
+            lock(&pool.volumes).insert(self.name.clone(), Arc::downgrade(fs));
+            self.is_noted.store(true, Ordering::Release);
+        }
+    }
+
+    /// Returns the pool, if the branch is not released.
+    pub(crate) fn pool(&self) -> Option<Arc<PoolShared>> {
+        lock(&self.pool).clone()
+    }
+
+    fn forget(&self, pool: &PoolShared) {
+        if self.is_noted.swap(false, Ordering::AcqRel) {
+            lock(&pool.volumes).remove(&self.name);
+        }
+    }
+
+    /// Makes everything durable, and closes the branch. The volume is closed.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`].
+    pub(crate) fn close(&self) -> Result<(), PoolError> {
+        let Some(pool) = self.pool() else { return Ok(()) };
+        self.forget(&pool);
+        pool.call(self.branch.close())
+    }
+
+    /// Ends the use of the branch and of its pool, without I/O.
+    pub(crate) fn release(&self) {
+        let Some(pool) = lock(&self.pool).take() else { return };
+        self.forget(&pool);
+        self.branch.release();
+    }
+}
+
+impl PoolShared {
+    /// Opens the pool on a device.
+    ///
+    /// # Errors
+    /// [`PoolError`]; the device is released then.
+    pub(crate) fn open(
+        name: &str,
+        device: Opened,
+        read_only: bool,
+    ) -> Result<Arc<Self>, PoolError> {
+        let on: Arc<dyn Device> = match read_only {
+            // Recovery has to write.
+            true => Arc::new(CowDevice::new(device.device())),
+            false => device.device(),
+        };
+        let opened = convert::find(name, &*on).and_then(|first| {
+            let pool = vfscale_pool::Pool::open_behind(on, first);
+            pool.map_err(|error| PoolError::Branches { name: name.into(), error })
+        });
+        let pool = opened.inspect_err(|_| device.release())?;
+        let (name, volumes, reaper) = (name.to_owned(), Mutex::default(), Mutex::default());
+        let shared = Arc::new(Self { name, pool, read_only, device, volumes, reaper });
+        if !read_only {
+            let weak = Arc::downgrade(&shared);
+            let item = WorkItem::new(Priority::Normal, 1, move || reap_in_background(&weak));
+            item.queue();
+            *lock(&shared.reaper) = Some(item);
+        }
+        Ok(shared)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn pool(&self) -> &vfscale_pool::Pool {
+        &self.pool
+    }
+
+    /// Converts the error of a call on the pool.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`].
+    pub(crate) fn call<T>(&self, result: Result<T, Error>) -> Result<T, PoolError> {
+        result.map_err(|error| PoolError::Branches { name: self.name.clone(), error })
+    }
+
+    /// Opens a branch.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`].
+    pub(crate) fn open_branch(self: &Arc<Self>, name: &str) -> Result<OpenBranch, PoolError> {
+        let branch = self.call(self.pool.branch(name))?;
+        let (pool, name) = (Mutex::new(Some(self.clone())), name.to_owned());
+        Ok(OpenBranch { pool, branch, name, is_noted: AtomicBool::new(false) })
+    }
+
+    /// Returns whether a branch can only be read; false if there is none.
+    pub(super) fn is_read_only(&self, name: &str) -> bool {
+        let is_frozen = || self.pool.list().iter().any(|info| info.name == name && info.read_only);
+        self.read_only || is_frozen()
+    }
+
+    /// Forks a branch. If it is open, the fork has all that calls have returned for, unless
+    /// `as_synced` is set.
+    ///
+    /// # Errors
+    /// [`PoolError`].
+    pub(super) fn fork(
+        &self,
+        parent: &str,
+        name: &str,
+        read_only: bool,
+        as_synced: bool,
+    ) -> Result<(), PoolError> {
+        let volume = lock(&self.volumes).get(parent).and_then(Weak::upgrade);
+        let Some(volume) = volume.filter(|_| !as_synced) else {
+            return self.call(self.pool.fork(parent, name, read_only));
+        };
+        let forked = volume.cut(|cut| self.pool.fork_with(parent, name, read_only, || cut.thaw()));
+        let forked = forked.map_err(|fault| PoolError::Sync {
+            name: format!("{}:{parent}", self.name),
+            errno: fault.errno(),
+        })?;
+        self.call(forked)
+    }
+
+    /// Opens a branch for a comparison, in a state that does not change. The caller
+    /// [ends](Snapshot::end) it.
+    ///
+    /// # Errors
+    /// [`PoolError`].
+    pub(super) fn snapshot(&self, name: &str) -> Result<Snapshot<'_>, PoolError> {
+        let is_open = lock(&self.volumes).get(name).is_some_and(|fs| fs.strong_count() > 0);
+        let is_frozen = self.is_read_only(name);
+        let temporary = (is_open && !is_frozen).then(|| self.fork_to_compare(name)).transpose()?;
+        let opened = self.call(self.pool.branch(temporary.as_deref().unwrap_or(name)));
+        let label = format!("{}:{name}", self.name);
+        let side = opened.and_then(|branch| Side::open(label, branch));
+        if side.is_err()
+            && let Some(name) = &temporary
+        {
+            self.call(self.pool.delete(name))?;
+        }
+        Ok(Snapshot { pool: self, side: side?, temporary })
+    }
+
+    /// Forks an open branch, and returns the name of the fork.
+    fn fork_to_compare(&self, name: &str) -> Result<String, PoolError> {
+        let mut number = 0_u64;
+        loop {
+            let fork = format!("compared {number}");
+            match self.fork(name, &fork, true, false) {
+                Ok(()) => return Ok(fork),
+                Err(PoolError::Branches { error: Error::Exists(_), .. }) => number += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Gives a branch the contents of its child, if it has not changed.
+    ///
+    /// # Errors
+    /// [`PoolError`].
+    pub(super) fn adopt(&self, parent: &str, child: &str) -> Result<(), PoolError> {
+        let label = format!("{}:{parent}", self.name);
+        let base = self.call(self.pool.base(parent))?;
+        let now = self.call(self.pool.branch(parent))?;
+        let compare = || {
+            let base = Side::open(label.clone(), base.clone())?;
+            diff::diff(&base, &Side::open(label.clone(), now.clone())?)
+        };
+        let found = compare();
+        self.call(now.close())?;
+        self.call(base.close())?;
+        if let Some(first) = found?.into_iter().next() {
+            return Err(PoolError::HasChanged { name: label, path: first.path });
+        }
+        self.call(self.pool.adopt(parent, child))
+    }
+
+    /// Frees the space of deleted branches.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`].
+    pub(super) fn reap(&self) -> Result<(), PoolError> {
+        while self.call(self.pool.reap(REAP_PLACES))?.more {}
+        Ok(())
+    }
+
+    /// Frees the space of deleted branches in the background.
+    pub(super) fn reap_soon(&self) {
+        if let Some(item) = &*lock(&self.reaper) {
+            item.queue();
+        }
+    }
+
+    /// Ends the work in the background, and waits for it.
+    pub(super) fn stop(&self) {
+        let item = lock(&self.reaper).take();
+        drop(item);
+    }
+}
+
+impl Drop for PoolShared {
+    fn drop(&mut self) {
+        self.device.release();
+    }
+}
+
+impl fmt::Debug for PoolShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolShared").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Frees the space of deleted branches, as long as the pool is open.
+fn reap_in_background(pool: &Weak<PoolShared>) {
+    while let Some(pool) = pool.upgrade() {
+        match pool.pool.reap(REAP_PLACES) {
+            Ok(reaped) if reaped.more => {}
+            Ok(_) => return,
+            Err(error) => {
+                tracing::warn!("the space of deleted branches is not freed: {error}");
+                return;
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A branch that is compared.
+pub(super) struct Snapshot<'p> {
+    pool: &'p PoolShared,
+    side: Side,
+    /// The fork that was made for it.
+    temporary: Option<String>,
+}
+
+impl Snapshot<'_> {
+    pub(super) fn side(&self) -> &Side {
+        &self.side
+    }
+
+    /// Closes the branch, and deletes the fork.
+    ///
+    /// # Errors
+    /// Errors of the device.
+    pub(super) fn end(self) -> Result<(), Error> {
+        self.side.branch().close()?;
+        match &self.temporary {
+            Some(name) => self.pool.pool.delete(name),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The device of a branch that holds its pool open.
+#[derive(Debug)]
+pub(crate) struct BranchDevice(OpenBranch);
+
+impl BranchDevice {
+    pub(crate) fn new(open: OpenBranch) -> Self {
+        Self(open)
+    }
+}
+
+impl Device for BranchDevice {
+    fn name(&self) -> &str {
+        self.0.branch.name()
+    }
+
+    fn describe(&self) -> String {
+        self.0.branch.describe()
+    }
+
+    fn size(&self) -> u64 {
+        self.0.branch.size()
+    }
+
+    fn block_size(&self) -> u32 {
+        self.0.branch.block_size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.0.branch.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.0.branch.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.0.branch.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.0.branch.discard(offset, len)
+    }
+
+    fn discards(&self) -> Option<Discards> {
+        self.0.branch.discards()
+    }
+
+    fn identity(&self) -> Option<[u8; 16]> {
+        self.0.branch.identity()
+    }
+
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), DeviceError> {
+        self.0.branch.read_many(reads)
+    }
+
+    fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), DeviceError> {
+        self.0.branch.write_many(writes)
+    }
+}

@@ -1,0 +1,74 @@
+//! Devices of volumes, logs and pools, and who opened them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use vfscale_block::{Device, Error, FileDevice, FileOptions, Operation, OsError};
+
+/// The source of a device.
+#[derive(Clone, Debug)]
+pub(crate) enum DeviceSource {
+    Path(PathBuf),
+    Device(Arc<dyn Device>),
+}
+
+impl DeviceSource {
+    pub(crate) fn name(&self) -> String {
+        match self {
+            DeviceSource::Path(path) => path.display().to_string(),
+            DeviceSource::Device(device) => device.name().to_owned(),
+        }
+    }
+
+    pub(crate) fn open(&self, read_only: bool) -> Result<Opened, Error> {
+        match self {
+            DeviceSource::Device(device) => Ok(Opened::Callers(device.clone())),
+            DeviceSource::Path(path) => {
+                let device = FileOptions::new().read_only(read_only).open(path)?;
+                Ok(Opened::Own(Arc::new(device)))
+            }
+        }
+    }
+
+    /// Returns the path if the error of opening says that there is nothing at it.
+    pub(crate) fn missing(&self, error: &Error) -> Option<&PathBuf> {
+        let DeviceSource::Path(path) = self else { return None };
+        let not_found = |e: OsError| e.kind() == std::io::ErrorKind::NotFound;
+        let is_missing = matches!(error, Error::Io { operation: Operation::Open, source, .. }
+            if not_found(*source));
+        is_missing.then_some(path)
+    }
+}
+
+/// An open device, with its owner.
+#[derive(Clone, Debug)]
+pub(crate) enum Opened {
+    /// Opened by the volume or pool, which releases it.
+    Own(Arc<FileDevice>),
+    /// The caller's.
+    Callers(Arc<dyn Device>),
+}
+
+impl Opened {
+    pub(crate) fn device(&self) -> Arc<dyn Device> {
+        match self {
+            Opened::Own(device) => device.clone(),
+            Opened::Callers(device) => device.clone(),
+        }
+    }
+
+    pub(crate) fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
+        match self {
+            Opened::Own(own) => own.publish_mount(device),
+            Opened::Callers(_) => Ok(()),
+        }
+    }
+
+    /// Unlocks the device for other openers, whatever references to it remain. The owner no longer
+    /// uses it.
+    pub(crate) fn release(&self) {
+        if let Opened::Own(device) = self {
+            device.release();
+        }
+    }
+}

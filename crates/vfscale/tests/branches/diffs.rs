@@ -1,0 +1,252 @@
+//! `diff`, against a comparison that reads everything.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use vfscale::pool::{Changes, Difference, DifferenceKind};
+use vfscale::posix::{At, AtFlags, OFlags, RenameFlags, SetTime};
+use vfscale::{Mode, Pool, Task};
+use vfscale_sync::random::{Random, seed};
+
+use crate::common::{image, within};
+
+/// The inode number, the generation and the type: of the same inode in two branches.
+type Object = (u64, u32, u32);
+
+/// All that is compared of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Known {
+    object: Object,
+    is_dir: bool,
+    content: Vec<u8>,
+    attributes: String,
+    xattrs: Vec<(OsString, Option<Vec<u8>>)>,
+}
+
+/// Reads everything in a tree.
+fn all(task: &Task) -> BTreeMap<PathBuf, Known> {
+    let mut found = BTreeMap::new();
+    let mut stack = vec![PathBuf::from("/")];
+    while let Some(path) = stack.pop() {
+        let known = look(task, &path);
+        if known.is_dir {
+            stack.extend(task.read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+        found.insert(path, known);
+    }
+    found
+}
+
+fn look(task: &Task, path: &Path) -> Known {
+    let stat = task.symlink_metadata(path).unwrap();
+    let is_dir = stat.is_dir();
+    let (mut content, mut xattrs) = (Vec::new(), Vec::new());
+    if stat.is_symlink() {
+        content = task.read_link(path).unwrap().into_os_string().into_encoded_bytes();
+    } else {
+        xattrs = task
+            .list_xattrs(path)
+            .unwrap()
+            .into_iter()
+            .map(|name| (name.clone(), task.xattr(path, &name).unwrap()))
+            .collect();
+        xattrs.sort();
+        if !is_dir {
+            content = task.read(path).unwrap();
+        }
+    }
+    let mtime = if is_dir { None } else { Some(stat.mtime) };
+    let attributes = format!("{:?}", (stat.mode, stat.uid, stat.gid, stat.rdev, mtime));
+    let object = (stat.ino, stat.generation, stat.mode & 0o170_000);
+    Known { object, is_dir, content, attributes, xattrs }
+}
+
+/// Compares two trees that were read whole.
+fn naive(a: &BTreeMap<PathBuf, Known>, b: &BTreeMap<PathBuf, Known>) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let mut compare = |path: &Path, one: &Known, other: &Known| {
+        let changes = Changes {
+            content: one.content != other.content,
+            attributes: one.attributes != other.attributes,
+            xattrs: one.xattrs != other.xattrs,
+        };
+        if changes != Changes::default() {
+            let kind = DifferenceKind::Changed(changes);
+            found.push(Difference { path: path.into(), kind });
+        }
+    };
+    let mut lost: HashMap<Object, [Vec<PathBuf>; 2]> = HashMap::new();
+    for (path, one) in a {
+        match b.get(path).filter(|other| other.object == one.object) {
+            Some(other) => compare(path, one, other),
+            None => lost.entry(one.object).or_default()[0].push(path.clone()),
+        }
+    }
+    for (path, other) in b {
+        if a.get(path).is_none_or(|one| one.object != other.object) {
+            lost.entry(other.object).or_default()[1].push(path.clone());
+        }
+    }
+    let mut pairs: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
+    let mut only = Vec::new();
+    for [gone, come] in lost.into_values() {
+        let both = gone.len().min(come.len());
+        only.extend(gone[both..].iter().map(|path| (path.clone(), DifferenceKind::Removed)));
+        only.extend(come[both..].iter().map(|path| (path.clone(), DifferenceKind::Added)));
+        pairs.extend(gone.into_iter().zip(come));
+    }
+    for (from, path) in &pairs {
+        compare(path, &a[from], &b[path]);
+    }
+    found.extend(only.into_iter().map(|(path, kind)| Difference { path, kind }));
+    for (from, path) in &pairs {
+        let above = from.parent().and_then(|above| pairs.get(above));
+        let implied = above.map(|above| above.join(from.file_name().unwrap()));
+        if implied.as_ref() != Some(path) {
+            let kind = DifferenceKind::Moved { from: from.clone() };
+            found.push(Difference { path: path.clone(), kind });
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Returns a path of a file, or of a directory.
+fn any(task: &Task, random: &mut Random, is_dir: bool) -> Option<PathBuf> {
+    let paths: Vec<_> = all(task)
+        .into_iter()
+        .filter(|(path, known)| known.is_dir == is_dir && (is_dir || path.as_os_str() != "/"))
+        .map(|(path, _)| path)
+        .collect();
+    (!paths.is_empty()).then(|| paths[random.below(paths.len() as u64) as usize].clone())
+}
+
+/// Makes a random change. Calls that fail change nothing.
+fn change(task: &Task, random: &mut Random) {
+    let (Some(dir), Some(other)) = (any(task, random, true), any(task, random, true)) else {
+        return;
+    };
+    let new = dir.join(format!("n{}", random.below(12)));
+    let file = any(task, random, false).unwrap_or_else(|| new.clone());
+    let calls = task.posix();
+    let size = random.one(&[0, 10, 300, 5000, 70_000]) as usize;
+    let bytes = vec![random.below(250) as u8; size];
+    let _ = match random.below(16) {
+        0 | 1 => task.write(&new, bytes),
+        2 => task.create_dir(&new),
+        3 => task.symlink(format!("to{}", random.below(5)), &new),
+        4 => task.hard_link(&file, &new),
+        5 => task.remove_file(&file),
+        6 => task.remove_dir_all(&dir),
+        7 | 8 => task.rename(&file, &new),
+        9 => task.rename(&dir, other.join(format!("d{}", random.below(5)))),
+        10 => calls.renameat2(At::Cwd, &file, At::Cwd, &dir, RenameFlags::EXCHANGE),
+        11 => task.set_permissions(&file, [0o600, 0o644][random.below(2) as usize]),
+        12 => task.set_xattr(&file, "user.a", [random.below(3) as u8]),
+        13 => task.remove_xattr(&file, "user.a"),
+        14 => calls.truncate(&file, random.below(9000)),
+        _ => rewrite(task, &file, random),
+    };
+}
+
+/// Writes a part of a file in place, and sets the times back.
+fn rewrite(task: &Task, file: &Path, random: &mut Random) -> vfscale::Result<()> {
+    let stat = task.symlink_metadata(file)?;
+    let open = task.posix().open(file, OFlags::WRONLY | OFlags::NOFOLLOW, Mode::empty())?;
+    open.write_at(&[random.below(250) as u8; 20], random.below(stat.size.max(1)))?;
+    drop(open);
+    let times = [SetTime::At(stat.atime), SetTime::At(stat.mtime)];
+    task.posix().utimensat(At::Cwd, file, times, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+fn both(pool: &Pool, a: &str, b: &str) -> (Vec<Difference>, Vec<Difference>) {
+    let (one, other) = (within(pool, a, all), within(pool, b, all));
+    (pool.diff(a, b).unwrap(), naive(&one, &other))
+}
+
+#[test]
+fn a_diff_is_that_of_everything_read() {
+    let mut random = Random::new(seed());
+    let mut count = 0;
+    for _ in 0..12 {
+        let dir = tempfile::tempdir().unwrap();
+        let path = image(dir.path(), |task| {
+            for _ in 0..120 {
+                change(task, &mut random);
+            }
+        });
+        let pool = vfscale::pool(&path).convert(true).open().unwrap();
+        pool.fork("main", "a").unwrap();
+        pool.fork("main", "b").unwrap();
+        for (name, changes) in [("a", 1 + random.below(40)), ("b", random.below(40))] {
+            within(&pool, name, |task| (0..changes).for_each(|_| change(task, &mut random)));
+        }
+        for (one, other) in [("main", "a"), ("a", "main"), ("a", "b")] {
+            let (found, expected) = both(&pool, one, other);
+            assert_eq!(found, expected, "{one} {other}");
+            count += found.len();
+        }
+        assert_eq!(pool.diff("a", "a").unwrap(), []);
+        pool.close().unwrap();
+    }
+    assert!(count > 100, "{count}");
+}
+
+/// Contents that differ behind equal times, sizes and inodes are found, and blocks that are shared
+/// are not read.
+#[test]
+fn forged_times_hide_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), |task| {
+        task.write("/large", vec![1; 8 << 20]).unwrap();
+        task.write("/small", "small").unwrap();
+    });
+    let pool = vfscale::pool(&path).convert(true).open().unwrap();
+    pool.fork("main", "a").unwrap();
+    within(&pool, "a", |task| {
+        for path in ["/large", "/small"] {
+            let stat = task.symlink_metadata(path).unwrap();
+            let file = task.posix().open(path, OFlags::WRONLY, Mode::empty()).unwrap();
+            file.write_at(b"x", stat.size - 1).unwrap();
+            let times = [SetTime::At(stat.atime), SetTime::At(stat.mtime)];
+            task.posix().utimensat(At::Cwd, path, times, AtFlags::empty()).unwrap();
+        }
+    });
+    let content = Changes { content: true, ..Changes::default() };
+    let changed =
+        |path: &str| Difference { path: path.into(), kind: DifferenceKind::Changed(content) };
+    assert_eq!(pool.diff("main", "a").unwrap(), [changed("/large"), changed("/small")]);
+    pool.close().unwrap();
+}
+
+/// An open branch is compared as it is, with what was not synced.
+#[test]
+fn an_open_branch_is_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), |task| task.create_dir("/d").unwrap());
+    let pool = vfscale::pool(&path).convert(true).open().unwrap();
+    pool.fork("main", "a").unwrap();
+    let (main, a) = (pool.open("main").unwrap(), pool.open("a").unwrap());
+    a.task().write("/d/f", "new").unwrap();
+    a.task().rename("/d", "/e").unwrap();
+    let moved = Difference { path: "/e".into(), kind: DifferenceKind::Moved { from: "/d".into() } };
+    let added = Difference { path: "/e/f".into(), kind: DifferenceKind::Added };
+    assert_eq!(pool.diff("main", "a").unwrap(), [moved, added]);
+    assert_eq!(pool.branches().len(), 2);
+    a.close().unwrap();
+    main.close().unwrap();
+    pool.close().unwrap();
+}
+
+#[test]
+fn what_cannot_be_compared_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), |_| ());
+    let pool = vfscale::pool(&path).convert(true).open().unwrap();
+    let missing = pool.diff("main", "none").unwrap_err();
+    assert_eq!(missing.errno(), vfscale::Errno::NOENT);
+    let missing = pool.diff("none", "none").unwrap_err();
+    assert_eq!(missing.errno(), vfscale::Errno::NOENT);
+    pool.close().unwrap();
+}

@@ -1,0 +1,8 @@
+//! Tests of pools: branches of a volume.
+
+#![cfg(not(any(loom, shuttle)))]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+mod diffs;
+mod pools;
