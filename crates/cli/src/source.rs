@@ -4,11 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use vfscale::posix::{At, MountFlags, OFlags};
+use vfscale::volume::Fence;
 use vfscale::{Mode, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
 use vfscale_command::say;
 use vfscale_fuse::{Builder, Sharing, Transport};
 
 use crate::args::{ServeArgs, SourceArgs};
+use crate::device;
 use crate::error::Failure;
 use crate::options::{MountOptions, caller};
 
@@ -67,6 +69,14 @@ impl Source {
     /// Returns a handle by which another thread can make the file system durable.
     pub(crate) fn syncer(&self) -> Syncer {
         Syncer(self.vfs().downgrade())
+    }
+
+    /// Returns a handle that finds out whether another machine has taken the volume over.
+    pub(crate) fn fence(&self) -> Option<Fence> {
+        match self {
+            Source::Memory(_) => None,
+            Source::Volume(volume) => Some(volume.fence()),
+        }
     }
 
     /// Lets other processes wait for the volume once it is no longer mounted at `dir`.
@@ -226,6 +236,7 @@ fn volume(
 ) -> Result<Volume, Failure> {
     let mut builder = vfscale::volume(path).limits(limits()).scaling(source.scaling()?);
     builder = builder.read_only(is_read_only(source, options)).no_recovery(options.no_recovery);
+    builder = builder.ceph(device::ceph()).take_over(source.take_over);
     if let Some(on_error) = options.on_error {
         builder = builder.on_error(on_error);
     }

@@ -15,8 +15,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use vfscale::block::{Device, FileDevice, FileOptions};
+use vfscale::block::Device;
 
+use crate::device::open;
 use crate::error::Failure;
 
 pub(crate) mod copy_out;
@@ -27,11 +28,6 @@ mod mount_stat;
 mod reached;
 pub(crate) mod show;
 pub(crate) mod trim;
-
-/// Opens an image file or a block device: exclusively, or shared with other readers if `read_only`.
-pub(crate) fn open(path: &Path, read_only: bool) -> Result<Arc<FileDevice>, Failure> {
-    Ok(Arc::new(FileOptions::new().read_only(read_only).open(path)?))
-}
 
 /// Opens the device of an external log, if one is named.
 fn open_log(path: Option<&Path>, read_only: bool) -> Result<Option<Arc<dyn Device>>, Failure> {

@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use vfscale_block::{Device, FileDevice, FileOptions, Operation};
+use vfscale_block::{Ceph, Device, DeviceOptions, Guarded};
 use vfscale_diskfs::format::BLOCK_BYTES;
 use vfscale_diskfs::mkfs::{self, MkfsError, MkfsOptions, RootDirectory};
 pub use vfscale_diskfs::vfs_impl::{CacheBudget, OnError};
@@ -39,6 +39,11 @@ use vfscale_memfs::MemFs;
 use vfscale_vfs::driver::ErrorCursor;
 use vfscale_vfs::driver::fork::{self, Owned};
 use vfscale_vfs::{Errno, FileSystem, Limits, Mode, Scaling, Task, Users, Vfs};
+
+mod devices;
+
+pub use devices::Fence;
+use devices::{DeviceSource, Devices, Opened};
 
 /// Returns the options of a volume in an image file or on a block device; open it with
 /// [`open`](VolumeBuilder::open).
@@ -64,80 +69,6 @@ pub fn volume(path: impl Into<PathBuf>) -> VolumeBuilder {
 /// Returns the options of a volume on a device of the caller's.
 pub fn volume_on(device: Arc<dyn Device>) -> VolumeBuilder {
     VolumeBuilder::new(DeviceSource::Device(device))
-}
-
-/// The source of the device of a volume or log.
-#[derive(Clone, Debug)]
-enum DeviceSource {
-    Path(PathBuf),
-    Device(Arc<dyn Device>),
-}
-
-impl DeviceSource {
-    fn name(&self) -> String {
-        match self {
-            DeviceSource::Path(path) => path.display().to_string(),
-            DeviceSource::Device(device) => device.name().to_owned(),
-        }
-    }
-
-    fn open(&self, read_only: bool) -> Result<Opened, VolumeError> {
-        match self {
-            DeviceSource::Device(device) => Ok(Opened::Callers(device.clone())),
-            DeviceSource::Path(path) => match FileOptions::new().read_only(read_only).open(path) {
-                Ok(device) => Ok(Opened::Own(Arc::new(device))),
-                Err(error) if is_missing(&error) => Err(VolumeError::Missing(path.clone())),
-                Err(error) => Err(VolumeError::Device(error)),
-            },
-        }
-    }
-}
-
-/// An open device, with its owner.
-enum Opened {
-    /// Opened by the volume, which releases it.
-    Own(Arc<FileDevice>),
-    /// The caller's.
-    Callers(Arc<dyn Device>),
-}
-
-impl Opened {
-    fn device(&self) -> Arc<dyn Device> {
-        match self {
-            Opened::Own(device) => device.clone(),
-            Opened::Callers(device) => device.clone(),
-        }
-    }
-
-    /// Unlocks the device for other openers, whatever references to it remain. The volume no longer
-    /// uses it.
-    fn release(&self) {
-        if let Opened::Own(device) = self {
-            device.release();
-        }
-    }
-}
-
-/// The devices of a volume and of its log. Released when dropped.
-struct Devices([Option<Opened>; 2]);
-
-impl Devices {
-    fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
-        self.0.iter().flatten().try_for_each(|opened| match opened {
-            Opened::Own(own) => own.publish_mount(device),
-            Opened::Callers(_) => Ok(()),
-        })
-    }
-
-    fn release(&self) {
-        self.0.iter().flatten().for_each(Opened::release);
-    }
-}
-
-impl Drop for Devices {
-    fn drop(&mut self) {
-        self.release();
-    }
 }
 
 /// The driver of an open volume. After it is dropped, the end of the last mount releases the driver
@@ -173,12 +104,6 @@ impl Drop for OpenDriver {
     }
 }
 
-fn is_missing(error: &vfscale_block::Error) -> bool {
-    let not_found = |e: vfscale_block::OsError| e.kind() == std::io::ErrorKind::NotFound;
-    matches!(error, vfscale_block::Error::Io { operation: Operation::Open, source, .. }
-        if not_found(*source))
-}
-
 /// Minimum of changed metadata in memory, in bytes: some hundred blocks, enough for a change or
 /// two.
 const CHANGED_BYTES_MIN: u64 = 1 << 20;
@@ -199,6 +124,7 @@ const CHANGED_BYTES_MIN: u64 = 1 << 20;
 pub struct VolumeBuilder {
     place: DeviceSource,
     log: Option<DeviceSource>,
+    device: DeviceOptions,
     size: Option<u64>,
     log_size: Option<u64>,
     root: RootDirectory,
@@ -212,7 +138,8 @@ impl VolumeBuilder {
         let (options, scaling) = (DiskOptions::default(), Scaling::default());
         let root = RootDirectory::default();
         let limits = Limits::default();
-        Self { place, log: None, size: None, log_size: None, root, options, limits, scaling }
+        let (device, log, size, log_size) = (DeviceOptions::default(), None, None, None);
+        Self { place, log, device, size, log_size, root, options, limits, scaling }
     }
 
     /// Creates a sparse image of `bytes` if there is none. Only for a volume with a path.
@@ -245,6 +172,19 @@ impl VolumeBuilder {
     /// locks.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Sets the user and the configuration of Ceph, for images whose names begin with `rbd:`.
+    pub fn ceph(mut self, ceph: Ceph) -> Self {
+        self.device = self.device.ceph(ceph);
+        self
+    }
+
+    /// Takes images of Ceph RBD from a holder that is alive: the cluster refuses it from then on,
+    /// and its log is replayed. An image in a file can't be taken over.
+    pub fn take_over(mut self, take_over: bool) -> Self {
+        self.device = self.device.take_over(take_over);
         self
     }
 
@@ -379,7 +319,7 @@ impl VolumeBuilder {
         }
         let (device, is_new) = self.device()?;
         let log = self.log.as_ref().filter(|_| !self.options.no_recovery);
-        let log = log.map(|log| log.open(self.is_read_only())).transpose()?;
+        let log = log.map(|log| self.open_device(log)).transpose()?;
         let mut options = self.options;
         options.log_device = log.as_ref().map(Opened::device);
         let on = device.device();
@@ -402,9 +342,20 @@ impl VolumeBuilder {
         self.options.read_only || self.options.no_recovery
     }
 
+    fn device_options(&self) -> DeviceOptions {
+        self.device.clone().read_only(self.is_read_only())
+    }
+
+    fn open_device(&self, source: &DeviceSource) -> Result<Opened, VolumeError> {
+        source.open(&self.device_options()).map_err(|error| match source.missing(&error) {
+            Some(path) => VolumeError::Missing(path.clone()),
+            None => VolumeError::Device(error),
+        })
+    }
+
     /// Opens or creates the device; returns it, and whether it was created.
     fn device(&self) -> Result<(Opened, bool), VolumeError> {
-        match (self.place.open(self.is_read_only()), &self.place, self.size) {
+        match (self.open_device(&self.place), &self.place, self.size) {
             (Err(VolumeError::Missing(_)), DeviceSource::Path(path), Some(bytes))
                 if !self.is_read_only() =>
             {
@@ -414,17 +365,18 @@ impl VolumeBuilder {
         }
     }
 
-    fn make(&self, path: &Path, bytes: u64) -> Result<Arc<FileDevice>, VolumeError> {
-        let device = FileOptions::new().create(path, bytes).map_err(VolumeError::Device)?;
+    fn make(&self, path: &Path, bytes: u64) -> Result<Arc<dyn Guarded>, VolumeError> {
+        let device = self.device.create(path, bytes).map_err(VolumeError::Device)?;
         let log_blocks = self.log_size.map(|bytes| bytes / BLOCK_BYTES as u64);
         let options = MkfsOptions { log_blocks, root: self.root, ..MkfsOptions::default() };
         if let Err(error) = mkfs::format(&device, &options) {
-            // No other process can have used the image: it was just created, and is locked.
-            let _ = std::fs::remove_file(path);
+            // No other process can have used the image: it was just created, and was locked.
+            device.release();
+            let _ = self.device.remove(path);
             let (name, error) = (path.display().to_string(), Box::new(error));
             return Err(VolumeError::Make { name, error });
         }
-        Ok(Arc::new(device))
+        Ok(device)
     }
 }
 
@@ -517,6 +469,13 @@ impl Volume {
     /// Returns any error of the file system of the image.
     pub fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
         self.held.devices.as_ref().map_or(Ok(()), |devices| devices.publish_mount(device))
+    }
+
+    /// Returns a handle by which another thread finds out whether another process has taken the
+    /// volume over, and which does not keep the volume open.
+    #[must_use]
+    pub fn fence(&self) -> Fence {
+        Fence::new(&self.held.fs, self.held.devices.as_ref())
     }
 
     /// Makes all changes so far durable. Blocks for the I/O.
@@ -766,6 +725,11 @@ fn named(name: &str, fault: &Fault) -> String {
 
 fn remedy_of_device(error: &vfscale_block::Error) -> &'static str {
     match error {
+        vfscale_block::Error::Locked { client: Some(_), .. } => {
+            "; unmount or close it there first; or mount it with --take-over, and the cluster \
+             refuses that client from then on; if it has died, that is not needed once its watch has \
+             ended (30 seconds by default)"
+        }
         vfscale_block::Error::Locked { .. } => "; unmount or close it there first",
         _ => "",
     }

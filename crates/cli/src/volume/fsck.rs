@@ -13,7 +13,8 @@ use vfscale_diskfs::{
     check::Report, check::Watch,
 };
 
-use super::{open, open_log};
+use super::open_log;
+use crate::device::open;
 use crate::error::Failure;
 
 /// Exit status of `fsck(8)`: all findings were repaired.

@@ -11,7 +11,8 @@ use clap::{Args, Subcommand};
 use vfscale_diskfs::{dump::Dump, dump::DumpError, dump::Value, dump::What};
 
 use super::mount_stat::{self, Form};
-use super::{open, open_log};
+use super::open_log;
+use crate::device::open;
 use crate::error::Failure;
 
 /// Options of both commands: the volume's log, and the form of the output.
