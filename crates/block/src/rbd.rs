@@ -37,8 +37,8 @@
 //!
 //! # Locks
 //!
-//! `RbdImage` for a moment, to take a reference to the open image; `RbdSize` while an image grows.
-//! Neither is held while a request waits.
+//! `RbdImage` for a moment, to take a reference to the open image; `RbdSize` while an image grows,
+//! which only another growth waits for.
 
 use std::fmt;
 use std::io;

@@ -16,7 +16,7 @@ pub(crate) struct CephArgs {
     #[arg(long, value_name = "FILE", global = true, help_heading = "Images of Ceph RBD")]
     pub(crate) ceph_conf: Option<PathBuf>,
 
-    /// The user of Ceph, without `client.` (default: from CEPH_ARGS, or admin)
+    /// The user of Ceph, without `client.` (default: admin)
     #[arg(long, value_name = "USER", global = true, help_heading = "Images of Ceph RBD")]
     pub(crate) id: Option<String>,
 }

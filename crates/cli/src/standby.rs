@@ -1,6 +1,7 @@
 //! `vfscale mount --standby`: waits until an image of Ceph RBD has no holder that is alive.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vfscale::VolumeError;
@@ -23,23 +24,23 @@ pub(crate) fn wait(image: &Path, grace: Option<Duration>) -> Result<(), Failure>
     let (name, grace) = (Name::parse(image)?, grace.unwrap_or(GRACE));
     let watch = Watch::open(&name, &device::ceph())?;
     let mut told = Told::default();
-    let mut gone_since = None;
+    // The client that is gone, and since when.
+    let mut gone: Option<(Arc<str>, Instant)> = None;
     loop {
         match watch.owner() {
             Ok(None) => return Ok(()),
             Ok(Some(owner)) if owner.is_watching => {
-                gone_since = None;
+                gone = None;
                 told.waits(&name, &owner);
             }
             Ok(Some(owner)) => {
-                let since: &mut Instant = gone_since.get_or_insert_with(Instant::now);
+                told.is_gone(&name, &owner, grace);
+                let known = gone.take().filter(|(client, _)| *client == owner.client);
+                let (client, since) = known.unwrap_or_else(|| (owner.client, Instant::now()));
                 if since.elapsed() >= grace {
-                    let client = &owner.client;
-                    say(format_args!(
-                        "vfscale: {name}: taking it over from {client}, which is gone"
-                    ));
                     return Ok(());
                 }
+                gone = Some((client, since));
             }
             Err(error) => told.fails(&error),
         }
@@ -62,6 +63,11 @@ impl Told {
         let holder = owner.holder.as_ref().map_or_else(String::new, |it| format!(", {it}"));
         let text = format!("{name}: standing by for {client}{holder}");
         self.tell(text);
+    }
+
+    fn is_gone(&mut self, name: &Name, owner: &Owner, grace: Duration) {
+        let (client, seconds) = (&owner.client, grace.as_secs_f64());
+        self.tell(format!("{name}: {client} is gone; taking over after {seconds} s of grace"));
     }
 
     fn fails(&mut self, error: &block::Error) {

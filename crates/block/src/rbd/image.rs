@@ -14,7 +14,7 @@ use crate::{Ceph, Error, OsError};
 /// Seconds after which a connection to a cluster fails whose monitors do not answer, unless the
 /// configuration says otherwise: Ceph's own default is five minutes.
 const CONNECT_SECONDS: &CStr = c"30";
-const CONNECT_DEFAULT: &[u8] = b"300";
+const CONNECT_DEFAULT: &[u8] = b"300\0";
 /// `RBD_IMAGE_OPTION_FEATURES_SET`: features of a new image beside the default ones.
 const FEATURES_SET: c_int = 8;
 /// Layering, exclusive-lock, object-map and fast-diff.
@@ -57,7 +57,6 @@ fn check(result: c_int) -> Result<(), Code> {
 struct Cluster {
     library: &'static Library,
     rados: Handle,
-    is_connected: bool,
 }
 
 impl Cluster {
@@ -69,7 +68,7 @@ impl Cluster {
         // SAFETY: the name is null or a string of C, and the handle is stored in `rados`.
         check(unsafe { (library.rados_create)(&raw mut rados, id) })
             .map_err(|code| format!("no client of Ceph can be made: {code}"))?;
-        let cluster = Self { library, rados, is_connected: false };
+        let cluster = Self { library, rados };
         let file = ceph.conf.as_ref().map(|path| CString::new(path.as_os_str().as_bytes()));
         let file = file.transpose().map_err(|_| "--ceph-conf is no path".to_owned())?;
         let name = file.as_ref().map_or(ptr::null(), |file| file.as_ptr());
@@ -119,10 +118,9 @@ impl Cluster {
         set >= 0
     }
 
-    fn connect(&mut self) -> Result<(), String> {
+    fn connect(&self) -> Result<(), String> {
         // SAFETY: the handle is open, and is connected once.
         let connected = check(unsafe { (self.library.rados_connect)(self.rados) });
-        self.is_connected = connected.is_ok();
         connected.map_err(|code| match code.code() {
             libc::ETIMEDOUT => "no monitor of the Ceph cluster answers".to_owned(),
             libc::ENOENT | libc::EACCES => {
@@ -137,8 +135,8 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // SAFETY: the handle is open, and everything that was made from it is closed: it is the
-        // last field of `Pool`, which destroys its context first.
+        // SAFETY: the handle is open, connected or not, and all that was made from it is closed:
+        // it is the last field of `Pool`, which destroys its context first.
         unsafe { (self.library.rados_shutdown)(self.rados) };
     }
 }
@@ -155,7 +153,7 @@ impl Pool {
         let refused =
             |why: String| Error::Refused { device: name.to_string().into(), why: why.into() };
         let library = Library::get().map_err(|why| refused(why.to_owned()))?;
-        let mut cluster = Cluster::configured(library, ceph).map_err(refused)?;
+        let cluster = Cluster::configured(library, ceph).map_err(refused)?;
         cluster.connect().map_err(refused)?;
         let (pool, mut ioctx) = (c_string(name.pool()), ptr::null_mut());
         // SAFETY: the cluster is connected, the name is a string of C, and the handle is stored in

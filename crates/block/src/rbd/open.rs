@@ -100,8 +100,8 @@ impl RbdOptions {
                 return Err(locked(name, owner));
             }
             match image.break_lock(&owner.client) {
-                // The owner has released the lock meanwhile.
-                Err(code) if code.code() == libc::ENOENT => {}
+                // The owner has released the lock meanwhile, or another client has taken it.
+                Err(code) if matches!(code.code(), libc::ENOENT | libc::EBUSY) => {}
                 broken => broken.map_err(|code| cannot_break(name, code))?,
             }
         }

@@ -49,12 +49,13 @@ impl Image {
         self.name.to_string()[4..].to_owned()
     }
 
-    /// Runs the program `rbd`.
-    fn rbd(&self, arguments: &[&str]) {
+    /// Runs the program `rbd`; returns its output.
+    fn rbd(&self, arguments: &[&str]) -> String {
         let mut command = Command::new("rbd");
         command.arg("--conf").arg(self.ceph.conf.as_ref().unwrap()).args(arguments);
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 }
 
@@ -173,6 +174,24 @@ fn a_write_that_nothing_has_warned_fails_too() {
     new.read_at(0, &mut found).unwrap();
     assert!(found == first);
     drop((old, new));
+}
+
+#[test]
+#[ignore = "needs a Ceph cluster: scripts/test ceph"]
+fn a_flush_fails_without_the_lock_even_if_the_client_is_not_refused() {
+    let ceph = cluster();
+    let (image, device) = Image::create(&ceph, SIZE);
+    device.write_at(0, &[1; 4096]).unwrap();
+    device.flush().unwrap();
+    let listed = image.rbd(&["lock", "ls", "--format", "json", &image.spec()]);
+    let field = |name: &str| {
+        let value = listed.split_once(&format!("\"{name}\":\"")).unwrap().1;
+        value.split_once('"').unwrap().0.to_owned()
+    };
+    let no_fence = "--rbd-blocklist-on-break-lock=false";
+    image.rbd(&["lock", "rm", no_fence, &image.spec(), &field("id"), &field("locker")]);
+    assert!(matches!(device.flush(), Err(Error::Fenced { .. })));
+    assert!(matches!(device.write_at(0, &[2; 512]), Err(Error::Fenced { .. })));
 }
 
 #[test]
