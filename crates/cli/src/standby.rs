@@ -22,12 +22,22 @@ const GRACE: Duration = Duration::from_secs(5);
 /// for the time of grace. Whoever opens it then may still find that another one was faster.
 pub(crate) fn wait(image: &Path, grace: Option<Duration>) -> Result<(), Failure> {
     let (name, grace) = (Name::parse(image)?, grace.unwrap_or(GRACE));
-    let watch = Watch::open(&name, &device::ceph())?;
+    let mut watch = Some(Watch::open(&name, &device::ceph())?);
     let mut told = Told::default();
     // The client that is gone, and since when.
     let mut gone: Option<(Arc<str>, Instant)> = None;
     loop {
-        match watch.owner() {
+        let looked = match watch.take() {
+            Some(watch) => Ok(watch),
+            // A new connection, in case that the former one is the trouble.
+            None => Watch::open(&name, &device::ceph()),
+        };
+        let looked = looked.and_then(|open| {
+            let owner = open.owner()?;
+            watch = Some(open);
+            Ok(owner)
+        });
+        match looked {
             Ok(None) => return Ok(()),
             Ok(Some(owner)) if owner.is_watching => {
                 gone = None;

@@ -150,10 +150,23 @@ pub(super) struct Pool {
 impl Pool {
     /// Connects to the cluster and opens the pool of an image.
     pub(super) fn open(name: &Name, ceph: &Ceph) -> Result<Arc<Self>, Error> {
+        Self::open_with(name, ceph, None)
+    }
+
+    /// Opens the pool as [`open`](Self::open) does. With `seconds`, requests that take longer fail
+    /// with `ETIMEDOUT`; without, they wait for the cluster.
+    pub(super) fn open_with(
+        name: &Name,
+        ceph: &Ceph,
+        seconds: Option<&CStr>,
+    ) -> Result<Arc<Self>, Error> {
         let refused =
             |why: String| Error::Refused { device: name.to_string().into(), why: why.into() };
         let library = Library::get().map_err(|why| refused(why.to_owned()))?;
         let cluster = Cluster::configured(library, ceph).map_err(refused)?;
+        for option in [c"rados_osd_op_timeout", c"rados_mon_op_timeout"] {
+            seconds.map(|seconds| cluster.set(option, seconds));
+        }
         cluster.connect().map_err(refused)?;
         let (pool, mut ioctx) = (c_string(name.pool()), ptr::null_mut());
         // SAFETY: the cluster is connected, the name is a string of C, and the handle is stored in
