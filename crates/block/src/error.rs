@@ -158,12 +158,31 @@ pub enum Error {
         operation: Operation,
     },
     /// Another process has the device open.
-    #[error("{device}: in use{}", by(.holder.as_ref()))]
+    #[error("{device}: in use{}", by(.holder.as_deref(), .client.as_deref()))]
     Locked {
         /// Name of the device.
         device: Arc<str>,
         /// The process, if it is known: a mounted file system does not record it.
-        holder: Option<Holder>,
+        holder: Option<Box<Holder>>,
+        /// Address of the client of Ceph that has the image's lock, as `rbd lock ls` shows it.
+        client: Option<Arc<str>>,
+    },
+    /// Another process has taken the device over. Nothing was done, nor will be: all later writes
+    /// and flushes fail.
+    #[error("{device}: {operation}: another client has taken it over; nothing more is written")]
+    Fenced {
+        /// Name of the device.
+        device: Arc<str>,
+        /// The failed operation.
+        operation: Operation,
+    },
+    /// The device can't be opened as it is named or configured. Nothing was done.
+    #[error("{device}: {why}")]
+    Refused {
+        /// Name of the device.
+        device: Arc<str>,
+        /// The reason, and the remedy.
+        why: Arc<str>,
     },
     /// This kind of device, or this device, does not support the operation. Nothing was done.
     #[error("{device}: {operation}: {why}")]
@@ -177,8 +196,13 @@ pub enum Error {
     },
 }
 
-fn by(holder: Option<&Holder>) -> String {
-    holder.map_or_else(String::new, |holder| format!(" by {holder}"))
+fn by(holder: Option<&Holder>, client: Option<&str>) -> String {
+    match (holder, client) {
+        (None, None) => String::new(),
+        (Some(holder), None) => format!(" by {holder}"),
+        (None, Some(client)) => format!(" by the client {client}"),
+        (Some(holder), Some(client)) => format!(" by {holder}, as the client {client}"),
+    }
 }
 
 impl Error {
@@ -191,6 +215,8 @@ impl Error {
             | Self::Misaligned { device, .. }
             | Self::ReadOnly { device, .. }
             | Self::Locked { device, .. }
+            | Self::Fenced { device, .. }
+            | Self::Refused { device, .. }
             | Self::Unsupported { device, .. } => device,
         }
     }

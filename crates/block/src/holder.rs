@@ -18,6 +18,18 @@ pub struct Holder {
     pub since: SystemTime,
 }
 
+impl Holder {
+    /// Returns the description of this process, as the holder from now on.
+    pub(crate) fn this_process() -> Self {
+        let program = std::env::current_exe().ok();
+        let program = program.as_deref().and_then(|path| path.file_name());
+        let program =
+            program.map_or_else(|| "?".into(), |name| name.to_string_lossy().into_owned());
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Self { pid: std::process::id(), program, host, since: SystemTime::now() }
+    }
+}
+
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pid, program, host, since } = self;

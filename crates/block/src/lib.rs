@@ -23,6 +23,7 @@
 //! | device | what durable means |
 //! | --- | --- |
 //! | [`FileDevice`] | on the disk: survives the process, the system, and a power failure |
+//! | `RbdDevice` (feature `rbd`) | on the disks of a Ceph cluster, in as many copies as its pool has |
 //! | [`MemoryDevice`] | nothing: the data is lost with its process |
 //! | [`CowDevice`] | nothing: a trial copy, whose base does not change |
 //! | [`RecordingDevice`] | the contents of the states that it rebuilds: its flushes are the promises |
@@ -34,23 +35,33 @@
 
 mod aligned;
 pub mod calendar;
+mod ceph;
 pub mod cow;
 mod device;
 mod error;
 pub mod faulty;
 pub mod file;
+pub mod guard;
 mod holder;
 pub mod memory;
+pub mod named;
 mod pending;
+#[cfg(feature = "rbd")]
+pub mod rbd;
 pub mod recording;
 
 pub use aligned::AlignedBuf;
+pub use ceph::Ceph;
 pub use cow::{CowDevice, DISCARDED};
 pub use device::{Device, Discards};
 pub use error::{Error, Operation, OsError};
 pub use faulty::{Fault, FaultyDevice, Gate};
 pub use file::{FileDevice, FileOptions};
+pub use guard::Guarded;
 pub use holder::Holder;
 pub use memory::MemoryDevice;
+pub use named::DeviceOptions;
 pub use pending::PendingWrite;
+#[cfg(feature = "rbd")]
+pub use rbd::{RbdDevice, RbdOptions};
 pub use recording::{CrashId, CrashPlan, CrashState, CrashStates, Moment, RecordingDevice};

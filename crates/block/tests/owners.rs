@@ -42,7 +42,7 @@ fn holder_of(image: &Path, read_only: bool) -> Child {
 
 fn named(error: Error) -> Holder {
     let Error::Locked { holder: Some(holder), .. } = error else { panic!("{error}") };
-    holder
+    *holder
 }
 
 #[test]

@@ -10,6 +10,7 @@ use vfscale::{Scaling, ScalingError};
 use vfscale_command::Size;
 use vfscale_fuse::{Polling, Transport, Xattrs};
 
+use crate::device::CephArgs;
 use crate::error::Failure;
 use crate::options::{self, MountOptions};
 use crate::umount;
@@ -19,6 +20,8 @@ use crate::volume::{branch, copy_out, diff, fsck, grow, make, show, trim};
 #[derive(Debug, Parser)]
 #[command(name = "vfscale", version, propagate_version = true)]
 pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) ceph: CephArgs,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -270,6 +273,18 @@ pub(crate) struct MountArgs {
     #[arg(long, value_name = "FILE", requires = "background")]
     pub(crate) log_file: Option<PathBuf>,
 
+    /// Wait until nobody has the image of Ceph RBD mounted, or its holder has been gone for the
+    /// time of --grace, and mount it then. Two machines that do this serve one volume: when one
+    /// dies, the other one goes on after that time and the one after which Ceph knows that a client
+    /// is gone (30 seconds by default)
+    #[arg(long, conflicts_with_all = ["memory", "background", "take_over", "read_only"])]
+    pub(crate) standby: bool,
+
+    /// With --standby, the seconds for which the holder must have been gone (default: 5)
+    #[arg(long, value_name = "SECONDS", requires = "standby",
+          value_parser = options::parse_seconds)]
+    pub(crate) grace: Option<Duration>,
+
     /// The image of a volume, or a block device with one (not with --memory), and the directory to
     /// mount at, whose contents are hidden while it is mounted. A directory /dev/fd/N is the open
     /// /dev/fuse of a mount that another program has made
@@ -330,6 +345,11 @@ pub(crate) struct SourceArgs {
     /// The branch of the image, as `-o branch=NAME`; by default `main`, which is the volume itself
     #[arg(long, value_name = "NAME", conflicts_with = "memory")]
     pub(crate) branch: Option<String>,
+
+    /// Take an image of Ceph RBD from a holder that is alive: the cluster refuses it from then on.
+    /// Of what it had made durable nothing is lost
+    #[arg(long, conflicts_with_all = ["memory", "read_only"])]
+    pub(crate) take_over: bool,
 
     /// Write nothing to the volume, as `-o ro`. If it was not unmounted, its log is replayed in
     /// memory; with `-o ro,norecovery` the log is ignored

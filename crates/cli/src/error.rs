@@ -31,7 +31,7 @@ pub(crate) enum Failure {
     /// A directory could not be unmounted.
     Unmount(PathBuf, io::Error),
     /// The server of an unmounted volume has not closed it within a time.
-    NotClosed(PathBuf, Option<vfscale::block::Holder>, std::time::Duration),
+    NotClosed(PathBuf, Option<Box<vfscale::block::Holder>>, std::time::Duration),
     /// A mount could not be made durable.
     Sync(PathBuf, io::Error),
     /// The statistics of a mount could not be read.
@@ -65,6 +65,8 @@ pub(crate) enum Failure {
     Branch(PathBuf, String),
     /// Branches could not be compared.
     Diff(Box<Failure>),
+    /// Another machine has taken the volume over while it was mounted.
+    Fenced(vfscale::block::Error),
     /// FUSE over io_uring could not be switched on.
     EnableUring(io::Error),
     /// A system call that should not fail did.
@@ -73,16 +75,23 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// Returns the exit status that shells use: 127 for a command that was not found, 126 for one
-    /// that can't be run, 2 for a misuse, otherwise 1.
+    /// that can't be run, 3 for a volume that another machine has taken over, 2 for a misuse,
+    /// otherwise 1.
     pub(crate) fn exit_code(&self) -> ExitCode {
-        ExitCode::from(match self {
+        ExitCode::from(self.status())
+    }
+
+    /// Returns the exit status as a number.
+    pub(crate) fn status(&self) -> u8 {
+        match self {
             Failure::CommandNotFound(_) => 127,
             Failure::CommandNotRunnable(..) => 126,
             Failure::Bench(_, e) if e.kind() == io::ErrorKind::NotFound => 127,
             Failure::Bench(..) => 126,
             Failure::Usage(_) | Failure::Diff(_) => 2,
+            Failure::Fenced(_) => 3,
             _ => 1,
-        })
+        }
     }
 }
 
@@ -134,7 +143,7 @@ impl fmt::Display for Failure {
             ),
             Failure::Bench(program, e) => write!(f, "cannot run {}: {e}", program.display()),
             Failure::Write(path, e) => write!(f, "cannot write {}: {e}", path.display()),
-            Failure::Device(e) => e.fmt(f),
+            Failure::Device(e) | Failure::Fenced(e) => e.fmt(f),
             Failure::Volume(e) => e.fmt(f),
             Failure::Mkfs(e @ vfscale_diskfs::mkfs::MkfsError::Recognised { .. }) => {
                 write!(f, "{e}; --force makes a volume nevertheless")

@@ -12,11 +12,12 @@ use vfscale_command::say;
 use vfscale_diskfs::copies;
 
 use crate::args::{self, Cli};
+use crate::device::open;
 use crate::error::Failure;
 use crate::mount;
 use crate::options;
 use crate::umount;
-use crate::volume::{fsck, make, open};
+use crate::volume::{fsck, make};
 
 /// Exit status of `mount(8)`: the command line is invalid.
 const MOUNT_USAGE: u8 = 1;

@@ -20,6 +20,8 @@
 //! | `helper` | the names by which other programs call the command; manual pages |
 //! | `mounts` | the table of mounts |
 //! | `source` | opens or creates the file system that the command line names |
+//! | `device` | opens a device by its name |
+//! | `standby` | waits until another machine no longer serves a volume |
 //! | `options` | options after `-o`, sizes of images, modes |
 //! | `error` | failures and exit statuses |
 
@@ -30,6 +32,7 @@ use std::process::ExitCode;
 
 mod args;
 mod bench_program;
+mod device;
 mod error;
 mod helper;
 mod mount;
@@ -37,6 +40,7 @@ mod mounts;
 mod options;
 mod run;
 mod source;
+mod standby;
 mod umount;
 mod volume;
 
@@ -58,6 +62,7 @@ fn main() -> ExitCode {
             return refused(&error, if is_fsck { fsck::USAGE } else { 2 });
         }
     };
+    device::use_ceph(&cli.ceph);
     let outcome = match cli.command {
         Command::Run(args) => run::run(args),
         Command::Mount(args) => mount::mount(args, &arguments),

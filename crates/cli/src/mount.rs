@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use vfscale::block::named::is_rbd;
 use vfscale::posix::MountFlags;
 use vfscale_command::notify::notify;
 use vfscale_command::signals::Blocked;
@@ -19,6 +20,9 @@ use crate::error::Failure;
 use crate::mounts;
 use crate::options::{self, MountOptions};
 use crate::source::{self, Source, Syncer};
+use crate::standby;
+
+mod fencing;
 
 /// Time that users get to leave when a signal ends the mount.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -46,8 +50,7 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
         return start_server(arguments);
     }
     let log = is_server.then(|| background_log(&args)).transpose()?;
-    let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
-    let source = Source::open(&args.source, &options, image.map(|path| (path, args.source.size)))?;
+    let (source, signals) = opened(&args, &options, image)?;
     let builder = source::builder(&source, &args.serve, &options, image)?;
     let mounted = builder.mount(dir)?;
     if mounted.is_own() {
@@ -59,10 +62,38 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
     announce(&mounted, log, source.is_written())?;
     let dir = mounted.dir().display().to_string();
     tell_manager(is_server, &format!("READY=1\nSTATUS=Mounted at {dir}"));
+    let fenced = image.is_some_and(is_rbd).then(|| source.fence()).flatten();
+    let fenced = fenced.map(|fence| fencing::watch(fence, &mounted));
     serve(mounted, signals, source.syncer());
     tell_manager(is_server, &format!("STOPPING=1\nSTATUS=Unmounted from {dir}, closing"));
-    source.close()?;
-    Ok(ExitCode::SUCCESS)
+    let closed = source.close();
+    match fenced.and_then(|fenced| fenced.error()) {
+        Some(error) => Err(Failure::Fenced(error)),
+        None => closed.map(|()| ExitCode::SUCCESS),
+    }
+}
+
+/// Opens what is to be mounted, with `--standby` when nobody else has it.
+fn opened(
+    args: &MountArgs,
+    options: &MountOptions,
+    image: Option<&Path>,
+) -> Result<(Source, Blocked), Failure> {
+    let blocked = |e| Failure::System("pthread_sigmask", e);
+    let named = image.map(|path| (path, args.source.size));
+    loop {
+        // Until it is mounted, signals end the process.
+        if let Some(image) = image.filter(|_| args.standby) {
+            standby::wait(image, args.grace)?;
+        }
+        let signals = Blocked::new().map_err(blocked)?;
+        match Source::open(&args.source, options, named) {
+            Err(failure) if args.standby && standby::was_slower(&failure) => {
+                signals.restore().map_err(blocked)?;
+            }
+            source => return Ok((source?, signals)),
+        }
+    }
 }
 
 /// Reports that the mount is ready, and once that `sync` does not reach it, if it `is_written` to

@@ -82,7 +82,7 @@ impl Trial {
         };
         let parent = args.source.branch.as_ref().or(options.branch.as_ref());
         let parent = parent.map_or(vfscale::pool::MAIN, String::as_str);
-        let pool = vfscale::pool(&image).convert(true).open()?;
+        let pool = crate::device::pool(&image).convert(true).open()?;
         let names: Vec<String> = pool.branches().into_iter().map(|info| info.name).collect();
         let mut names_of_runs = (0..).map(|n: u64| format!("run {n}"));
         let Some(name) = names_of_runs.find(|name| !names.contains(name)) else {
@@ -97,7 +97,7 @@ impl Trial {
 
     /// Deletes the branch.
     fn end(self) -> Result<(), Failure> {
-        let pool = vfscale::pool(&self.image).open()?;
+        let pool = crate::device::pool(&self.image).open()?;
         let deleted = pool.delete(&self.name).and_then(|()| pool.reap());
         pool.close()?;
         Ok(deleted?)

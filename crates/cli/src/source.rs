@@ -4,11 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use vfscale::posix::{At, MountFlags, OFlags};
+use vfscale::volume::Fence;
 use vfscale::{Mode, Pool, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
 use vfscale_command::say;
 use vfscale_fuse::{Builder, Sharing, Transport};
 
 use crate::args::{ServeArgs, SourceArgs};
+use crate::device;
 use crate::error::Failure;
 use crate::options::{MountOptions, caller};
 
@@ -78,6 +80,14 @@ impl Source {
     /// Returns a handle by which another thread can make the file system durable.
     pub(crate) fn syncer(&self) -> Syncer {
         Syncer(self.vfs().downgrade())
+    }
+
+    /// Returns a handle that finds out whether another machine has taken the volume over.
+    pub(crate) fn fence(&self) -> Option<Fence> {
+        match self {
+            Source::Memory(_) => None,
+            Source::Volume(volume) => Some(volume.fence()),
+        }
     }
 
     /// Lets other processes wait for the volume once it is no longer mounted at `dir`.
@@ -239,7 +249,8 @@ fn volume(
     let builder = match source.branch.as_ref().or(options.branch.as_ref()) {
         None => vfscale::volume(path),
         Some(name) => {
-            let pool = vfscale::pool(path).read_only(is_read_only(source, options)).open()?;
+            let pool = device::pool(path).take_over(source.take_over);
+            let pool = pool.read_only(is_read_only(source, options)).open()?;
             let is_frozen = pool.branches().iter().any(|info| info.name == *name && info.read_only);
             if is_frozen && !is_read_only(source, options) {
                 return Err(Failure::Usage(format!(
@@ -252,6 +263,7 @@ fn volume(
     };
     let mut builder = builder.limits(limits()).scaling(source.scaling()?);
     builder = builder.read_only(is_read_only(source, options)).no_recovery(options.no_recovery);
+    builder = builder.ceph(device::ceph()).take_over(source.take_over);
     if let Some(on_error) = options.on_error {
         builder = builder.on_error(on_error);
     }

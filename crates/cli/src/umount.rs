@@ -8,9 +8,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use vfscale::block::{Error, FileOptions, Holder};
+use vfscale::block::named::is_rbd;
+use vfscale::block::{Error, Holder};
 use vfscale_command::say;
 
+use crate::device;
 use crate::error::Failure;
 use crate::mounts;
 use crate::options;
@@ -58,7 +60,7 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<ExitCode, Failure> {
 /// The server of a mounted volume.
 struct Server {
     image: PathBuf,
-    holder: Option<Holder>,
+    holder: Option<Box<Holder>>,
 }
 
 /// Returns the server of the topmost mount at `dir`, if that is a volume whose image this process
@@ -72,8 +74,9 @@ fn server_of(dir: &Path) -> Result<Option<Server>, Failure> {
     // A bind mount, or one of several: the server goes on.
     let is_last =
         mounts::parse(&table).filter(|other| other.device() == mount.device()).count() == 1;
-    let image = Some(mount.source()).filter(|image| is_last && image.is_absolute());
-    Ok(image.and_then(|image| match FileOptions::check_free(&image) {
+    let image =
+        Some(mount.source()).filter(|image| is_last && (image.is_absolute() || is_rbd(image)));
+    Ok(image.and_then(|image| match device::options(true).check_free(&image) {
         Err(Error::Locked { holder, .. }) => Some(Server { image, holder }),
         // Not the image, or one that this user can't read.
         _ => None,
@@ -85,7 +88,8 @@ impl Server {
     fn wait(self, limit: Duration) -> Result<(), Failure> {
         let start = Instant::now();
         let mut is_told = false;
-        while let Err(Error::Locked { holder, .. }) = FileOptions::check_free(&self.image) {
+        while let Err(Error::Locked { holder, .. }) = device::options(true).check_free(&self.image)
+        {
             if holder.is_some() && self.holder.is_some() && holder != self.holder {
                 // Another process has opened it since.
                 return Ok(());

@@ -17,9 +17,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use vfscale::block::{Device, FileDevice, FileOptions};
+use vfscale::block::Device;
 use vfscale_diskfs::{OpenError, copies};
 
+use crate::device::open;
 use crate::error::Failure;
 
 pub(crate) mod branch;
@@ -34,11 +35,6 @@ mod reached;
 pub(crate) mod show;
 pub(crate) mod trim;
 
-/// Opens an image file or a block device: exclusively, or shared with other readers if `read_only`.
-pub(crate) fn open(path: &Path, read_only: bool) -> Result<Arc<FileDevice>, Failure> {
-    Ok(Arc::new(FileOptions::new().read_only(read_only).open(path)?))
-}
-
 /// Opens the device of a volume: that of an image without branches, or of a branch, `main` if none
 /// is named. It holds the pool open.
 fn open_branch(
@@ -52,7 +48,7 @@ fn open_branch(
         return Ok(device);
     }
     drop(device);
-    let pool = vfscale::pool(path).read_only(read_only).open()?;
+    let pool = crate::device::pool(path).read_only(read_only).open()?;
     Ok(pool.device(branch.unwrap_or(vfscale::pool::MAIN))?)
 }
 

@@ -55,7 +55,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use vfscale_block::Device;
+use vfscale_block::{Ceph, Device, DeviceOptions};
 pub use vfscale_pool::{BranchInfo, Usage};
 use vfscale_vfs::Scaling;
 
@@ -79,12 +79,12 @@ const CACHE_BYTES: u64 = 16 << 20;
 /// Returns the options of a pool in an image file or on a block device; open it with
 /// [`open`](PoolBuilder::open).
 pub fn pool(path: impl Into<PathBuf>) -> PoolBuilder {
-    PoolBuilder { place: DeviceSource::Path(path.into()), read_only: false, convert: false }
+    PoolBuilder::new(DeviceSource::Path(path.into()))
 }
 
 /// Returns the options of a pool on a device of the caller's.
 pub fn pool_on(device: Arc<dyn Device>) -> PoolBuilder {
-    PoolBuilder { place: DeviceSource::Device(device), read_only: false, convert: false }
+    PoolBuilder::new(DeviceSource::Device(device))
 }
 
 /// Options of [`pool`] and [`pool_on`].
@@ -92,11 +92,29 @@ pub fn pool_on(device: Arc<dyn Device>) -> PoolBuilder {
 #[must_use = "nothing is opened before `open`"]
 pub struct PoolBuilder {
     place: DeviceSource,
+    device: DeviceOptions,
     read_only: bool,
     convert: bool,
 }
 
 impl PoolBuilder {
+    fn new(place: DeviceSource) -> Self {
+        Self { place, device: DeviceOptions::new(), read_only: false, convert: false }
+    }
+
+    /// Sets the user and the configuration of Ceph, for an image whose name begins with `rbd:`.
+    pub fn ceph(mut self, ceph: Ceph) -> Self {
+        self.device = self.device.ceph(ceph);
+        self
+    }
+
+    /// Takes an image of Ceph RBD from a holder that is alive: the cluster refuses it from then on.
+    /// An image in a file can't be taken over.
+    pub fn take_over(mut self, take_over: bool) -> Self {
+        self.device = self.device.take_over(take_over);
+        self
+    }
+
     /// Opens the pool without writing: branches can only be read, and calls that change the pool
     /// fail. What has to be recovered after a crash is recovered in memory.
     pub fn read_only(mut self, read_only: bool) -> Self {
@@ -123,7 +141,8 @@ impl PoolBuilder {
     /// [`PoolError`]; [`PoolError::NoPool`] if there is a volume that is no pool.
     pub fn open(self) -> Result<Pool, PoolError> {
         let name = self.place.name();
-        let device = self.place.open(self.read_only).map_err(|error| {
+        let device = self.device.clone().read_only(self.read_only);
+        let device = self.place.open(&device).map_err(|error| {
             let missing = self.place.missing(&error).cloned();
             missing.map_or(PoolError::Device(error), PoolError::Missing)
         })?;

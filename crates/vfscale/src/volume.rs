@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use vfscale_block::{Device, FileDevice, FileOptions};
+use vfscale_block::{Ceph, Device, DeviceOptions, Guarded};
 use vfscale_diskfs::format::BLOCK_BYTES;
 use vfscale_diskfs::mkfs::{self, MkfsOptions, RootDirectory};
 pub use vfscale_diskfs::vfs_impl::{CacheBudget, OnError};
@@ -40,14 +40,16 @@ use vfscale_vfs::driver::ErrorCursor;
 use vfscale_vfs::driver::fork::{self, Owned};
 use vfscale_vfs::{Errno, FileSystem, Limits, Mode, Scaling, Task, Users, Vfs};
 
-use crate::pool::PoolError;
-use crate::pool::shared::{MAIN, OpenBranch, PoolShared};
+use crate::pool::shared::{MAIN, PoolShared};
 
 pub(crate) mod devices;
 mod error;
+mod places;
 
 use devices::{DeviceSource, Opened};
 pub use error::VolumeError;
+pub use places::Fence;
+use places::{Devices, OpenPlace, Place};
 
 /// Returns the options of a volume in an image file or on a block device; open it with
 /// [`open`](VolumeBuilder::open).
@@ -73,71 +75,6 @@ pub fn volume(path: impl Into<PathBuf>) -> VolumeBuilder {
 /// Returns the options of a volume on a device of the caller's.
 pub fn volume_on(device: Arc<dyn Device>) -> VolumeBuilder {
     VolumeBuilder::new(Place::Device(DeviceSource::Device(device)))
-}
-
-/// The place of a volume.
-#[derive(Clone, Debug)]
-enum Place {
-    Device(DeviceSource),
-    /// A branch of an open pool.
-    Branch(Arc<PoolShared>, String),
-}
-
-/// The open device of a volume.
-enum OpenPlace {
-    Device(Opened),
-    Branch(OpenBranch),
-}
-
-impl OpenPlace {
-    fn device(&self) -> Arc<dyn Device> {
-        match self {
-            OpenPlace::Device(opened) => opened.device(),
-            OpenPlace::Branch(open) => open.device(),
-        }
-    }
-}
-
-/// The devices of a volume and of its log. Released when dropped.
-struct Devices {
-    place: OpenPlace,
-    log: Option<Opened>,
-}
-
-impl Devices {
-    fn branch(&self) -> Option<&OpenBranch> {
-        match &self.place {
-            OpenPlace::Branch(open) => Some(open),
-            OpenPlace::Device(_) => None,
-        }
-    }
-
-    fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
-        match &self.place {
-            OpenPlace::Device(opened) => opened.publish_mount(device)?,
-            OpenPlace::Branch(open) => open.publish_mount(device)?,
-        }
-        self.log.as_ref().map_or(Ok(()), |log| log.publish_mount(device))
-    }
-
-    /// Makes all writes of a branch durable where the next opening of the pool finds them at once.
-    fn close(&self) -> Result<(), PoolError> {
-        self.branch().map_or(Ok(()), OpenBranch::close)
-    }
-
-    fn release(&self) {
-        match &self.place {
-            OpenPlace::Device(opened) => opened.release(),
-            OpenPlace::Branch(open) => open.release(),
-        }
-        self.log.iter().for_each(Opened::release);
-    }
-}
-
-impl Drop for Devices {
-    fn drop(&mut self) {
-        self.release();
-    }
 }
 
 /// The driver of an open volume. After it is dropped, the end of the last mount releases the driver
@@ -193,6 +130,7 @@ const CHANGED_BYTES_MIN: u64 = 1 << 20;
 pub struct VolumeBuilder {
     place: Place,
     log: Option<DeviceSource>,
+    device: DeviceOptions,
     size: Option<u64>,
     log_size: Option<u64>,
     root: RootDirectory,
@@ -211,7 +149,8 @@ impl VolumeBuilder {
         let (options, scaling) = (DiskOptions::default(), Scaling::default());
         let root = RootDirectory::default();
         let limits = Limits::default();
-        Self { place, log: None, size: None, log_size: None, root, options, limits, scaling }
+        let (device, log, size, log_size) = (DeviceOptions::default(), None, None, None);
+        Self { place, log, device, size, log_size, root, options, limits, scaling }
     }
 
     /// Creates a sparse image of `bytes` if there is none. Only for a volume with a path.
@@ -244,6 +183,19 @@ impl VolumeBuilder {
     /// locks.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Sets the user and the configuration of Ceph, for images whose names begin with `rbd:`.
+    pub fn ceph(mut self, ceph: Ceph) -> Self {
+        self.device = self.device.ceph(ceph);
+        self
+    }
+
+    /// Takes images of Ceph RBD from a holder that is alive: the cluster refuses it from then on,
+    /// and its log is replayed. An image in a file can't be taken over.
+    pub fn take_over(mut self, take_over: bool) -> Self {
+        self.device = self.device.take_over(take_over);
         self
     }
 
@@ -406,8 +358,12 @@ impl VolumeBuilder {
         self.options.read_only || self.options.no_recovery
     }
 
+    fn device_options(&self) -> DeviceOptions {
+        self.device.clone().read_only(self.is_read_only())
+    }
+
     fn open_device(&self, source: &DeviceSource) -> Result<Opened, VolumeError> {
-        source.open(self.is_read_only()).map_err(|error| match source.missing(&error) {
+        source.open(&self.device_options()).map_err(|error| match source.missing(&error) {
             Some(path) => VolumeError::Missing(path.clone()),
             None => VolumeError::Device(error),
         })
@@ -432,17 +388,18 @@ impl VolumeBuilder {
         Ok((OpenPlace::Device(device), is_new))
     }
 
-    fn make(&self, path: &Path, bytes: u64) -> Result<Arc<FileDevice>, VolumeError> {
-        let device = FileOptions::new().create(path, bytes).map_err(VolumeError::Device)?;
+    fn make(&self, path: &Path, bytes: u64) -> Result<Arc<dyn Guarded>, VolumeError> {
+        let device = self.device.create(path, bytes).map_err(VolumeError::Device)?;
         let log_blocks = self.log_size.map(|bytes| bytes / BLOCK_BYTES as u64);
         let options = MkfsOptions { log_blocks, root: self.root, ..MkfsOptions::default() };
         if let Err(error) = mkfs::format(&device, &options) {
-            // No other process can have used the image: it was just created, and is locked.
-            let _ = std::fs::remove_file(path);
+            // No other process can have used the image: it was just created, and was locked.
+            device.release();
+            let _ = self.device.remove(path);
             let (name, error) = (path.display().to_string(), Box::new(error));
             return Err(VolumeError::Make { name, error });
         }
-        Ok(Arc::new(device))
+        Ok(device)
     }
 }
 
@@ -561,6 +518,13 @@ impl Volume {
     /// Returns any error of the file system of the image.
     pub fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
         self.held.devices.as_ref().map_or(Ok(()), |devices| devices.publish_mount(device))
+    }
+
+    /// Returns a handle by which another thread finds out whether another process has taken the
+    /// volume over, and which does not keep the volume open.
+    #[must_use]
+    pub fn fence(&self) -> Fence {
+        Fence::new(&self.held.fs, self.held.devices.as_ref())
     }
 
     /// Makes all changes so far durable. Blocks for the I/O.

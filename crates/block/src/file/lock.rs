@@ -37,7 +37,7 @@ use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use super::mounted;
 use super::sys::{LockKind, ofd_lock, ofd_lock_of_others};
@@ -75,7 +75,7 @@ pub(super) fn lock(file: &File, kind: LockKind) -> io::Result<Result<(), HeldBy>
         match ofd_lock(file, kind, LOCK, 1) {
             Ok(()) => {
                 // The lock is valid without its name as well: other processes still find it taken.
-                let _ = publish(file, &this_process());
+                let _ = publish(file, &Holder::this_process());
                 return Ok(Ok(()));
             }
             Err(error) if is_taken(&error) => {}
@@ -119,15 +119,6 @@ pub(super) fn unlock(file: &File) {
 
 fn is_taken(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES))
-}
-
-/// Returns the description of this process.
-fn this_process() -> Holder {
-    let program = std::env::current_exe().ok();
-    let program = program.as_deref().and_then(|path| path.file_name());
-    let program = program.map_or_else(|| "?".into(), |name| name.to_string_lossy().into_owned());
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    Holder { pid: std::process::id(), program, host, since: SystemTime::now() }
 }
 
 /// Returns the longest start of a text that may be published.

@@ -248,7 +248,8 @@ impl Opening<'_> {
     }
 
     fn locked(&self, HeldBy(holder): HeldBy) -> Error {
-        Error::Locked { device: self.name.clone(), holder }
+        let (device, holder) = (self.name.clone(), holder.map(Box::new));
+        Error::Locked { device, holder, client: None }
     }
 
     /// Opens a block device once more with `O_EXCL`, so that the system refuses other openers with
@@ -265,7 +266,8 @@ impl Opening<'_> {
                 other => break self.io(other)?,
             }
             if attempts.next().is_none() {
-                return Err(Error::Locked { device: self.name.clone(), holder: None });
+                let device = self.name.clone();
+                return Err(Error::Locked { device, holder: None, client: None });
             }
             thread::sleep(PAUSE);
         };

@@ -23,7 +23,7 @@ fn devices(folder: &Path) -> Vec<(&'static str, Arc<dyn Device>)> {
     let options = FileOptions::new;
     let shared = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let in_memory = FileDevice::create(shared.path().join("image"), SIZE).unwrap();
-    vec![
+    let devices: Vec<(&'static str, Arc<dyn Device>)> = vec![
         ("memory in 512", Arc::new(memory(512))),
         ("memory in 4096", Arc::new(memory(4096))),
         ("boxed memory", Arc::new(Box::new(memory(512)))),
@@ -35,7 +35,10 @@ fn devices(folder: &Path) -> Vec<(&'static str, Arc<dyn Device>)> {
         ("buffered file", file("3", options().direct(false))),
         ("buffered file without rings", file("4", options().direct(false).io_uring(false))),
         ("file on tmpfs", Arc::new(in_memory)),
-    ]
+    ];
+    #[cfg(feature = "rbd")]
+    let devices = devices.into_iter().chain(crate::rbd::device(SIZE)).collect();
+    devices
 }
 
 #[derive(Clone, Debug)]

@@ -4,3 +4,5 @@
 
 mod devices;
 mod files;
+#[cfg(feature = "rbd")]
+mod rbd;

@@ -173,7 +173,7 @@ pub(super) fn with_pool<T>(
     access: Access,
     act: impl FnOnce(&Pool) -> Result<T, PoolError>,
 ) -> Result<T, Failure> {
-    let builder = vfscale::pool(image).read_only(access == Access::Read);
+    let builder = crate::device::pool(image).read_only(access == Access::Read);
     let pool = builder.convert(access == Access::Convert).open()?;
     let result = act(&pool);
     let closed = if access == Access::Read { Ok(()) } else { pool.close() };

@@ -23,7 +23,7 @@ use vfscale_diskfs::format::inode::ROOT_INO;
 use vfscale_diskfs::inode::core::InodeCore;
 use vfscale_diskfs::{rescue::LogRead, rescue::Name, rescue::Rescue};
 
-use super::open;
+use crate::device::open;
 use crate::error::Failure;
 use target::Made;
 

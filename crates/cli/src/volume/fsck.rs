@@ -17,7 +17,8 @@ use vfscale_diskfs::{
     check::Phase, check::Report, check::Watch, copies,
 };
 
-use super::{open, open_log};
+use super::open_log;
+use crate::device::open;
 use crate::error::Failure;
 
 /// Exit status of `fsck(8)`: all findings were repaired.
@@ -178,7 +179,7 @@ fn try_fsck(args: &FsckArgs) -> Result<(u8, Value), Failure> {
         return check_one(args, device, &args.image.display().to_string(), args.repair);
     }
     drop(device);
-    let pool = vfscale::pool(&args.image).read_only(!args.repair).open()?;
+    let pool = crate::device::pool(&args.image).read_only(!args.repair).open()?;
     let checked = check_pool(args, &pool);
     let closed = if args.repair { pool.close() } else { Ok(()) };
     let checked = checked?;

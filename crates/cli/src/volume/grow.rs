@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use vfscale::Errno;
-use vfscale::block::FileDevice;
+use vfscale::block::{Guarded, named::is_rbd};
 
 use super::reached::{Reached, change, reach};
 use crate::error::Failure;
@@ -43,7 +43,7 @@ pub(crate) fn grow(args: &GrowArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Grows a volume that no other process has open.
-fn closed(args: &GrowArgs, device: Arc<FileDevice>) -> Result<u64, Failure> {
+fn closed(args: &GrowArgs, device: Arc<dyn Guarded>) -> Result<u64, Failure> {
     change(&args.place, device, args.log_device.as_deref(), |volume| {
         let grown = volume.grow(args.size).map(|geometry| geometry.bytes());
         grown.map_err(|error| Failure::Grow(args.place.clone(), error.to_string()))
@@ -55,8 +55,8 @@ fn size_of_mounted(args: &GrowArgs) -> Result<u64, Failure> {
     if let Some(size) = args.size {
         return Ok(size);
     }
-    if args.place.is_dir() {
-        let text = "set the new size of the volume at a directory with --size";
+    if args.place.is_dir() || is_rbd(&args.place) {
+        let text = "set the new size of a mounted volume with --size";
         return Err(Failure::Usage(text.into()));
     }
     File::open(&args.place)

@@ -6,13 +6,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::{ArgGroup, Args};
-use vfscale::block::{Device, FileDevice};
+use vfscale::block::{Device, Guarded};
 use vfscale_command::Size;
 use vfscale_diskfs::copies::OpenError;
 use vfscale_diskfs::mkfs::{self, MkfsOptions, RootDirectory};
 use vfscale_diskfs::{Label, LogPlace, Uuid, copies, identity};
 
-use super::{open, open_log};
+use super::open_log;
+use crate::device::{self, open};
 use crate::error::Failure;
 use crate::options;
 
@@ -74,9 +75,10 @@ pub(crate) fn mkfs(args: &MkfsArgs) -> Result<ExitCode, Failure> {
     };
     let superblock = mkfs::format(&*device, &options).inspect_err(|_| {
         if is_new {
-            // A failed mkfs leaves nothing behind. If this fails, an empty file is left, which the
+            // A failed mkfs leaves nothing behind. If this fails, an empty image is left, which the
             // next mkfs accepts.
-            std::fs::remove_file(&args.image).unwrap_or_default();
+            device.release();
+            device::options(false).remove(&args.image).unwrap_or_default();
         }
     })?;
     if !args.quiet {
@@ -97,12 +99,12 @@ pub(crate) fn mkfs(args: &MkfsArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Opens the image or device, or creates the image; returns whether it was created.
-fn open_or_create(path: &Path, size: Option<u64>) -> Result<(Arc<dyn Device>, bool), Failure> {
-    match (path.try_exists(), size) {
+fn open_or_create(path: &Path, size: Option<u64>) -> Result<(Arc<dyn Guarded>, bool), Failure> {
+    let options = device::options(false);
+    match (options.exists(path), size) {
         (Ok(false), Some(size)) => {
             // An image consists of whole blocks; the size of the volume is rounded down, too.
-            let device = FileDevice::create(path, size / 4096 * 4096)?;
-            Ok((Arc::new(device), true))
+            Ok((options.create(path, size / 4096 * 4096)?, true))
         }
         (Ok(false), None) => Err(Failure::Usage(format!(
             "{} does not exist: set the size of a new image with --size",

@@ -9,17 +9,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vfscale::VolumeError;
-use vfscale::{block, block::FileDevice};
+use vfscale::{block, block::Guarded};
 use vfscale_diskfs::{Volume, VolumeOptions};
 
-use super::{open, open_log};
+use super::open_log;
+use crate::device::open;
 use crate::error::Failure;
 use crate::mounts;
 
 /// A volume that was found at the place that a command names.
 pub(super) enum Reached {
     /// No other process has it open.
-    Closed(Arc<FileDevice>),
+    Closed(Arc<dyn Guarded>),
     /// Another process has it mounted at this directory.
     Mounted(PathBuf),
 }
@@ -63,7 +64,7 @@ pub(super) fn mount_of_locked(
 /// has run. Returns the result of `change`, or the error of the closing if only that failed.
 pub(super) fn change<T>(
     place: &Path,
-    device: Arc<FileDevice>,
+    device: Arc<dyn Guarded>,
     log_device: Option<&Path>,
     change: impl FnOnce(&Volume) -> Result<T, Failure>,
 ) -> Result<T, Failure> {

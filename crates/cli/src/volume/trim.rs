@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clap::Args;
 use vfscale::Errno;
 use vfscale::posix::FstrimRange;
-use vfscale::{block, block::FileDevice};
+use vfscale::{block, block::Guarded};
 use vfscale_diskfs::{Fault, TrimRange};
 
 use super::reached::{Reached, change, reach};
@@ -43,7 +43,7 @@ pub(crate) fn trim(args: &TrimArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Trims a volume that no other process has open.
-fn closed(args: &TrimArgs, device: Arc<FileDevice>, minlen: u64) -> Result<u64, Failure> {
+fn closed(args: &TrimArgs, device: Arc<dyn Guarded>, minlen: u64) -> Result<u64, Failure> {
     change(&args.place, device, args.log_device.as_deref(), |volume| {
         volume.trim(TrimRange { minlen, ..TrimRange::ALL }).map_err(|fault| {
             let why = match fault {

@@ -96,6 +96,11 @@ impl PoolError {
 /// Returns what to do about the error of a device, to be put behind its text.
 pub(crate) fn remedy_of_device(error: &vfscale_block::Error) -> &'static str {
     match error {
+        vfscale_block::Error::Locked { client: Some(_), .. } => {
+            "; unmount or close it there first; or mount it with --take-over, and the cluster \
+             refuses that client from then on; if it has died, that is not needed once its watch has \
+             ended (30 seconds by default)"
+        }
         vfscale_block::Error::Locked { .. } => "; unmount or close it there first",
         _ => "",
     }

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use vfscale_block::{CowDevice, Device, Discards, Error as DeviceError};
+use vfscale_block::{CowDevice, Device, Discards, Error as DeviceError, Guarded};
 use vfscale_diskfs::vfs_impl::DiskFs;
 use vfscale_pool::{Branch, Error};
 use vfscale_sync::worker::{Priority, WorkItem};
@@ -54,6 +54,11 @@ pub(crate) struct OpenBranch {
 impl OpenBranch {
     pub(crate) fn device(&self) -> Arc<dyn Device> {
         self.branch.clone()
+    }
+
+    /// Returns the device below, if the pool has opened it.
+    pub(crate) fn own(&self) -> Option<Arc<dyn Guarded>> {
+        self.pool()?.device.own().cloned()
     }
 
     pub(crate) fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use vfscale_block::{Device, Error, FileDevice, FileOptions, Operation, OsError};
+use vfscale_block::{Device, DeviceOptions, Error, Guarded, Operation, OsError};
 
 /// The source of a device.
 #[derive(Clone, Debug)]
 pub(crate) enum DeviceSource {
+    /// A path, or the name of an image of Ceph RBD.
     Path(PathBuf),
     Device(Arc<dyn Device>),
 }
@@ -20,13 +21,10 @@ impl DeviceSource {
         }
     }
 
-    pub(crate) fn open(&self, read_only: bool) -> Result<Opened, Error> {
+    pub(crate) fn open(&self, options: &DeviceOptions) -> Result<Opened, Error> {
         match self {
             DeviceSource::Device(device) => Ok(Opened::Callers(device.clone())),
-            DeviceSource::Path(path) => {
-                let device = FileOptions::new().read_only(read_only).open(path)?;
-                Ok(Opened::Own(Arc::new(device)))
-            }
+            DeviceSource::Path(path) => options.open(path).map(Opened::Own),
         }
     }
 
@@ -44,7 +42,7 @@ impl DeviceSource {
 #[derive(Clone, Debug)]
 pub(crate) enum Opened {
     /// Opened by the volume or pool, which releases it.
-    Own(Arc<FileDevice>),
+    Own(Arc<dyn Guarded>),
     /// The caller's.
     Callers(Arc<dyn Device>),
 }
@@ -57,18 +55,23 @@ impl Opened {
         }
     }
 
-    pub(crate) fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
+    /// Returns the device if it was opened by the volume or pool.
+    pub(crate) fn own(&self) -> Option<&Arc<dyn Guarded>> {
         match self {
-            Opened::Own(own) => own.publish_mount(device),
-            Opened::Callers(_) => Ok(()),
+            Opened::Own(device) => Some(device),
+            Opened::Callers(_) => None,
         }
+    }
+
+    pub(crate) fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
+        self.own().map_or(Ok(()), |own| own.publish_mount(device))
     }
 
     /// Unlocks the device for other openers, whatever references to it remain. The owner no longer
     /// uses it.
     pub(crate) fn release(&self) {
-        if let Opened::Own(device) = self {
-            device.release();
+        if let Some(own) = self.own() {
+            own.release();
         }
     }
 }

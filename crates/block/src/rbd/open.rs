@@ -1,0 +1,231 @@
+//! Opening, creating and removing images.
+
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
+
+use vfscale_sync::Mutex;
+
+use super::errors::{error, failed};
+use super::image::{Code, EXCLUSIVE_LOCK, Image, Pool};
+use super::name::Name;
+use super::owner::{self, Owner};
+use super::{BLOCK_BYTES, RbdDevice};
+use crate::{Ceph, Error, Operation};
+
+/// Options for opening an image of Ceph RBD.
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct RbdOptions {
+    read_only: bool,
+    take_over: bool,
+    ceph: Ceph,
+}
+
+impl RbdOptions {
+    /// Returns the defaults: reading and writing, and only an image that nobody alive has locked.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets whether to only read. No by default. Needed for a snapshot.
+    pub fn read_only(self, read_only: bool) -> Self {
+        Self { read_only, ..self }
+    }
+
+    /// Sets whether to take the image from a holder that is alive. No by default.
+    pub fn take_over(self, take_over: bool) -> Self {
+        Self { take_over, ..self }
+    }
+
+    /// Sets the user and the configuration of Ceph.
+    pub fn ceph(self, ceph: Ceph) -> Self {
+        Self { ceph, ..self }
+    }
+
+    /// Opens an image, and for writing takes its exclusive lock. Bytes after its last whole block
+    /// are ignored.
+    ///
+    /// Blocks for the I/O, for at most half a minute if no monitor answers.
+    ///
+    /// # Errors
+    /// * [`Error::Locked`] if another client has the lock and is alive.
+    /// * [`Error::ReadOnly`] for a snapshot, unless it is only read.
+    /// * [`Error::Refused`] if the libraries, the configuration, the user, the pool or a feature of
+    ///   the image is missing: the text names the remedy.
+    /// * [`Error::Io`].
+    pub fn open(&self, name: &Name) -> Result<RbdDevice, Error> {
+        let device: Arc<str> = name.to_string().into();
+        if name.snapshot().is_some() && !self.read_only {
+            return Err(Error::ReadOnly { device, operation: Operation::Open });
+        }
+        let pool = Pool::open(name, &self.ceph)?;
+        let image = Image::open(&pool, name, self.read_only);
+        let image = image.map_err(|code| failed(name, code))?;
+        if self.read_only {
+            if name.snapshot().is_none() {
+                unused(&device, &image)?;
+            }
+        } else {
+            check_features(name, &image)?;
+            self.lock(&device, &image)?;
+        }
+        self.finish(device, image)
+    }
+
+    fn finish(&self, name: Arc<str>, image: Image) -> Result<RbdDevice, Error> {
+        let size = image.size().map_err(|code| error(&name, code))?;
+        let client = if self.read_only {
+            None
+        } else {
+            Some(owner::publish(&image).map_err(|code| error(&name, code))?)
+        };
+        Ok(RbdDevice {
+            name,
+            image: Mutex::new(Some(Arc::new(image))),
+            read_only: self.read_only,
+            size: AtomicU64::new(size - size % u64::from(BLOCK_BYTES)),
+            growing: Mutex::new(()),
+            released: AtomicBool::new(false),
+            client,
+            lost: OnceLock::new(),
+        })
+    }
+
+    /// Takes the exclusive lock; first breaks that of a client that has gone, or of any client with
+    /// the option.
+    fn lock(&self, name: &Arc<str>, image: &Image) -> Result<(), Error> {
+        let owner = owner::of(image).map_err(|code| error(name, code))?;
+        if let Some(owner) = owner {
+            if owner.is_watching && !self.take_over {
+                return Err(locked(name, owner));
+            }
+            match image.break_lock(&owner.client) {
+                // The owner has released the lock meanwhile, or another client has taken it.
+                Err(code) if matches!(code.code(), libc::ENOENT | libc::EBUSY) => {}
+                broken => broken.map_err(|code| cannot_break(name, code))?,
+            }
+        }
+        match image.lock() {
+            Ok(()) => Ok(()),
+            // Another client was faster, and keeps the lock.
+            Err(code) if matches!(code.code(), libc::EROFS | libc::EBUSY | libc::EAGAIN) => {
+                let owner = owner::of(image).map_err(|code| error(name, code))?;
+                Err(match owner {
+                    Some(owner) => locked(name, owner),
+                    None => Error::Locked { device: name.clone(), holder: None, client: None },
+                })
+            }
+            Err(code) => Err(error(name, code)),
+        }
+    }
+
+    /// Creates an image of `size` bytes, all zero, with the features that this device uses
+    /// (exclusive lock and object map), and opens it.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`Error::Misaligned`] for a size that is not in whole blocks; [`Error::ReadOnly`] with the
+    /// option [`read_only`](Self::read_only), or for a snapshot; [`Error::Io`], also if the name
+    /// exists; [`Error::Refused`].
+    pub fn create(&self, name: &Name, size: u64) -> Result<RbdDevice, Error> {
+        let (device, operation): (Arc<str>, _) = (name.to_string().into(), Operation::Open);
+        if self.read_only || name.snapshot().is_some() {
+            return Err(Error::ReadOnly { device, operation });
+        }
+        if !size.is_multiple_of(BLOCK_BYTES.into()) {
+            let (offset, length, block_size) = (0, size, BLOCK_BYTES);
+            return Err(Error::Misaligned { device, operation, offset, length, block_size });
+        }
+        let pool = Pool::open(name, &self.ceph)?;
+        pool.create(name.image(), size).map_err(|code| error(&device, code))?;
+        drop(pool);
+        self.open(name)
+    }
+
+    /// Removes an image that nobody has open. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Refused`].
+    pub fn remove(&self, name: &Name) -> Result<(), Error> {
+        let pool = Pool::open(name, &self.ceph)?;
+        pool.remove(name.image()).map_err(|code| failed(name, code))
+    }
+
+    /// Returns whether an image, or a snapshot of it, exists. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Refused`].
+    pub fn exists(&self, name: &Name) -> Result<bool, Error> {
+        let pool = Pool::open(name, &self.ceph)?;
+        match Image::open(&pool, name, true) {
+            Ok(_) => Ok(true),
+            Err(code) if code.code() == libc::ENOENT => Ok(false),
+            Err(code) => Err(failed(name, code)),
+        }
+    }
+
+    /// Fails if a client that is alive has the image's lock. Takes no lock. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`Error::Locked`], [`Error::Io`], [`Error::Refused`].
+    pub fn check_free(&self, name: &Name) -> Result<(), Error> {
+        let pool = Pool::open(name, &self.ceph)?;
+        let image = Image::open(&pool, name, true).map_err(|code| failed(name, code))?;
+        unused(&name.to_string().into(), &image)
+    }
+}
+
+/// Fails if a client that is alive has the lock of an image.
+fn unused(name: &Arc<str>, image: &Image) -> Result<(), Error> {
+    match owner::of(image).map_err(|code| error(name, code))? {
+        Some(owner) if owner.is_watching => Err(locked(name, owner)),
+        _ => Ok(()),
+    }
+}
+
+fn locked(name: &Arc<str>, owner: Owner) -> Error {
+    Error::Locked {
+        device: name.clone(),
+        holder: owner.holder.map(Box::new),
+        client: Some(owner.client),
+    }
+}
+
+/// Checks that an image can be locked, that its configuration does not switch fencing off, and that
+/// no block is in two objects.
+fn check_features(name: &Name, image: &Image) -> Result<(), Error> {
+    let refused = |why: String| Error::Refused { device: name.to_string().into(), why: why.into() };
+    let device: Arc<str> = name.to_string().into();
+    let io = |code| error(&device, code);
+    if image.features().map_err(io)? & EXCLUSIVE_LOCK == 0 {
+        let spec = name.to_string();
+        let spec = spec.strip_prefix("rbd:").unwrap_or_default();
+        return Err(refused(format!(
+            "the image can't be locked: `rbd feature enable {spec} exclusive-lock` permits that"
+        )));
+    }
+    for key in [c"conf_rbd_blocklist_on_break_lock", c"conf_rbd_blacklist_on_break_lock"] {
+        let value = image.value(key).map_err(io)?;
+        if value.is_some_and(|value| value != "true") {
+            return Err(refused(format!(
+                "its configuration ({}) keeps it from fencing off other clients",
+                key.to_string_lossy()
+            )));
+        }
+    }
+    if image.stripe_unit().map_err(io)? % u64::from(BLOCK_BYTES) != 0 {
+        return Err(refused("the stripes of the image are not in whole blocks".into()));
+    }
+    Ok(())
+}
+
+fn cannot_break(name: &Arc<str>, code: Code) -> Error {
+    if code.code() != libc::EPERM && code.code() != libc::EACCES {
+        return error(name, code);
+    }
+    let why = "the Ceph user may not fence off other clients: it needs the capabilities \
+               `mon 'profile rbd'`"
+        .into();
+    Error::Refused { device: name.clone(), why }
+}

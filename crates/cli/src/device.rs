@@ -1,0 +1,52 @@
+//! Devices by the names that the command line gives them: paths, and images of Ceph RBD.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use clap::Args;
+use vfscale::block::{Ceph, DeviceOptions, Guarded};
+use vfscale::pool::PoolBuilder;
+
+use crate::error::Failure;
+
+/// Options for images of Ceph RBD, which every command has.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct CephArgs {
+    /// The configuration file of Ceph, for images named rbd:POOL[/NAMESPACE]/IMAGE[@SNAP] (default:
+    /// CEPH_CONF, or /etc/ceph/ceph.conf)
+    #[arg(long, value_name = "FILE", global = true, help_heading = "Images of Ceph RBD")]
+    pub(crate) ceph_conf: Option<PathBuf>,
+
+    /// The user of Ceph, without `client.` (default: admin)
+    #[arg(long, value_name = "USER", global = true, help_heading = "Images of Ceph RBD")]
+    pub(crate) id: Option<String>,
+}
+
+/// The options of this process. Set once, before anything is opened.
+static CEPH: OnceLock<Ceph> = OnceLock::new();
+
+/// Sets the cluster and the user of all images that this process opens.
+pub(crate) fn use_ceph(args: &CephArgs) {
+    let ceph = Ceph { conf: args.ceph_conf.clone(), id: args.id.clone() };
+    CEPH.get_or_init(|| ceph);
+}
+
+/// Returns the cluster and the user of images.
+pub(crate) fn ceph() -> Ceph {
+    CEPH.get().cloned().unwrap_or_default()
+}
+
+/// Returns the options for opening a device by its name.
+pub(crate) fn options(read_only: bool) -> DeviceOptions {
+    DeviceOptions::new().ceph(ceph()).read_only(read_only)
+}
+
+/// Opens a device: exclusively, or shared with other readers if `read_only`.
+pub(crate) fn open(name: &Path, read_only: bool) -> Result<Arc<dyn Guarded>, Failure> {
+    Ok(options(read_only).open(name)?)
+}
+
+/// Returns the options for opening the pool of branches on a device.
+pub(crate) fn pool(name: &Path) -> PoolBuilder {
+    vfscale::pool(name).ceph(ceph())
+}

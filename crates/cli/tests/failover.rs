@@ -1,0 +1,335 @@
+//! Two processes that serve one volume on an image of Ceph RBD, one after the other.
+//!
+//! `VFSCALE_CEPH_CONF` names the configuration of a cluster that `scripts/ceph up` has made:
+//! `scripts/test ceph` does both. `VFSCALE_FAILOVERS` is the number of rounds (2), and
+//! `VFSCALE_TAKE_OVER` the most seconds that the first write of a standby may take after the time
+//! of grace (60, since the machine may be busy; 5 on a quiet one).
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+#[path = "common/load.rs"]
+mod load;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use common::{can_mount, vfscale};
+use load::{Acknowledged, check, load};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Time for which a standby waits after the watch of the holder has ended.
+const GRACE: Duration = Duration::from_secs(1);
+/// Exit status of a mount whose volume was taken over.
+const FENCED: i32 = 3;
+
+/// One test has the machine for itself: the others would slow the cluster down.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Returns the configuration of the cluster; `None` if nothing can be mounted here.
+fn cluster() -> Option<PathBuf> {
+    let conf = std::env::var_os("VFSCALE_CEPH_CONF").expect("VFSCALE_CEPH_CONF names a cluster");
+    can_mount().then(|| conf.into())
+}
+
+/// A volume, and two directories to mount it at.
+struct Volume {
+    conf: PathBuf,
+    image: String,
+    folder: tempfile::TempDir,
+}
+
+impl Volume {
+    fn make(conf: PathBuf, name: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for number in 0..2 {
+            fs::create_dir(folder.path().join(number.to_string())).unwrap();
+        }
+        let image = format!("rbd/{name}-{}", std::process::id());
+        let volume = Self { conf, image, folder };
+        volume.succeed(&["mkfs", "--quiet", "--size=1G"]);
+        volume
+    }
+
+    fn dir(&self, number: u64) -> PathBuf {
+        self.folder.path().join((number % 2).to_string())
+    }
+
+    /// Returns a command about the volume.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = vfscale();
+        command.args(arguments).arg("--ceph-conf").arg(&self.conf);
+        command.arg(format!("rbd:{}", self.image));
+        command
+    }
+
+    fn succeed(&self, arguments: &[&str]) {
+        let output = self.command(arguments).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (out, error) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{arguments:?}: {out}{error}");
+    }
+
+    /// Starts a mount that waits for its turn.
+    fn stand_by(&self, number: u64) -> Mount {
+        let grace = format!("--grace={}", GRACE.as_secs());
+        let arguments = ["mount", "--standby", &grace, "--sync-interval=0.1"];
+        let dir = self.dir(number);
+        let mut server = self.command(&arguments).arg(&dir).stderr(Stdio::piped()).spawn().unwrap();
+        let ((sender, lines), begun) = (channel(), Instant::now());
+        let stderr = BufReader::new(server.stderr.take().unwrap());
+        std::thread::spawn(move || {
+            stderr.lines().map_while(Result::ok).for_each(|line| {
+                eprintln!("{number} after {:.1?}: {line}", begun.elapsed());
+                let _ = sender.send(line);
+            });
+        });
+        Mount { server, dir, lines }
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        // A client that was killed watches the image until Ceph has noticed.
+        for _ in 0..30 {
+            let mut rbd = Command::new("rbd");
+            rbd.arg("--conf").arg(&self.conf).args(["rm", "--no-progress", &self.image]);
+            if rbd.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+                return;
+            }
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    }
+}
+
+/// A server of the volume, or one that stands by.
+struct Mount {
+    server: Child,
+    dir: PathBuf,
+    lines: Receiver<String>,
+}
+
+impl Mount {
+    /// Waits until it has said something.
+    fn says(&self, text: &str, limit: Duration) {
+        let end = Instant::now() + limit;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let line = self.lines.recv_timeout(left);
+            if line.unwrap_or_else(|_| panic!("it does not say `{text}`")).contains(text) {
+                return;
+            }
+        }
+    }
+
+    fn is_mounted(&self, limit: Duration) {
+        self.says("mounted at ", limit);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.server), signal).unwrap();
+    }
+
+    /// Waits for the end of the server, and returns its exit status.
+    fn ended(&mut self) -> Option<i32> {
+        let end = Instant::now() + Duration::from_secs(30);
+        loop {
+            if let Some(status) = self.server.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(Instant::now() < end, "the server does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn detach(&self) -> bool {
+        let umount = Command::new("umount").arg("-l").arg(&self.dir).stderr(Stdio::null()).status();
+        umount.unwrap().success()
+    }
+
+    fn unmount(mut self) {
+        let status = Command::new("umount").arg(&self.dir).status().unwrap();
+        assert!(status.success());
+        assert_eq!(self.ended(), Some(0));
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if self.server.try_wait().is_ok_and(|status| status.is_none()) {
+            let _ = self.server.kill();
+            let _ = self.server.wait();
+            self.detach();
+        }
+    }
+}
+
+/// Kills a server if its test panics: the writers would wait for it.
+struct EndedByPanic(Pid);
+
+impl Drop for EndedByPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = kill_process(self.0, Signal::KILL);
+        }
+    }
+}
+
+/// Empties a mount for the next round.
+fn clear(dir: &Path, acknowledged: &Acknowledged) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
+    }
+    acknowledged.lock().unwrap().clear();
+}
+
+/// Runs four writers that sync what they write until the server fails them, and `meanwhile` beside
+/// them; returns the number of changes that were acknowledged.
+fn under_load<R>(
+    dir: &Path,
+    acknowledged: &Acknowledged,
+    meanwhile: impl FnOnce() -> R,
+) -> (usize, R) {
+    clear(dir, acknowledged);
+    let result = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|thread| scope.spawn(move || load(dir, thread, acknowledged).unwrap_err()))
+            .collect();
+        let result = meanwhile();
+        for thread in threads {
+            println!("ended with {}", thread.join().unwrap());
+        }
+        result
+    });
+    (acknowledged.lock().unwrap().len(), result)
+}
+
+/// Waits until the standby serves, and makes the first durable change; returns the time since.
+fn first_write(standby: &Mount, since: Instant) -> Duration {
+    standby.is_mounted(Duration::from_secs(60));
+    let file = fs::File::create(standby.dir.join("first")).unwrap();
+    file.sync_all().unwrap();
+    since.elapsed()
+}
+
+/// Returns the most time that a take-over may take, from the last sign of life of the holder on.
+fn limit() -> Duration {
+    let after = Duration::from_secs(number("VFSCALE_TAKE_OVER", 60));
+    Duration::from_secs(number("VFSCALE_CEPH_WATCH", 5)) + GRACE + after
+}
+
+/// Fails over again and again; `end` ends the active mount while it is under load, and returns the
+/// time after which the standby had made its first write.
+fn fail_over(name: &str, end: impl Fn(&mut Mount, &Mount) -> Duration) {
+    let Some(conf) = cluster() else { return };
+    let _alone = ALONE.lock();
+    let volume = Volume::make(conf, name);
+    let acknowledged = Acknowledged::default();
+    let mut active = volume.stand_by(0);
+    active.is_mounted(Duration::from_secs(60));
+    let (rounds, mut promises, mut slowest) = (number("VFSCALE_FAILOVERS", 2), 0, Duration::ZERO);
+    for round in 1..=rounds {
+        let standby = volume.stand_by(round);
+        standby.says("standing by for", Duration::from_secs(60));
+        let dir = active.dir.clone();
+        let (count, took) = under_load(&dir, &acknowledged, || {
+            let _ended = EndedByPanic(Pid::from_child(&active.server));
+            let begun = Instant::now();
+            while acknowledged.lock().unwrap().len() < 8 {
+                assert!(begun.elapsed() < Duration::from_secs(60), "the writers do not get on");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            // At another moment each time.
+            std::thread::sleep(Duration::from_millis(round * 137 % 700));
+            end(&mut active, &standby)
+        });
+        check(&standby.dir, &acknowledged.lock().unwrap());
+        println!("round {round}: {count} acknowledged, first write after {took:?}");
+        assert!(took <= limit(), "it took {took:?}");
+        (promises, slowest) = (promises + count, slowest.max(took));
+        active = standby;
+    }
+    active.unmount();
+    volume.succeed(&["fsck"]);
+    println!("{name}: {rounds} rounds, {promises} acknowledged, slowest first write {slowest:?}");
+}
+
+#[test]
+#[ignore = "needs a Ceph cluster: scripts/test ceph"]
+fn a_standby_takes_over_from_a_killed_mount() {
+    fail_over("killed", |active, standby| {
+        let begun = Instant::now();
+        active.server.kill().unwrap();
+        active.server.wait().unwrap();
+        assert!(active.detach());
+        first_write(standby, begun)
+    });
+}
+
+#[test]
+#[ignore = "needs a Ceph cluster: scripts/test ceph"]
+fn a_mount_that_was_stopped_writes_nothing_after_it_was_taken_over() {
+    fail_over("stopped", |active, standby| {
+        let begun = Instant::now();
+        active.signal(Signal::STOP);
+        let took = first_write(standby, begun);
+        // The split brain: its writers go on where they were, and all that is acknowledged from now
+        // on would have to be found on the other mount.
+        active.signal(Signal::CONT);
+        assert_eq!(active.ended(), Some(FENCED));
+        took
+    });
+}
+
+#[test]
+#[ignore = "needs a Ceph cluster: scripts/test ceph"]
+fn a_dead_osd_delays_writes_and_loses_none() {
+    let Some(conf) = cluster() else { return };
+    let _alone = ALONE.lock();
+    let ceph = |command: &str, number: &str| {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/ceph");
+        let mut script = Command::new(script);
+        script.arg(command).arg(conf.parent().unwrap()).arg(number);
+        assert!(script.status().unwrap().success());
+    };
+    let volume = Volume::make(conf.clone(), "osd");
+    let acknowledged = Acknowledged::default();
+    let mount = volume.stand_by(0);
+    mount.is_mounted(Duration::from_secs(60));
+    let dir = mount.dir.clone();
+    let known = || acknowledged.lock().unwrap().len();
+    let (count, took) = under_load(&dir, &acknowledged, || {
+        std::thread::sleep(Duration::from_secs(1));
+        ceph("kill", "2");
+        let (begun, before) = (Instant::now(), known());
+        // As many as are in flight may still be acknowledged at once.
+        while known() < before + 16 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "writes do not go on");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let took = begun.elapsed();
+        ceph("start", "2");
+        std::thread::sleep(Duration::from_secs(2));
+        // Without a server the writers end.
+        mount.signal(Signal::KILL);
+        assert!(mount.detach());
+        took
+    });
+    drop(mount);
+    let mount = volume.stand_by(1);
+    mount.is_mounted(Duration::from_secs(60));
+    check(&mount.dir, &acknowledged.lock().unwrap());
+    mount.unmount();
+    volume.succeed(&["fsck"]);
+    println!("osd: {count} acknowledged, writes went on after {took:?}");
+}

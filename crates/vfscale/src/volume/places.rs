@@ -1,0 +1,125 @@
+//! The place of a volume: a device, or a branch of an open pool; and its release.
+
+use std::sync::{Arc, Weak};
+
+use vfscale_block::{Device, Error, Guarded};
+use vfscale_diskfs::Fault;
+use vfscale_diskfs::vfs_impl::DiskFs;
+
+use super::devices::{DeviceSource, Opened};
+use crate::pool::PoolError;
+use crate::pool::shared::{OpenBranch, PoolShared};
+
+/// The place of a volume.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    Device(DeviceSource),
+    /// A branch of an open pool.
+    Branch(Arc<PoolShared>, String),
+}
+
+/// The open device of a volume.
+pub(super) enum OpenPlace {
+    Device(Opened),
+    Branch(OpenBranch),
+}
+
+impl OpenPlace {
+    pub(super) fn device(&self) -> Arc<dyn Device> {
+        match self {
+            OpenPlace::Device(opened) => opened.device(),
+            OpenPlace::Branch(open) => open.device(),
+        }
+    }
+
+    /// Returns the device below, if it was opened by the volume or the pool.
+    fn own(&self) -> Option<Arc<dyn Guarded>> {
+        match self {
+            OpenPlace::Device(opened) => opened.own().cloned(),
+            OpenPlace::Branch(open) => open.own(),
+        }
+    }
+}
+
+/// The devices of a volume and of its log. Released when dropped.
+pub(super) struct Devices {
+    pub(super) place: OpenPlace,
+    pub(super) log: Option<Opened>,
+}
+
+impl Devices {
+    pub(super) fn branch(&self) -> Option<&OpenBranch> {
+        match &self.place {
+            OpenPlace::Branch(open) => Some(open),
+            OpenPlace::Device(_) => None,
+        }
+    }
+
+    fn own(&self) -> impl Iterator<Item = Arc<dyn Guarded>> {
+        self.place.own().into_iter().chain(self.log.iter().filter_map(Opened::own).cloned())
+    }
+
+    pub(super) fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
+        match &self.place {
+            OpenPlace::Device(opened) => opened.publish_mount(device)?,
+            OpenPlace::Branch(open) => open.publish_mount(device)?,
+        }
+        self.log.as_ref().map_or(Ok(()), |log| log.publish_mount(device))
+    }
+
+    /// Makes all writes of a branch durable where the next opening of the pool finds them at once.
+    pub(super) fn close(&self) -> Result<(), PoolError> {
+        self.branch().map_or(Ok(()), OpenBranch::close)
+    }
+
+    pub(super) fn release(&self) {
+        match &self.place {
+            OpenPlace::Device(opened) => opened.release(),
+            OpenPlace::Branch(open) => open.release(),
+        }
+        self.log.iter().for_each(Opened::release);
+    }
+}
+
+impl Drop for Devices {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// A handle by which a thread finds out that another process has taken a volume over
+/// ([`Volume::fence`](super::Volume::fence)). It does not keep the volume open.
+#[derive(Clone, Debug)]
+pub struct Fence {
+    fs: Weak<DiskFs>,
+    devices: Vec<Weak<dyn Guarded>>,
+}
+
+impl Fence {
+    pub(super) fn new(fs: &Arc<DiskFs>, devices: Option<&Devices>) -> Self {
+        let devices = devices.iter().flat_map(|devices| devices.own());
+        let devices = devices.map(|device| Arc::downgrade(&device));
+        Self { fs: Arc::downgrade(fs), devices: devices.collect() }
+    }
+
+    /// Asks for each device of the volume whether this process still has it. If it has lost one,
+    /// shuts the volume down at once: nothing is written any more, and calls fail with `EIO`, or as
+    /// [`OnError`](super::OnError) says. Succeeds if the volume is closed, and if that can't be
+    /// found out at present.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`].
+    pub fn check(&self) -> Result<(), Error> {
+        for device in self.devices.iter().filter_map(Weak::upgrade) {
+            if let Err(error @ Error::Fenced { .. }) = device.prove() {
+                if let Some(fs) = self.fs.upgrade() {
+                    fs.volume().shut_down(Fault::from(error.clone()));
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
