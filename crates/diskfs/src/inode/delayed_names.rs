@@ -22,6 +22,9 @@
 //! * Positions with one hash are in one range. The range's lock protects its changes, and is held
 //!   only to look at them or to change them. The VFS has locked the name, so no other thread
 //!   changes or removes the same name meanwhile.
+//! * A transaction that removes a name keeps its position until it has committed
+//!   ([`NameRange::leave`]). If it fails, the name returns there; another name with the same hash
+//!   would be lost if it had taken the position meanwhile.
 //! * A thread notes its change before it commits, and holds the inode shared until the commit has
 //!   returned. The fold holds the inode exclusively. So what it folds is committed, or will never
 //!   be.
@@ -145,6 +148,8 @@ pub(crate) struct NameRange {
     /// In ascending order of positions. A vector, which keeps its memory: names come and go, and
     /// they are few.
     changes: Vec<(u64, NameChange)>,
+    /// The positions of names that transactions remove which have not committed yet.
+    leaving: Vec<u64>,
     /// The directory on disk, and the version of it.
     dir: Option<(u64, StoredDir)>,
 }
@@ -191,9 +196,13 @@ impl NameRange {
             let bit = 1 << (position - base);
             taken = if change.now.is_some() { taken | bit } else { taken & !bit };
         }
+        let positions = base..base + COLLISIONS_MAX;
+        for position in self.leaving.iter().filter(|position| positions.contains(position)) {
+            taken |= 1 << (position - base);
+        }
         let is_free = |position: &u64| taken & 1 << (position - base) == 0;
         let own = stored.map(|(position, ..)| position);
-        own.filter(is_free).or_else(|| (base..base + COLLISIONS_MAX).find(is_free))
+        own.filter(is_free).or_else(|| positions.clone().find(is_free))
     }
 
     /// Returns the position of a change, and the change that there is after it; `None` if the entry
@@ -235,6 +244,19 @@ impl NameRange {
     /// Returns what is held for the change at a position.
     pub(crate) fn held(&self, position: u64) -> HeldSpace {
         self.at(position).map_or_else(HeldSpace::default, |change| change.held)
+    }
+
+    /// Keeps the position of a name that is removed, until [`left`](Self::left).
+    pub(crate) fn leave(&mut self, position: u64) {
+        self.leaving.push(position);
+    }
+
+    /// Gives up a position: the transaction that has removed its name has committed, or undone
+    /// that.
+    pub(crate) fn left(&mut self, position: u64) {
+        if let Some(at) = self.leaving.iter().position(|leaving| *leaving == position) {
+            self.leaving.swap_remove(at);
+        }
     }
 
     /// Replaces the change at a position, and returns the former one.

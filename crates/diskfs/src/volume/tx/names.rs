@@ -52,7 +52,12 @@ impl Tx<'_> {
         }
         match self.commit_in_place(&noted) {
             Ok(sequence) => {
-                noted.iter().for_each(|one| one.dir.set_sequence(sequence));
+                for one in noted {
+                    one.dir.set_sequence(sequence);
+                    if one.is_leaving {
+                        one.names.range(one.position).left(one.position);
+                    }
+                }
                 Ok(true)
             }
             Err(fault) => {
@@ -94,14 +99,24 @@ impl Tx<'_> {
         }
         metadata.dirs().add(dir, names);
         let former = range.put(position, change);
+        let is_leaving = matches!(step, NameStep::Remove(_));
+        if is_leaving {
+            range.leave(position);
+        }
         drop(range);
-        Ok(Some(Noted { dir, names, position, former, taken, released }))
+        Ok(Some(Noted { dir, names, position, is_leaving, former, taken, released }))
     }
 
     /// Undoes changes that were noted, and takes back what they had set aside.
     fn undo(&mut self, noted: SmallVec<[Noted<'_>; 2]>) {
-        for Noted { names, position, former, taken, .. } in noted.into_iter().rev() {
-            names.range(position).put(position, former);
+        for Noted { names, position, is_leaving, former, taken, .. } in noted.into_iter().rev() {
+            let mut range = names.range(position);
+            // No other thread has changed it: the position of a removed name is still taken.
+            range.put(position, former);
+            if is_leaving {
+                range.left(position);
+            }
+            drop(range);
             self.take_back(taken);
         }
     }
@@ -286,3 +301,6 @@ fn refusal(refused: Refused) -> Fault {
     }
     .into()
 }
+
+#[cfg(test)]
+mod tests;
