@@ -254,7 +254,7 @@ impl Runner {
         let options = self.options;
         let code = self.code.take().unwrap_or_default();
         let first = case.first.clone();
-        let (setup, looks) = (case.setup.clone(), looks([&case.first, &case.second]));
+        let (setup, looks) = (case.setup.clone(), looks([&case.first, &case.second], options));
         let (world, now) =
             self.workers[0].run(move |_| starting_state(&setup, &looks, options))??;
         // Done before either call is recorded: otherwise this thread could get memory that the
@@ -292,7 +292,11 @@ impl Runner {
         let options = self.options;
         let (mut world, now) = self.workers[0].run(move |_| match options.target {
             Target::Memory => warm_state(&setup, &warm_up, options),
-            Target::Volume => Ok((made_state(&setup, &warm_up, options)?.0, next_tick())),
+            Target::Volume => {
+                let warm_up: Vec<_> =
+                    warm_up.into_iter().map(|call| (call.process.into(), call)).collect();
+                Ok((made_state(&setup, &warm_up, options)?.0, next_tick()))
+            }
         })??;
         let mut recorded = [Vec::new(), Vec::new()];
         for (cpu, calls) in calls.into_iter().enumerate() {
@@ -393,14 +397,28 @@ fn tree(options: Options) -> io::Result<Vfs> {
     Ok(volume.vfs().clone())
 }
 
-/// Returns the calls that read times.
-fn looks(calls: [&Call; 2]) -> Vec<Call> {
+/// Returns the calls that read times, behind a lookup of each path on a promoted volume, and the
+/// CPU for each. The first lookup of a name that does not exist stores that in the cache, which
+/// happens once.
+fn looks(calls: [&Call; 2], options: Options) -> Vec<(u32, Call)> {
+    let are_cached = options.promoted && options.target == Target::Volume;
+    let cpus = || (0..).zip(calls);
+    let paths = cpus().filter(|_| are_cached).flat_map(|(cpu, call)| {
+        let lookup = move |path: &str| {
+            (cpu, Call { process: call.process, op: Op::Lookup { path: path.into() } })
+        };
+        call.op.paths().into_iter().map(lookup)
+    });
     let looks = calls.into_iter().filter(|c| matches!(c.op, Op::Stat { .. } | Op::Fstat { .. }));
-    looks.cloned().collect()
+    paths.chain(looks.map(|call| (call.process.into(), call.clone()))).collect()
 }
 
 /// Makes a tree in the starting state of a case within a tick of the clock. Returns that tick too.
-fn starting_state(setup: &[Call], last: &[Call], options: Options) -> io::Result<(World, i64)> {
+fn starting_state(
+    setup: &[Call],
+    last: &[(u32, Call)],
+    options: Options,
+) -> io::Result<(World, i64)> {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
         let (world, before) = made_state(setup, last, options)?;
@@ -412,7 +430,7 @@ fn starting_state(setup: &[Call], last: &[Call], options: Options) -> io::Result
 }
 
 /// Makes a tree in the starting state of a case. Returns the tick in which it began too.
-fn made_state(setup: &[Call], last: &[Call], options: Options) -> io::Result<(World, i64)> {
+fn made_state(setup: &[Call], last: &[(u32, Call)], options: Options) -> io::Result<(World, i64)> {
     arena::collect_returned();
     let vfs = tree(options)?;
     for number in [0, 1] {
@@ -429,7 +447,10 @@ fn made_state(setup: &[Call], last: &[Call], options: Options) -> io::Result<(Wo
         promote(world.vfs())?;
         world.files().for_each(share_in_turn);
     }
-    call_all(&mut world, last);
+    for (cpu, call) in last {
+        let _cpu = cpu::pretend(*cpu);
+        world.call(call);
+    }
     Ok((world, before))
 }
 

@@ -42,7 +42,6 @@ mod inline;
 mod tree;
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 pub use entry::{DirEntry, Found, is_name};
 
@@ -56,7 +55,6 @@ pub use crate::format::dir::DirTree;
 use crate::format::dir::{COLLISIONS_MAX, POSITION_MIN};
 use crate::format::inode::block_of;
 use crate::inode::core::{DataFork, FileKind, InodeCore};
-use crate::inode::delayed_names::StoredDir;
 use entry::{possible, taken_bit};
 use tree::Outcome;
 
@@ -359,16 +357,15 @@ impl Directory {
         Ok(true)
     }
 
-    /// Returns the directory as it is stored, for changes of its names in memory.
+    /// Returns the levels of its tree, 0 for none.
     ///
     /// # Errors
     /// Returns [`Error`] if the root of the tree is damaged or can't be read.
-    pub(crate) fn stored<N: Nodes>(&self, nodes: &N, core: &InodeCore) -> Outcome<StoredDir, N> {
-        let levels = match &core.data {
-            DataFork::Tree { root } => self.tree(*root).height(nodes)?,
-            _ => 0,
-        };
-        Ok(StoredDir { core: Arc::new(core.clone()), levels })
+    pub(crate) fn levels<N: Nodes>(&self, nodes: &N, core: &InodeCore) -> Outcome<u16, N> {
+        match &core.data {
+            DataFork::Tree { root } => self.tree(*root).height(nodes),
+            _ => Ok(0),
+        }
     }
 
     /// Finds `name`, and returns the taken ones of its sixteen positions, as bits.

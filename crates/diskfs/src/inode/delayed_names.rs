@@ -16,26 +16,36 @@
 //! # Invariants
 //!
 //! * The entries of a directory are those on disk with these changes. Readers hold the inode locked
-//!   shared, and see both.
+//!   shared, and see both. They read a copy of the inode that nobody counts references to, and skip
+//!   ranges without changes without their locks, so readers share no line that one of them writes.
 //! * A change keeps its position: it is the one that the fold uses. So whoever reads a directory in
 //!   several calls gets every entry once, whether it was folded in between or not.
 //! * Positions with one hash are in one range. The range's lock protects its changes, and is held
 //!   only to look at them or to change them. The VFS has locked the name, so no other thread
 //!   changes or removes the same name meanwhile.
+//! * A transaction that removes a name keeps its position until it has committed
+//!   ([`NameRange::leave`]). If it fails, the name returns there; another name with the same hash
+//!   would be lost if it had taken the position meanwhile.
 //! * A thread notes its change before it commits, and holds the inode shared until the commit has
 //!   returned. The fold holds the inode exclusively. So what it folds is committed, or will never
 //!   be.
 //! * A directory is on the list of its volume, and counted, before the first commit of a change is
 //!   on the CIL. A context ends only while no directory counts. So a checkpoint contains a name
-//!   together with the inode that it leads to.
+//!   together with the inode that it leads to. A push takes a directory without changes off the
+//!   list without its lock: it clears `is_listed` and then looks at the ranges,
+//!   where a thread notes its change first and then looks whether the directory is listed. One of
+//!   the two sees what the other has done.
 //! * What a fold may need is held by the changes that it folds: log space for the blocks of the
 //!   directory, and for those of the groups where it allocates and frees; and the blocks. So a fold
 //!   waits for nothing, and finds no lack of space.
 //!
 //! # What readers of the directory's core see
 //!
-//! [`InodeCore::size`], `blocks` and the entries are those of the last fold. Its number of links
-//! and its times are up to date: changes of names of directories are not delayed, and times that
+//! [`InodeCore::size`], `blocks` and the entries are those of the last fold. So is the number of
+//! links, in which each subdirectory counts: the fold adds the directories among the names that it
+//! writes. The VFS inode has the present number; when it is evicted, it leaves that here
+//! ([`DelayedNames::keep_links`]) for the next VFS inode, before which no name changes. A removed
+//! directory has no links in its core, and no delayed names. Times are up to date: those that
 //! changed are [lazy](crate::inode::incore) until the fold or another transaction stores them.
 //!
 //! # Locks
@@ -45,15 +55,16 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
 use vfscale_sync::percpu::CachePadded;
+use vfscale_sync::rcu::{self, Rcu};
 use vfscale_sync::{Mutex, MutexGuard, cpu};
 
 use crate::base::fault::Fault;
-use crate::base::ranks::NameRangeLock;
+use crate::base::ranks::{DirAttributesLock, NameRangeLock};
 use crate::btree::Error;
 use crate::format::dir::{COLLISIONS_MAX, POSITION_MAX};
-use crate::inode::core::{FileKind, InodeCore};
+use crate::inode::core::{AttrFork, DataFork, FileKind, InodeCore};
 use crate::inode::times::Times;
 
 /// Number of ranges, within these limits; a power of two. Many, since threads that use a few names
@@ -130,13 +141,46 @@ pub(crate) struct NameChange {
     pub(crate) held: HeldSpace,
 }
 
-/// The directory on disk, which is the same until the next fold.
-#[derive(Clone, Debug)]
-pub(crate) struct StoredDir {
-    /// A copy for this range, so that its count of references is not shared with others.
-    pub(crate) core: Arc<InodeCore>,
-    /// Levels of its tree; 0 for none.
-    pub(crate) levels: u16,
+impl NameChange {
+    /// Returns by how much the number of subdirectories changes.
+    pub(crate) fn subdirectories(&self) -> i32 {
+        let is_dir = |entry: &Option<NamedInode>| {
+            i32::from(entry.as_ref().is_some_and(|entry| entry.kind == FileKind::Directory))
+        };
+        is_dir(&self.now) - is_dir(&self.stored)
+    }
+}
+
+/// The directory on disk, which is the same until the inode is locked exclusively.
+struct StoredDir {
+    /// Its inode without attributes. Shares no memory with other copies.
+    core: InodeCore,
+    /// Levels of its tree; 0 for none, or [`UNKNOWN`].
+    levels: AtomicU32,
+}
+
+/// Levels that nobody has counted yet.
+const UNKNOWN: u32 = u32::MAX;
+
+impl StoredDir {
+    fn new(core: &InodeCore) -> Self {
+        let mut core = InodeCore { attr: AttrFork::None, ..core.clone() };
+        if let DataFork::Inline(bytes) = &mut core.data {
+            *bytes = Arc::from(&**bytes);
+        }
+        let levels = if matches!(core.data, DataFork::Tree { .. }) { UNKNOWN } else { 0 };
+        Self { core, levels: AtomicU32::new(levels) }
+    }
+}
+
+/// Returns whether a directory has the same entries on disk, and the same number of links.
+fn is_same_dir(one: &InodeCore, other: &InodeCore) -> bool {
+    let has_same_entries = match (&one.data, &other.data) {
+        (DataFork::Inline(one), DataFork::Inline(other)) => Arc::ptr_eq(one, other),
+        // A tree whose root stays may have other levels.
+        _ => false,
+    };
+    has_same_entries && one.nlink == other.nlink
 }
 
 /// The changes in a range of positions.
@@ -145,8 +189,8 @@ pub(crate) struct NameRange {
     /// In ascending order of positions. A vector, which keeps its memory: names come and go, and
     /// they are few.
     changes: Vec<(u64, NameChange)>,
-    /// The directory on disk, and the version of it.
-    dir: Option<(u64, StoredDir)>,
+    /// The positions of names that transactions remove which have not committed yet.
+    leaving: Vec<u64>,
 }
 
 impl NameRange {
@@ -191,9 +235,13 @@ impl NameRange {
             let bit = 1 << (position - base);
             taken = if change.now.is_some() { taken | bit } else { taken & !bit };
         }
+        let positions = base..base + COLLISIONS_MAX;
+        for position in self.leaving.iter().filter(|position| positions.contains(position)) {
+            taken |= 1 << (position - base);
+        }
         let is_free = |position: &u64| taken & 1 << (position - base) == 0;
         let own = stored.map(|(position, ..)| position);
-        own.filter(is_free).or_else(|| (base..base + COLLISIONS_MAX).find(is_free))
+        own.filter(is_free).or_else(|| positions.clone().find(is_free))
     }
 
     /// Returns the position of a change, and the change that there is after it; `None` if the entry
@@ -237,6 +285,19 @@ impl NameRange {
         self.at(position).map_or_else(HeldSpace::default, |change| change.held)
     }
 
+    /// Keeps the position of a name that is removed, until [`left`](Self::left).
+    pub(crate) fn leave(&mut self, position: u64) {
+        self.leaving.push(position);
+    }
+
+    /// Gives up a position: the transaction that has removed its name has committed, or undone
+    /// that.
+    pub(crate) fn left(&mut self, position: u64) {
+        if let Some(at) = self.leaving.iter().position(|leaving| *leaving == position) {
+            self.leaving.swap_remove(at);
+        }
+    }
+
     /// Replaces the change at a position, and returns the former one.
     pub(crate) fn put(&mut self, position: u64, change: Option<NameChange>) -> Option<NameChange> {
         match self.changes.binary_search_by_key(&position, |(position, _)| *position) {
@@ -252,82 +313,211 @@ impl NameRange {
     }
 }
 
-type Range = CachePadded<Mutex<NameRange, NameRangeLock>>;
+/// A range, and the number of its changes, for readers that skip it.
+#[derive(Debug, Default)]
+struct Range {
+    count: AtomicU32,
+    names: Mutex<NameRange, NameRangeLock>,
+}
+
+/// A locked range. Counts its changes when it is unlocked.
+pub(crate) struct RangeGuard<'n> {
+    count: &'n AtomicU32,
+    names: MutexGuard<'n, NameRange, NameRangeLock>,
+}
+
+impl std::ops::Deref for RangeGuard<'_> {
+    type Target = NameRange;
+
+    fn deref(&self) -> &NameRange {
+        &self.names
+    }
+}
+
+impl std::ops::DerefMut for RangeGuard<'_> {
+    fn deref_mut(&mut self) -> &mut NameRange {
+        &mut self.names
+    }
+}
+
+impl Drop for RangeGuard<'_> {
+    fn drop(&mut self) {
+        let count = self.names.changes.len() as u32;
+        if self.count.load(Ordering::Relaxed) != count {
+            self.count.store(count, Ordering::Release);
+        }
+    }
+}
+
+impl Range {
+    fn lock(&self) -> RangeGuard<'_> {
+        RangeGuard { count: &self.count, names: self.names.lock() }
+    }
+
+    /// Returns whether it has changes. Exact for a thread that holds the inode locked exclusively;
+    /// another one may just miss the first change that is being made, and sees all that were made
+    /// before.
+    fn has_changes(&self) -> bool {
+        self.count.load(Ordering::Acquire) != 0
+    }
+}
 
 /// The delayed names of a directory. `Send` and `Sync`.
-#[derive(Debug)]
 pub(crate) struct DelayedNames {
-    ranges: Box<[Range]>,
-    /// The version of the directory on disk. Changes while the inode is locked exclusively.
-    version: AtomicU64,
+    ranges: Box<[CachePadded<Range>]>,
+    /// The directory on disk. Changes while the inode is locked exclusively.
+    stored: Rcu<StoredDir>,
+    /// A copy of the last checkpoint that has changed the directory, which may be an older one.
+    sequence: AtomicU64,
+    /// The number of links when the VFS inode was evicted; 0 before.
+    links: AtomicU32,
     /// The time of the last change that the inode has copied from the VFS inode, as that of its
     /// data and of the inode, and the time of the last access; 0 for none.
     changed_at: AtomicI64,
     accessed_at: AtomicI64,
     /// Number of CPUs that may change names.
     pub(crate) cpus: usize,
+    /// Held together with the inode, which is locked shared, by a thread that changes attributes of
+    /// the directory, to the end of the commit. On a line that no other thread needs.
+    attributes: CachePadded<Mutex<(), DirAttributesLock>>,
+    /// The state that a push writes, and a thread that only reads the directory does not need.
+    by_push: CachePadded<ByPush>,
+}
+
+/// The state of a directory with delayed names that each push writes.
+#[derive(Debug)]
+struct ByPush {
     /// Whether the directory is on the list of its volume.
-    pub(crate) is_listed: AtomicBool,
+    is_listed: AtomicBool,
+    /// Whether it was found hot, and has not cooled since.
+    is_hot: AtomicBool,
 }
 
 impl DelayedNames {
-    /// Creates empty ranges; `None` if those of other directories take too much memory.
-    pub(crate) fn try_new() -> Option<Self> {
+    /// Creates empty ranges of a directory; `None` if those of others take too much memory.
+    pub(crate) fn try_new(dir: &InodeCore) -> Option<Self> {
         let has_room = MEMORY.load(Ordering::Relaxed) < MEMORY_MAX;
-        has_room.then(Self::new)
+        has_room.then(|| Self::new(dir))
     }
 
-    fn new() -> Self {
+    fn new(dir: &InodeCore) -> Self {
         let cpus = cpu::slots() as usize;
         let ranges = (cpus * RANGES_PER_CPU).next_power_of_two().clamp(RANGES_MIN, RANGES_MAX);
-        let ranges: Box<[Range]> = (0..ranges).map(|_| Range::default()).collect();
+        let ranges: Box<[CachePadded<Range>]> =
+            (0..ranges).map(|_| CachePadded::default()).collect();
         MEMORY.fetch_add(size_of_val(&*ranges), Ordering::Relaxed);
         Self {
             ranges,
-            version: AtomicU64::new(0),
+            stored: Rcu::new(StoredDir::new(dir)),
+            sequence: AtomicU64::new(0),
+            links: AtomicU32::new(0),
             changed_at: AtomicI64::new(0),
             accessed_at: AtomicI64::new(0),
             cpus,
-            is_listed: AtomicBool::new(false),
+            attributes: CachePadded::new(Mutex::new(())),
+            by_push: CachePadded::new(ByPush {
+                is_listed: AtomicBool::new(false),
+                is_hot: AtomicBool::new(false),
+            }),
         }
     }
 
+    /// Returns whether the directory is on the list of its volume.
+    pub(crate) fn is_listed(&self) -> &AtomicBool {
+        &self.by_push.is_listed
+    }
+
+    /// Keeps the number of links that the VFS inode has, which is evicted; 0 for a removed one.
+    pub(crate) fn keep_links(&self, links: u32) {
+        self.links.store(links, Ordering::Release);
+    }
+
+    /// Returns the number of links that the last VFS inode has left.
+    pub(crate) fn kept_links(&self) -> Option<u32> {
+        Some(self.links.load(Ordering::Acquire)).filter(|links| *links > 0)
+    }
+
+    /// Returns whether the directory is known to be hot.
+    pub(crate) fn is_hot(&self) -> bool {
+        self.by_push.is_hot.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether the directory is hot.
+    pub(crate) fn note_hot(&self, is_hot: bool) {
+        if self.is_hot() != is_hot {
+            self.by_push.is_hot.store(is_hot, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns a checkpoint that has changed the directory, for threads that would all look at the
+    /// inode for it; 0 for none.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the inode has noted this checkpoint.
+    pub(crate) fn note_sequence(&self, sequence: u64) {
+        self.sequence.fetch_max(sequence, Ordering::Relaxed);
+    }
+
     /// Locks the range of a position.
-    pub(crate) fn range(&self, position: u64) -> MutexGuard<'_, NameRange, NameRangeLock> {
+    pub(crate) fn range(&self, position: u64) -> RangeGuard<'_> {
         self.ranges[self.index(position)].lock()
+    }
+
+    /// Locks the attributes of the directory, for a change to the end of its commit. Sleeps. The
+    /// caller holds the inode locked shared.
+    pub(crate) fn lock_attributes(&self) -> MutexGuard<'_, (), DirAttributesLock> {
+        self.attributes.lock()
     }
 
     fn index(&self, position: u64) -> usize {
         (position / (POSITION_MAX / self.ranges.len() as u64 + 1)) as usize
     }
 
-    /// Returns the directory on disk, for changes near a position; `read` reads it if it has
-    /// changed. The caller holds the inode locked shared.
-    pub(crate) fn stored(
-        &self,
-        position: u64,
-        read: impl FnOnce() -> Result<StoredDir, Error<Fault>>,
-    ) -> Result<StoredDir, Fault> {
-        let version = self.version.load(Ordering::Acquire);
-        if let Some((of, dir)) = &self.range(position).dir
-            && *of == version
-        {
-            return Ok(dir.clone());
+    /// Passes `read` the directory on disk. The caller holds the inode locked shared.
+    ///
+    /// `read` is called in an RCU section if the entries are in the inode, and may block for I/O
+    /// otherwise.
+    pub(crate) fn with_stored<T>(&self, read: impl FnOnce(&InodeCore) -> T) -> T {
+        let section = rcu::pin();
+        let core = &self.stored.read(&section).core;
+        if !matches!(core.data, DataFork::Tree { .. }) {
+            return read(core);
         }
-        let dir = read()?;
-        self.range(position).dir = Some((version, dir.clone()));
-        Ok(dir)
+        // The address of a root: such a copy counts no reference.
+        let core = core.clone();
+        drop(section);
+        read(&core)
     }
 
-    /// Notes that the directory on disk is another one, possibly with other times. The caller holds
-    /// the inode locked exclusively, and its core.
-    pub(crate) fn note_version(&self) {
-        self.version.fetch_add(1, Ordering::Release);
-        self.changed_at.store(0, Ordering::Release);
-        self.accessed_at.store(0, Ordering::Release);
+    /// Returns the levels of the tree of the directory on disk, 0 for none. `count` counts them for
+    /// the first caller. The caller holds the inode locked shared.
+    ///
+    /// # Errors
+    /// The errors of `count`.
+    pub(crate) fn levels(
+        &self,
+        count: impl FnOnce(&InodeCore) -> Result<u16, Error<Fault>>,
+    ) -> Result<u16, Error<Fault>> {
+        let levels = self.stored.read(&rcu::pin()).levels.load(Ordering::Relaxed);
+        if levels != UNKNOWN {
+            return Ok(levels as u16);
+        }
+        let levels = self.with_stored(count)?;
+        self.stored.read(&rcu::pin()).levels.store(levels.into(), Ordering::Relaxed);
+        Ok(levels)
     }
 
-    /// Notes that the inode has copied these times. The caller holds its core locked.
+    /// Notes that `core` is the inode of the directory now, in place of `former`. The caller holds
+    /// the inode locked exclusively, if the entries on disk or the number of links have changed.
+    pub(crate) fn note_stored(&self, core: &InodeCore, former: &InodeCore) {
+        if !is_same_dir(core, former) {
+            self.stored.replace(StoredDir::new(core), &rcu::pin());
+        }
+    }
+
+    /// Notes that the inode has these times. The caller holds its core locked.
     pub(crate) fn note_times(&self, times: &Times) {
         let changed_at = if times.mtime == times.ctime { times.ctime } else { 0 };
         for (noted, time) in [(&self.changed_at, changed_at), (&self.accessed_at, times.atime)] {
@@ -345,16 +535,25 @@ impl DelayedNames {
             && self.accessed_at.load(Ordering::Acquire) == times.atime
     }
 
-    /// Notes that the directory was taken off the list. The caller holds the inode locked
-    /// exclusively.
-    pub(crate) fn note_taken(&self) {
-        self.is_listed.store(false, Ordering::Release);
+    /// Notes that the directory was taken off the list. Returns whether it has changes, or may have
+    /// some: then the caller writes them, with the inode locked exclusively. A thread that notes a
+    /// change from now on lists the directory again.
+    pub(crate) fn note_taken(&self) -> bool {
+        self.by_push.is_listed.store(false, Ordering::Release);
+        fence(Ordering::SeqCst);
+        self.ranges.iter().any(|range| range.has_changes())
+    }
+
+    /// Separates a noted change from the look whether the directory is listed, which follows.
+    pub(crate) fn change_noted(&self) {
+        fence(Ordering::SeqCst);
     }
 
     /// Returns the present entry of a name whose first position is `base`; `None` if it is the one
     /// on disk. The caller holds the inode locked shared.
     pub(crate) fn changed(&self, base: u64, name: &[u8]) -> Option<Option<Place>> {
-        self.range(base).changed(base, name)
+        let range = &self.ranges[self.index(base)];
+        if range.has_changes() { range.lock().changed(base, name) } else { None }
     }
 
     /// Returns the changes behind a position up to `last`, with what is now at each of them, in
@@ -364,8 +563,9 @@ impl DelayedNames {
         if behind >= last {
             return found;
         }
-        for index in self.index(behind)..=self.index(last.min(POSITION_MAX)) {
-            let range = self.ranges[index].lock();
+        let ranges = &self.ranges[self.index(behind)..=self.index(last.min(POSITION_MAX))];
+        for range in ranges.iter().filter(|range| range.has_changes()) {
+            let range = range.lock();
             let changes = range.between(behind, last).iter();
             found.extend(changes.map(|(position, change)| (*position, change.now.clone())));
         }
@@ -375,7 +575,7 @@ impl DelayedNames {
     /// Returns all changes in order. The caller holds the inode locked exclusively.
     pub(crate) fn all(&self) -> Vec<(u64, NameChange)> {
         let mut all = Vec::new();
-        for range in &self.ranges {
+        for range in self.ranges.iter().filter(|range| range.has_changes()) {
             all.extend_from_slice(&range.lock().changes);
         }
         all
@@ -384,7 +584,7 @@ impl DelayedNames {
     /// Drops all changes: the directory on disk has them. The caller holds the inode locked
     /// exclusively.
     pub(crate) fn clear(&self) {
-        for range in &self.ranges {
+        for range in self.ranges.iter().filter(|range| range.has_changes()) {
             range.lock().changes.clear();
         }
     }

@@ -37,22 +37,23 @@
 //! blocks one after the other. It is taken after [`Volume::begin`](crate::volume::Volume::begin),
 //! and for several nodes in ascending order of their numbers ([`lock_all`]). `i_core` is a leaf.
 //! Threads that change names of a directory side by side hold that one shared
-//! (`inode/delayed_names.rs`).
+//! (`inode/delayed_names.rs`), and so does one that changes its mode, its owner or its times
+//! ([`Node::lock_attributes`]): the names are not in these.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 use vfscale_journal::{ItemState, LogItem, LogKey, LogVector, Lsn, Pushed};
-use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use vfscale_sync::errseq::ErrorSeq;
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 use vfscale_sync::sharded_rwlock::{
     ReaderParts, ShardedReadGuard, ShardedRwLock, ShardedWriteGuard,
 };
+use vfscale_sync::{Mutex, MutexGuard};
 
-use crate::base::ranks::{NodeCore, NodeLock};
+use crate::base::ranks::{DirAttributesLock, NodeCore, NodeLock};
 use crate::buffer::BufferCache;
 use crate::format::Expected;
 use crate::format::inode::{INODE_MAGIC, block_of, chunk_of, records_mut, slot_of};
@@ -69,25 +70,30 @@ pub const KIND_INODE: u32 = 2;
 pub(crate) const MEMORY_BYTES: usize = size_of::<Node>() + size_of::<InodeCore>() + 2 * 16 + 48;
 
 /// An inode in memory. See the [module](self). `Send` and `Sync`.
+///
+/// The fields are in the order of who writes them: those in front are written by each change of the
+/// inode, the last ones by nobody in general. The count of references precedes all of them, and a
+/// line of the state in the log, which is changed by commits only, lies between the two.
+#[repr(C)]
 pub struct Node {
-    ino: u64,
-    cache: Kept<BufferCache>,
     lock: ShardedRwLock<NodeLock>,
-    /// The parts of `lock`, of a directory whose names are changed side by side.
-    readers: ReaderParts,
-    published: Mutex<Published, NodeCore>,
-    log: ItemState,
-    /// The checkpoint with the last transaction that changed it; 0 for none since it was read.
-    sequence: AtomicU64,
-    /// The list of orphans that it is on, counted from 1; 0 for none.
-    orphan: AtomicU32,
     /// Number of threads that found it locked, and of names that came and went in one context, of
     /// late. A hint: written without synchronization.
     heat: AtomicU32,
-    /// The names of a directory that was hot.
-    names: OnceLock<Box<DelayedNames>>,
+    /// The list of orphans that it is on, counted from 1; 0 for none.
+    orphan: AtomicU32,
+    published: Mutex<Published, NodeCore>,
+    /// The checkpoint with the last transaction that changed it; 0 for none since it was read.
+    sequence: AtomicU64,
+    log: ItemState,
     /// Errors of write-back of its data (`wb_err`).
     write_errors: ErrorSeq,
+    ino: u64,
+    cache: Kept<BufferCache>,
+    /// The parts of `lock`, of a directory whose names are changed side by side.
+    readers: ReaderParts,
+    /// The names of a directory that was hot.
+    names: OnceLock<Box<DelayedNames>>,
 }
 
 struct Published {
@@ -105,23 +111,30 @@ pub type NodeGuard<'n> = ShardedWriteGuard<'n, NodeLock>;
 /// The guard of a node whose trees are read.
 pub type NodeReadGuard<'n> = ShardedReadGuard<'n, NodeLock>;
 
+impl AttributesGuard<'_> {
+    /// Returns whether other threads may change names of the directory meanwhile.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self, Self::Sharing(..))
+    }
+}
+
 impl Node {
     /// Creates the node of inode `ino` with the state `core`.
     #[must_use]
     pub fn new(ino: u64, core: Arc<InodeCore>, cache: &PerCpuArc<BufferCache>) -> Arc<Self> {
         let published = Published { core, new_times: None, is_given_up: false, data: None };
         Arc::new(Self {
+            lock: ShardedRwLock::new(),
+            heat: AtomicU32::new(0),
+            orphan: AtomicU32::new(0),
+            published: Mutex::new(published),
+            sequence: AtomicU64::new(0),
+            log: ItemState::new(),
+            write_errors: ErrorSeq::new(),
             ino,
             cache: cache.keep(),
-            lock: ShardedRwLock::new(),
             readers: ReaderParts::new(),
-            published: Mutex::new(published),
-            log: ItemState::new(),
-            sequence: AtomicU64::new(0),
-            orphan: AtomicU32::new(0),
-            heat: AtomicU32::new(0),
             names: OnceLock::new(),
-            write_errors: ErrorSeq::new(),
         })
     }
 
@@ -163,6 +176,19 @@ impl Node {
         self.lock.read_nested(&self.readers)
     }
 
+    /// Locks the node for changing fields of its record that its names and its forks do not depend
+    /// on: beside other threads that change names, if it is a directory whose names are changed
+    /// side by side. Sleeps. The caller has begun its transaction, and holds no other node.
+    pub(crate) fn lock_attributes(&self) -> AttributesGuard<'_> {
+        match self.delayed_names() {
+            None => AttributesGuard::Changing(self.lock()),
+            Some(names) => {
+                let sharing = self.share();
+                AttributesGuard::Sharing(names.lock_attributes(), sharing)
+            }
+        }
+    }
+
     /// Locks the node for reading its trees. Sleeps while another thread changes it.
     pub fn read(&self) -> NodeReadGuard<'_> {
         self.lock.read(&self.readers)
@@ -198,14 +224,23 @@ impl Node {
     /// Returns the delayed names of a directory, if it is hot: if at least `times` threads have
     /// waited for its lock, or names have come and gone, since it [cooled](Self::cool).
     pub(crate) fn names_if_hot(&self, times: u32) -> Option<&DelayedNames> {
+        // Apart from the fields of the inode, which other threads change.
+        if let Some(names) = self.delayed_names().filter(|names| names.is_hot()) {
+            return Some(names);
+        }
         if self.heat.load(Ordering::Relaxed) < times {
             return None;
         }
         if self.names.get().is_none() {
-            // Another thread may be faster.
-            let _ = self.names.set(Box::new(DelayedNames::try_new()?));
+            // Under the lock, the names begin with the core that the next transaction replaces.
+            let published = self.published.lock();
+            if self.names.get().is_none() {
+                let _ = self.names.set(Box::new(DelayedNames::try_new(&published.core)?));
+            }
         }
-        self.delayed_names()
+        let names = self.delayed_names()?;
+        names.note_hot(true);
+        Some(names)
     }
 
     /// Forgets the heat of a directory.
@@ -213,6 +248,22 @@ impl Node {
         if self.heat.load(Ordering::Relaxed) > 0 {
             self.heat.store(0, Ordering::Relaxed);
         }
+        if let Some(names) = self.delayed_names() {
+            names.note_hot(false);
+        }
+    }
+
+    /// Keeps the number of links of a directory whose VFS inode is evicted.
+    pub(crate) fn keep_links(&self, links: u32) {
+        if let Some(names) = self.delayed_names() {
+            names.keep_links(links);
+        }
+    }
+
+    /// Returns the present number of links for a new VFS inode; `core` is the [`core`](Self::core).
+    pub(crate) fn links(&self, core: &InodeCore) -> u32 {
+        let kept = self.delayed_names().and_then(DelayedNames::kept_links);
+        kept.filter(|_| core.nlink > 0).unwrap_or(core.nlink)
     }
 
     /// Returns the state as of the last commit; its times may be older than those of
@@ -255,7 +306,7 @@ impl Node {
 
     /// Returns whether a directory whose names are changed side by side has copied the times of its
     /// VFS inode already, which `shown` reads. A thread that [publishes](Self::publish) others has
-    /// the node copy those of the VFS inode afterwards.
+    /// the node copy those of the VFS inode afterwards, if they differ.
     pub(crate) fn has_times(&self, shown: impl FnOnce() -> Times) -> bool {
         self.delayed_names().is_some_and(|names| names.has_times(&shown()))
     }
@@ -267,8 +318,9 @@ impl Node {
     }
 
     /// Replaces the state by `core`, which was made from `before`: the result of
-    /// [`core`](Self::core) in the transaction. The caller holds the node locked, and has added it
-    /// to its transaction. Lazy times of an inode that it frees are discarded.
+    /// [`core`](Self::core) in the transaction. The caller holds the node locked, or the attributes
+    /// of a directory and the node shared, and has added it to its transaction. Lazy times of an
+    /// inode that it frees are discarded.
     pub fn publish(&self, core: Arc<InodeCore>, before: &InodeCore) {
         let (taken, before) = (Times::of(&core), Times::of(before));
         let mut published = self.published.lock();
@@ -278,10 +330,16 @@ impl Node {
         published.new_times = since.filter(|new| *new != taken && !core.is_free());
         let old = std::mem::replace(&mut published.core, core);
         published.is_given_up = false;
-        if let Some(names) = self.delayed_names() {
-            names.note_version();
-        }
+        let now = if let Some(names) = self.delayed_names() {
+            names.note_times(&published.new_times.unwrap_or_else(|| Times::of(&published.core)));
+            Some((names, Arc::clone(&published.core)))
+        } else {
+            None
+        };
         drop(published);
+        if let Some((names, core)) = now {
+            names.note_stored(&core, &old);
+        }
         drop(old);
     }
 
@@ -294,8 +352,15 @@ impl Node {
     /// Notes that this checkpoint has the last transaction that changed the inode.
     pub fn set_sequence(&self, sequence: u64) {
         // Threads that change names of a directory side by side would all write it.
+        let names = self.delayed_names();
+        if names.is_some_and(|names| names.sequence() >= sequence) {
+            return;
+        }
         if self.sequence() < sequence {
             self.sequence.fetch_max(sequence, Ordering::AcqRel);
+        }
+        if let Some(names) = names {
+            names.note_sequence(sequence);
         }
     }
 
@@ -401,6 +466,16 @@ impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Node").field("ino", &self.ino).finish_non_exhaustive()
     }
+}
+
+/// The guards of a node in [`Node::lock_attributes`].
+pub(crate) enum AttributesGuard<'n> {
+    Changing(#[expect(dead_code, reason = "held until its drop")] NodeGuard<'n>),
+    /// The attributes are unlocked before the node.
+    Sharing(
+        #[expect(dead_code, reason = "held until its drop")] MutexGuard<'n, (), DirAttributesLock>,
+        #[expect(dead_code, reason = "held until its drop")] NodeReadGuard<'n>,
+    ),
 }
 
 /// Locks several nodes for changing, each once, in ascending order of their numbers. Sleeps. The

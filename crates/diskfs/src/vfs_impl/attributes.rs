@@ -11,8 +11,8 @@ use super::flags::in_record;
 use super::inodes::node_of;
 use crate::base::fault::Fault;
 use crate::inode::attr::{self, Refusal};
-use crate::inode::core::{InodeCore, TYPE_MASK};
-use crate::inode::incore::Node;
+use crate::inode::core::{AttrFork, InodeCore, TYPE_MASK};
+use crate::inode::incore::{AttributesGuard, Node};
 use crate::volume::tx::Tx;
 
 /// Edits an inode in a transaction. The caller holds the node locked.
@@ -45,7 +45,12 @@ impl DiskFs {
         self.note_immutable(change.flags.unwrap_or_default())?;
         let need = if change.xattrs.is_empty() { self.needs.record } else { self.needs.xattrs };
         let mut tx = self.volume.begin(need)?;
-        let locked = node.lock();
+        let mut locked = node.lock_attributes();
+        if locked.is_shared() && !self.stay_in_inode(node, change)? {
+            // Readers of the tree of attributes hold the node shared.
+            drop(locked);
+            locked = AttributesGuard::Changing(node.lock());
+        }
         edit(&mut tx, node, |tx, core| {
             // The times of the inode include later reads and writes, so they are newer than the
             // core's.
@@ -68,6 +73,21 @@ impl DiskFs {
             self.show_blocks(inode, node);
         }
         Ok(())
+    }
+
+    /// Returns whether the extended attributes are in the inode, and stay there with a change. The
+    /// caller has locked the attributes of the node.
+    fn stay_in_inode(&self, node: &Node, change: &AttrChange<'_>) -> Result<bool, Fault> {
+        let core = node.stored();
+        if change.xattrs.is_empty() || matches!(core.attr, AttrFork::Tree { .. }) {
+            return Ok(change.xattrs.is_empty());
+        }
+        let mut list = attr::load(&self.volume.reader(), node.ino(), &core.attr)?;
+        for one in change.xattrs {
+            attr::set(&mut list, one.name, one.value);
+        }
+        // The caller meets a refusal again.
+        Ok(attr::encode(&list).is_ok_and(|blob| blob.len() <= core.attr_room()))
     }
 }
 

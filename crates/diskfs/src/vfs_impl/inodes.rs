@@ -138,7 +138,7 @@ impl DiskFs {
             uid: core.uid,
             gid: core.gid,
             rdev: core.rdev,
-            nlink: core.nlink,
+            nlink: held.node.links(core),
             generation: core.generation,
             size: self.files.size(&held.node),
             blocks: self.files.blocks_512(&held.node),

@@ -51,7 +51,6 @@ impl DiskFs {
         let parent = node_of(dir)?;
         let kind = FileKind::of_mode(new.mode).ok_or(Errno::INVAL)?;
         if let Some(name) = name
-            && kind != FileKind::Directory
             && self.is_side_by_side(parent)
             && let Some(node) = self.make_beside(dir, (name, kind), new)?
         {
@@ -86,8 +85,8 @@ impl DiskFs {
         self.hold(dir.sb(), node)
     }
 
-    /// Creates a file side by side with other threads. Returns `None`, and has changed nothing, if
-    /// the directory has to be locked exclusively.
+    /// Creates a file or a directory side by side with other threads. Returns `None`, and has
+    /// changed nothing, if the parent has to be locked exclusively.
     fn make_beside(
         &self,
         dir: &Inode,
@@ -103,6 +102,9 @@ impl DiskFs {
         let committed = tx.commit_names(self.hash, &[DirStep { dir: parent, name, step }])?;
         if !committed {
             return Ok(None);
+        }
+        if kind == FileKind::Directory {
+            dir.add_subdirectories(1);
         }
         dir.changed_at(time);
         drop(locked);
@@ -240,7 +242,7 @@ impl DiskFs {
     pub(super) fn take_name(&self, dir: &Inode, name: &[u8], inode: &Inode) -> Result<(), Fault> {
         let (node, parent) = (node_of(inode)?, node_of(dir)?);
         self.inactivator.throttle();
-        if !inode.is_dir() && self.is_side_by_side(parent) && self.take_beside(dir, name, inode)? {
+        if self.is_side_by_side(parent) && self.take_beside(dir, name, inode)? {
             return Ok(());
         }
         let mut tx = self.volume.begin(self.needs.unlink)?;
@@ -269,12 +271,13 @@ impl DiskFs {
         Ok(())
     }
 
-    /// Removes a name of a file side by side with other threads. Returns false, and has changed
-    /// nothing, if the directory has to be locked exclusively.
+    /// Removes a name of a file or of an empty directory side by side with other threads. Returns
+    /// false, and has changed nothing, if the parent has to be locked exclusively.
     fn take_beside(&self, dir: &Inode, name: &[u8], inode: &Inode) -> Result<bool, Fault> {
         let (node, parent) = (node_of(inode)?, node_of(dir)?);
         let mut tx = self.volume.begin(self.needs.unlink)?;
         let locked = lock_side_by_side(&[node], &[parent]);
+        tx.fold_names(node)?;
         let (time, own_time) = (dir.change_time(), inode.change_time());
         let links = edit(&mut tx, node, |tx, core| self.lose_name(tx, node, core, own_time))?;
         let step = NameStep::Remove(node.ino());
@@ -282,6 +285,9 @@ impl DiskFs {
         if committed {
             inode.set_nlink(links);
             inode.inode_changed_at(own_time);
+            if inode.is_dir() {
+                dir.add_subdirectories(-1);
+            }
             dir.changed_at(time);
         }
         drop(locked);
@@ -333,7 +339,8 @@ impl DiskFs {
         let need = if has_whiteout { needs.rename_whiteout } else { needs.rename };
         let mut tx = self.volume.begin(need)?;
         let locked = lock_all(&[from, to, node, moved.target.unwrap_or(node)]);
-        for dir in [Some(from), Some(to), moved.target].into_iter().flatten() {
+        // The VFS inodes of all four get the numbers of links of their cores.
+        for dir in [Some(from), Some(to), Some(node), moved.target].into_iter().flatten() {
             tx.fold_names(dir)?;
         }
         let time = time_of(rename);
@@ -371,26 +378,33 @@ impl DiskFs {
         whiteout.map_or(Ok(()), |node| self.hold(old_dir.sb(), node).map(drop))
     }
 
-    /// Returns whether both names of a rename may be changed side by side now: they are of files,
-    /// and are neither exchanged nor replaced by a whiteout.
+    /// Returns whether both names of a rename may be changed side by side now: they are neither
+    /// exchanged nor replaced by a whiteout, and neither is that of one of the two directories.
     fn moves_side_by_side(&self, rename: &Rename<'_>, moved: &Move<'_>) -> bool {
-        let is_file = |inode: &Inode| !inode.is_dir();
-        is_file(rename.source)
-            && rename.target.is_none_or(is_file)
+        let dirs = [moved.old_dir.ino(), moved.new_dir.ino()];
+        let is_other = |node: &Arc<Node>| !dirs.contains(&node.ino());
+        is_other(moved.source)
+            && moved.target.is_none_or(is_other)
             && !rename.exchange
             && rename.whiteout.is_none()
             && self.is_side_by_side(moved.old_dir)
             && self.is_side_by_side(moved.new_dir)
     }
 
-    /// Moves a file side by side with other threads. Returns false, and has changed nothing, if the
-    /// directories have to be locked exclusively.
+    /// Moves a file or a directory side by side with other threads. Returns false, and has changed
+    /// nothing, if the directories have to be locked exclusively.
     fn move_beside(&self, rename: &Rename<'_>, moved: &Move<'_>) -> Result<bool, Fault> {
         let Move { old_dir: from, new_dir: to, source: node, target: gone } = *moved;
         let mut tx = self.volume.begin(self.needs.rename)?;
         let locked = lock_side_by_side(&[node, gone.unwrap_or(node)], &[from, to]);
+        if let Some(gone) = gone {
+            tx.fold_names(gone)?;
+        }
         let time = time_of(rename);
         edit(&mut tx, node, |_, core| {
+            if core.is_directory() {
+                core.parent = to.ino();
+            }
             core.ctime = time.0;
             Ok(())
         })?;
@@ -410,6 +424,7 @@ impl DiskFs {
             if let (Some(target), Some(links)) = (rename.target, links) {
                 target.set_nlink(links);
             }
+            show_subdirectories(rename);
             show_time(rename, time);
         }
         drop(locked);
@@ -519,6 +534,18 @@ fn inodes_of<'r>(rename: &Rename<'r>) -> [Option<&'r Inode>; 4] {
 fn time_of(rename: &Rename<'_>) -> Timestamp {
     let times = inodes_of(rename).into_iter().flatten().map(|inode| inode.change_time());
     times.max().unwrap_or_default()
+}
+
+/// Shows in both directories of a rename that a directory has moved, and that another one is gone.
+fn show_subdirectories(rename: &Rename<'_>) {
+    let Rename { old_dir, new_dir, source, target, .. } = *rename;
+    if source.is_dir() && !std::ptr::eq(old_dir, new_dir) {
+        old_dir.add_subdirectories(-1);
+        new_dir.add_subdirectories(1);
+    }
+    if target.is_some_and(Inode::is_dir) {
+        new_dir.add_subdirectories(-1);
+    }
 }
 
 /// Shows the time of a rename in its inodes, whose nodes are still locked.

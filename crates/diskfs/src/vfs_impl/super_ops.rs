@@ -88,6 +88,7 @@ impl FileSystem for DiskFs {
     fn evict(&self, inode: &Inode) {
         let Some(held) = held(inode) else { return };
         self.keep_times(inode, &held.node);
+        held.node.keep_links(inode.nlink());
         if inode.nlink() == 0 {
             self.inactivator.queue(Arc::clone(&held.node));
         }

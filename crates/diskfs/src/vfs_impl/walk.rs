@@ -43,14 +43,18 @@ impl DiskFs {
     fn entries(&self, node: &Node, behind: u64) -> Result<Listing, Fault> {
         let mut entries = Vec::with_capacity(BATCH);
         let reading = node.read();
-        let (core, reader) = (node.core(), self.volume.reader());
-        self.directory(node).read(&reader, &core, behind, &mut |entry: crate::dir::DirEntry<
-            '_,
-        >| {
+        let (directory, reader) = (self.directory(node), self.volume.reader());
+        let mut add = |entry: crate::dir::DirEntry<'_>| {
             let (position, ino, kind) = (entry.position, entry.ino, entry.kind);
             entries.push(ListedEntry { position, ino, kind, name: entry.name.into() });
             if entries.len() < BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
+        };
+        match node.delayed_names() {
+            Some(names) => {
+                names.with_stored(|core| directory.read(&reader, core, behind, &mut add))?;
+            }
+            None => directory.read(&reader, &node.core(), behind, &mut add)?,
+        }
         let last = entries.last().filter(|_| entries.len() == BATCH).map(|last| last.position);
         if let Some(names) = node.delayed_names() {
             let changes = names.between(behind, last.unwrap_or(POSITION_MAX));
@@ -74,8 +78,8 @@ impl DiskFs {
             return Ok(now.map(|(_, ino, _)| ino));
         }
         // Not the core itself: other threads that change names would count references to it.
-        let stored = names.stored(base, || directory.stored(&reader, &node.core()))?;
-        Ok(directory.lookup(&reader, &stored.core, name)?.map(|found| found.ino))
+        let found = names.with_stored(|core| directory.lookup(&reader, core, name))?;
+        Ok(found.map(|found| found.ino))
     }
 
     fn find(&self, dir: &Inode, name: &[u8]) -> Result<Option<InodeRef>, Fault> {

@@ -55,9 +55,9 @@ impl DelayedDirs {
         }
     }
 
-    /// Lists a directory. The caller is about to commit a delayed change of it.
+    /// Lists a directory. The caller has noted a delayed change of it, and is about to commit it.
     pub(super) fn add(&self, dir: &Arc<Node>, names: &DelayedNames) {
-        self.list.add_once(&names.is_listed, || Arc::clone(dir));
+        self.list.add_once(names.is_listed(), || Arc::clone(dir));
     }
 
     /// Takes log space for delayed names, in bytes of items. Returns false if there is too little.

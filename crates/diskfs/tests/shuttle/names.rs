@@ -197,3 +197,70 @@ fn names_against_the_removal_of_their_directory() {
         assert_clean(device);
     });
 }
+
+fn links(task: &Task, path: &str) -> u32 {
+    vfscale_vfs::Stat::from(task.metadata(path).unwrap()).nlink
+}
+
+/// Race: Directories that are made and removed side by side in one parent.
+///
+/// A parent counts the `..` of its subdirectories. Threads that make, move and remove these hold it
+/// shared: the VFS inode counts each at once, and the fold counts those among the names that it
+/// writes. The thread that removes a directory holds it exclusively, with its delayed names, while
+/// another one creates a name in it; a push writes the names of all.
+///
+/// Seam: delayed subdirectories / the fold of their parent / the removal of one; parties: two that
+/// make and move directories, one that removes one, one that creates in that, one that pushes.
+#[test]
+fn directories_against_their_removal_and_a_sync() {
+    schedules(|| {
+        let device = device_with_long_log();
+        let (fs, vfs) = mounted(device.clone(), side_by_side());
+        let task = vfs.task();
+        for dir in ["/p", "/q", "/p/e", "/p/m"] {
+            task.create_dir(dir).unwrap();
+        }
+        let with = |work: fn(&Task) -> Result<(), Errno>| {
+            let task = vfs.task();
+            thread::spawn(move || work(&task))
+        };
+        let threads = [
+            with(|task| make(task, "/p/e/new")),
+            with(|task| {
+                let removed = task.posix().unlinkat(At::Cwd, "/p/e", AtFlags::REMOVEDIR);
+                removed.map_err(|error| error.errno())
+            }),
+            with(|task| {
+                task.create_dir("/p/made").unwrap();
+                let seen = links(task, "/p");
+                assert!((3..=5).contains(&seen), "{seen} links");
+                Ok(())
+            }),
+            with(|task| rename(task, "/p/m", "/q/m")),
+        ];
+        fs.sync_fs().unwrap();
+        assert_clean(copy_of(&device));
+        let [made, removed, ..] = threads.map(|thread| thread.join().unwrap());
+        match removed {
+            Ok(()) => assert_eq!(made, Err(Errno::NOENT)),
+            Err(errno) => assert_eq!((errno, made), (Errno::NOTEMPTY, Ok(()))),
+        }
+        let rest = if removed.is_ok() { vec!["made"] } else { vec!["e", "made"] };
+        let check = |task: &Task| {
+            assert_eq!(names(task, "/p"), rest);
+            assert_eq!(names(task, "/q"), ["m"]);
+            assert_eq!((links(task, "/p"), links(task, "/q")), (2 + rest.len() as u32, 3));
+        };
+        check(&task);
+        fs.sync_fs().unwrap();
+        check(&task);
+        let copy = copy_of(&device);
+        assert_clean(copy.clone());
+        drop((task, vfs));
+        fs.close().unwrap();
+        let (fs, vfs) = mounted(copy, side_by_side());
+        check(&vfs.task());
+        drop(vfs);
+        fs.close().unwrap();
+    });
+}

@@ -12,10 +12,17 @@
 //! allocates. Here the owner allocates the memory (from a slab), and the links are a field of the
 //! object.
 //!
+//! An object that enters a linked list writes a link of the object that entered before it. Another
+//! CPU may be using that one, and the two then share a cache line, although they use objects of
+//! their own. So each slot has an array for the newest objects, as the folio batches of Linux, and
+//! links them when it is full. An object that comes and goes is never linked.
+//!
 //! # Invariants
 //!
-//! * An object's links are read and written under the lock of the slot it is on. Only the number of
-//!   that slot may be read without it: the reader then takes the lock and reads it again.
+//! * An object's links are read and written under the lock of the slot it is on. Only the place of
+//!   the object may be read without it: the reader then takes the lock and reads it again.
+//! * All objects of the array are newer than those of the linked list. An object that leaves the
+//!   array leaves a gap, so no other object is written; gaps at the end are used again.
 //! * An object leaves the list before its memory is given back ([`PerCpuList::insert`] requires
 //!   that), so the holder of a slot's lock may use every object on its list.
 //! * Each list is ordered: objects enter at the front, [`PerCpuList::age`] begins at the back.
@@ -35,6 +42,14 @@ use crate::percpu::{CachePadded, PerCpu};
 /// The `home` of an object on no list.
 const NOWHERE: u32 = 0;
 
+/// The bits of a `home` with the number of the slot, counted from one; above them is the place in
+/// the array of that slot, counted from one, or 0 for an object that is linked.
+const SLOT_BITS: u32 = 16;
+
+/// Number of objects of a slot that are not linked. With the lock and the rest of the list, they
+/// fill the memory of a slot.
+const NEWEST: usize = 8;
+
 /// The number of objects, more or fewer, that a slot reports at a time.
 pub const REPORT: usize = 32;
 
@@ -42,7 +57,7 @@ pub const REPORT: usize = 32;
 pub struct PerCpuLinks<T> {
     next: UnsafeCell<*const T>,
     prev: UnsafeCell<*const T>,
-    /// One more than the number of its slot, or [`NOWHERE`]. Changes under that slot's lock.
+    /// Its slot and its place there ([`SLOT_BITS`]), or [`NOWHERE`]. Changes under the slot's lock.
     home: AtomicU32,
 }
 
@@ -91,8 +106,13 @@ pub enum Age {
 
 /// The list of one slot.
 struct List<T> {
+    /// The newest objects, in the order in which they have entered; null where one has left.
+    newest: [*const T; NEWEST],
+    /// The number of places of `newest` that are in use. The last of them is no gap.
+    places: u32,
     first: *const T,
     last: *const T,
+    /// The number of all objects.
     len: usize,
     /// The part of `len` that is not in the common total yet, which may be negative.
     unreported: i64,
@@ -102,10 +122,74 @@ struct List<T> {
 unsafe impl<T: Sync> Send for List<T> {}
 
 impl<T: Linked> List<T> {
-    /// Inserts an entry at the front.
+    fn new() -> Self {
+        Self {
+            newest: [ptr::null(); NEWEST],
+            places: 0,
+            first: ptr::null(),
+            last: ptr::null(),
+            len: 0,
+            unreported: 0,
+        }
+    }
+
+    /// Inserts an entry as the newest, and writes no other one, unless it is the turn of all
+    /// entries of the array to be linked.
     ///
     /// # Safety
-    /// The entry lives, and is on no list; the caller holds this slot's lock.
+    /// The entry lives, and is on no list; the caller holds the lock of this slot, `number`.
+    unsafe fn enter(&mut self, entry: *const T, number: usize) {
+        if self.places as usize == NEWEST {
+            // SAFETY: the caller holds the lock.
+            unsafe { self.link_all(number) };
+        }
+        self.newest[self.places as usize] = entry;
+        self.places += 1;
+        self.len += 1;
+        let home = (number as u32 + 1) | (self.places << SLOT_BITS);
+        // SAFETY: the entry lives.
+        unsafe { (*entry).links().home.store(home, Ordering::Relaxed) };
+    }
+
+    /// Links the entries of the array.
+    ///
+    /// # Safety
+    /// The caller holds the lock of this slot, `number`.
+    unsafe fn link_all(&mut self, number: usize) {
+        let places = std::mem::take(&mut self.places) as usize;
+        for place in 0..places {
+            let entry = std::mem::replace(&mut self.newest[place], ptr::null());
+            if !entry.is_null() {
+                // SAFETY: objects of the array live, and no other list has them.
+                unsafe {
+                    self.push_front(entry);
+                    (*entry).links().home.store(number as u32 + 1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// Removes an entry, whose `home` is this one.
+    ///
+    /// # Safety
+    /// The entry is on this list; the caller holds this slot's lock.
+    unsafe fn leave(&mut self, entry: *const T, home: u32) {
+        self.len -= 1;
+        let Some(place) = (home >> SLOT_BITS).checked_sub(1) else {
+            // SAFETY: the entry is linked, and the lock is held.
+            return unsafe { self.unlink(entry) };
+        };
+        debug_assert!(ptr::eq(self.newest[place as usize], entry), "it is elsewhere");
+        self.newest[place as usize] = ptr::null();
+        while self.places > 0 && self.newest[self.places as usize - 1].is_null() {
+            self.places -= 1;
+        }
+    }
+
+    /// Links an entry in front of all that are linked.
+    ///
+    /// # Safety
+    /// The entry lives, and is not linked; the caller holds this slot's lock.
     unsafe fn push_front(&mut self, entry: *const T) {
         // SAFETY: objects on the list live, and their links are ours under the lock.
         unsafe {
@@ -118,13 +202,12 @@ impl<T: Linked> List<T> {
             }
         }
         self.first = entry;
-        self.len += 1;
     }
 
-    /// Removes an entry.
+    /// Unlinks an entry.
     ///
     /// # Safety
-    /// The entry is on this list; the caller holds this slot's lock.
+    /// The entry is linked here; the caller holds this slot's lock.
     unsafe fn unlink(&mut self, entry: *const T) {
         // SAFETY: objects on the list live, and their links are ours under the lock.
         unsafe {
@@ -139,7 +222,6 @@ impl<T: Linked> List<T> {
                 None => self.last = prev,
             }
         }
-        self.len -= 1;
     }
 }
 
@@ -154,11 +236,13 @@ pub struct PerCpuList<T: Linked, C: LockClass> {
 
 impl<T: Linked, C: LockClass> PerCpuList<T, C> {
     /// Creates empty lists, in `slots` slots (at least one).
+    ///
+    /// # Panics
+    /// If there are more slots than 65,534.
     #[must_use]
     pub fn new(slots: usize) -> Self {
-        let empty = |_| {
-            SlotLock::new(List { first: ptr::null(), last: ptr::null(), len: 0, unreported: 0 })
-        };
+        assert!(slots < (1 << SLOT_BITS) - 1, "more slots than CPUs: {slots}");
+        let empty = |_| SlotLock::new(List::new());
         let total = CachePadded::new(AtomicI64::new(0));
         Self { slots: PerCpu::new(slots, empty), total }
     }
@@ -187,10 +271,7 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
         let number = self.slots.this_slot();
         let mut slot = self.slots.get(number).expect("every CPU has a slot").lock();
         // SAFETY: the caller promises that it is valid and on no list.
-        unsafe {
-            slot.push_front(entry.as_ptr());
-            entry.as_ref().links().home.store(number as u32 + 1, Ordering::Relaxed);
-        }
+        unsafe { slot.enter(entry.as_ptr(), number) };
         self.note(&mut slot, 1)
     }
 
@@ -220,7 +301,8 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
         let home = &entry.links().home;
         loop {
             let at = home.load(Ordering::Relaxed);
-            let Some(slot) = at.checked_sub(1).and_then(|slot| self.slots.get(slot as usize))
+            let number = at & ((1 << SLOT_BITS) - 1);
+            let Some(slot) = number.checked_sub(1).and_then(|slot| self.slots.get(slot as usize))
             else {
                 return false;
             };
@@ -229,7 +311,7 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
                 continue;
             }
             // SAFETY: it is on this slot's list, and the lock is held.
-            unsafe { slot.unlink(entry) };
+            unsafe { slot.leave(entry, at) };
             home.store(NOWHERE, Ordering::Relaxed);
             self.note(&mut slot, -1);
             return true;
@@ -240,8 +322,10 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
     /// returns [`Age::Young`] move to the front. Holds the slot's lock, so `visit` must be short
     /// and take no lock of this or a lower rank. Returns the number of objects visited.
     pub fn age(&self, slot: usize, max: usize, mut visit: impl FnMut(&T) -> Age) -> usize {
-        let Some(slot) = self.slots.get(slot) else { return 0 };
+        let (number, Some(slot)) = (slot, self.slots.get(slot)) else { return 0 };
         let mut slot = slot.lock();
+        // SAFETY: the lock is held.
+        unsafe { slot.link_all(number) };
         let max = max.min(slot.len);
         for seen in 0..max {
             let entry = slot.last;
@@ -250,7 +334,7 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
             match visit(unsafe { &*entry }) {
                 Age::Stop => return seen,
                 Age::Young => {
-                    // SAFETY: it is on this slot's list.
+                    // SAFETY: it is linked here, as all entries are.
                     unsafe {
                         slot.unlink(entry);
                         slot.push_front(entry);
@@ -267,6 +351,14 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
     pub fn each(&self, mut visit: impl FnMut(&T) -> ControlFlow<()>) {
         for slot in self.slots.iter() {
             let slot = slot.lock();
+            for entry in slot.newest[..slot.places as usize].iter().rev() {
+                // SAFETY: objects of the array live as long as the lock is held.
+                if let Some(object) = unsafe { entry.as_ref() }
+                    && visit(object).is_break()
+                {
+                    return;
+                }
+            }
             let mut entry = slot.first;
             // SAFETY: objects on the list live as long as its lock is held, which guards the links
             // too.

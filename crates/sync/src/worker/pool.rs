@@ -93,7 +93,7 @@ type Taken = (Arc<dyn Item>, bool);
 
 /// Returns the number of normal runs beyond which items wait for their turn, and of idle threads.
 pub(super) fn normal_max() -> usize {
-    1 + 2 * cpu::slots() as usize
+    1 + 2 * cpu::most_slots() as usize
 }
 
 impl Pool {

@@ -19,11 +19,13 @@ use std::mem;
 
 use vfscale_sync::atomic::thread::{self, Thread};
 use vfscale_sync::lock::Mutex;
+use vfscale_sync::percpu::CachePadded;
 
 use crate::base::lock_classes::InLookup;
 
-/// Number of shards. Names that are looked up concurrently rarely share one.
-const SHARDS: usize = 32;
+/// Number of shards, each on lines of its own. Names that are looked up concurrently rarely share
+/// one.
+const SHARDS: usize = 64;
 
 /// A directory's address and a name's hash; or a number and its hash.
 pub(crate) type Key = (usize, u64);
@@ -33,9 +35,11 @@ struct Held {
     waiting: Vec<Thread>,
 }
 
+type Shard = Mutex<Vec<Held>, InLookup>;
+
 /// A lock for each key. See the [module](self). `Send` and `Sync`.
 pub(crate) struct KeyLocks {
-    shards: Box<[Mutex<Vec<Held>, InLookup>]>,
+    shards: Box<[CachePadded<Shard>]>,
 }
 
 /// A locked key; dropping it unlocks.
@@ -47,10 +51,10 @@ pub(crate) struct KeyGuard<'a> {
 
 impl KeyLocks {
     pub(crate) fn new() -> KeyLocks {
-        KeyLocks { shards: (0..SHARDS).map(|_| Mutex::new(Vec::new())).collect() }
+        KeyLocks { shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Vec::new()))).collect() }
     }
 
-    fn shard(&self, (dir, hash): Key) -> &Mutex<Vec<Held>, InLookup> {
+    fn shard(&self, (dir, hash): Key) -> &Shard {
         // Addresses of dentries are multiples of a cache line, and a hash is best at its top.
         &self.shards[(dir >> 6 ^ (hash >> 48) as usize) % SHARDS]
     }

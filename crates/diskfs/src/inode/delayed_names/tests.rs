@@ -3,6 +3,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::base::delayed_list::DelayedList;
+use crate::base::ranks::DelayedDirsLock;
 
 /// The first positions of all names: few, so that names meet.
 const BASES: [u64; 3] = [16, 32, POSITION_MAX - 15];
@@ -139,7 +141,7 @@ fn a_name_that_comes_and_goes_leaves_nothing() {
 /// Positions with one hash share a range, and ranges are in the order of positions.
 #[test]
 fn ranges_are_in_the_order_of_positions() {
-    let names = DelayedNames::new();
+    let names = DelayedNames::new(&InodeCore::new(0o040_755, 1, 0));
     let (step, last) = (POSITION_MAX / 997, names.ranges.len() - 1);
     let indexes: Vec<_> = (0..997).map(|nth| names.index(nth * step)).collect();
     assert!(indexes.is_sorted() && indexes[0] == 0 && indexes.contains(&last));
@@ -151,7 +153,7 @@ fn ranges_are_in_the_order_of_positions() {
 
 #[test]
 fn changes_between_two_positions_are_listed_in_order() {
-    let names = DelayedNames::new();
+    let names = DelayedNames::new(&InodeCore::new(0o040_755, 1, 0));
     let positions: Vec<_> = (1..=50).map(|nth| nth * (POSITION_MAX / 50)).collect();
     for position in &positions {
         let now = Some(NamedInode { ino: *position, kind: FileKind::Regular, name: [b'n'].into() });
@@ -168,4 +170,52 @@ fn changes_between_two_positions_are_listed_in_order() {
     assert_eq!(all, positions);
     names.clear();
     assert!(names.all().is_empty());
+}
+
+/// A push takes a directory off the list without its lock, while a thread notes its first change:
+/// the push sees the change, or the thread lists the directory again.
+///
+/// Race: Names that are changed side by side against the end of a context.
+#[test]
+fn stress_a_change_is_seen_or_listed_again() {
+    const ROUNDS: usize = 30_000;
+    let names = DelayedNames::new(&InodeCore::new(0o040_755, 1, 0));
+    let list = DelayedList::<(), DelayedDirsLock>::default();
+    let (turn, seen) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let entry = |ino| Some(NamedInode { ino, kind: FileKind::Regular, name: (*b"a").into() });
+    let change = || NameChange { stored: None, now: entry(20), held: HeldSpace::default() };
+    let mut lost = 0;
+    // Both threads begin each round at once.
+    let begin = |round: usize| {
+        turn.fetch_add(1, Ordering::AcqRel);
+        while turn.load(Ordering::Acquire) < 2 * round {
+            std::hint::spin_loop();
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=ROUNDS {
+                begin(2 * round - 1);
+                names.range(16).put(16, Some(change()));
+                names.change_noted();
+                list.add_once(names.is_listed(), || ());
+                begin(2 * round);
+            }
+        });
+        for round in 1..=ROUNDS {
+            list.add_once(names.is_listed(), || ());
+            begin(2 * round - 1);
+            assert!(list.take().is_some());
+            seen.store(names.note_taken(), Ordering::Relaxed);
+            list.written();
+            begin(2 * round);
+            lost += usize::from(!seen.load(Ordering::Relaxed) && !list.is_any());
+            while list.take().is_some() {
+                list.written();
+            }
+            names.note_taken();
+            names.clear();
+        }
+    });
+    assert_eq!(lost, 0, "of {ROUNDS} changes");
 }

@@ -238,6 +238,70 @@ fn a_directory_with_delayed_names_is_removed_once_they_are() {
     mounted.again();
 }
 
+/// Directories that are made, moved and removed count in their parents at once, although the core
+/// of a parent has the number of the last fold.
+#[test]
+fn subdirectories_count_before_they_are_written() {
+    let mounted = made_beside(64 * MIB);
+    ["/d", "/e"].iter().for_each(|path| mounted.mkdir(path));
+    mounted.sync_and_delay();
+    ["/d/a", "/d/b", "/d/c"].iter().for_each(|path| mounted.mkdir(path));
+    mounted.rename("/d/a", "/e/a", RenameFlags::empty()).unwrap();
+    mounted.rename("/d/b", "/d/moved", RenameFlags::empty()).unwrap();
+    assert_eq!((mounted.delayed("/d"), mounted.delayed("/e")), (2, 1));
+    let links = |mounted: &Mounted| ["/d", "/e", "/"].map(|path| mounted.stat(path).nlink);
+    assert_eq!((links(&mounted), mounted.dir("/d").core().nlink), ([4, 3, 4], 2));
+    assert_eq!(mounted.task.canonicalize("/e/a/../..").unwrap().as_os_str(), "/");
+    // An eviction leaves the number to the next VFS inode, before and after the fold.
+    let dir = mounted.dir("/d");
+    dir.keep_links(mounted.stat("/d").nlink);
+    for _ in 0..2 {
+        assert_eq!(dir.links(&dir.core()), 4);
+        mounted.sync();
+        assert_eq!((mounted.delayed("/d"), dir.core().nlink), (0, 4));
+        assert_eq!(links(&mounted), [4, 3, 4]);
+    }
+    mounted.sync_and_delay();
+    assert_eq!(mounted.unlink("/d", AtFlags::REMOVEDIR), Err(Errno::NOTEMPTY));
+    mounted.rename("/d/c", "/e/a", RenameFlags::empty()).unwrap();
+    mounted.unlink("/d/moved", AtFlags::REMOVEDIR).unwrap();
+    assert_eq!((links(&mounted), mounted.delayed("/d")), ([2, 3, 4], 2));
+    mounted.unlink("/d", AtFlags::REMOVEDIR).unwrap();
+    mounted.sync();
+    let mounted = mounted.crashed();
+    let links = ["/e", "/"].map(|path| mounted.stat(path).nlink);
+    assert_eq!((links, mounted.names("/e")), ([3, 3], vec!["a".to_owned()]));
+    mounted.again();
+}
+
+/// A change of attributes leaves the delayed names of a directory, as long as the attributes are in
+/// the inode, and is durable with them.
+#[test]
+fn attributes_change_beside_names() {
+    let mounted = made_beside(64 * MIB);
+    mounted.mkdir("/d");
+    mounted.sync_and_delay();
+    mounted.write("/d/a", b"1");
+    let set = |name: &str, value: &[u8]| {
+        let (how, flags) = (XattrFlags::empty(), AtFlags::empty());
+        mounted.task.posix().setxattrat(At::Cwd, "/d", name, value, how, flags).unwrap();
+    };
+    mounted.task.set_permissions("/d", Mode::from(0o711)).unwrap();
+    set("user.small", b"in the inode");
+    assert_eq!(mounted.delayed("/d"), 1);
+    set("user.large", &[7; 3000]);
+    mounted.task.set_permissions("/d", Mode::from(0o700)).unwrap();
+    mounted.write("/d/b", b"2");
+    assert_eq!(mounted.stat("/d").mode & 0o777, 0o700);
+    mounted.sync();
+    let mounted = mounted.crashed();
+    assert_eq!((mounted.stat("/d").mode & 0o777, mounted.names("/d").len()), (0o700, 2));
+    let get = |name: &str| mounted.task.posix().getxattrat(At::Cwd, "/d", name, AtFlags::empty());
+    assert_eq!(get("user.small").unwrap(), b"in the inode");
+    assert_eq!(get("user.large").unwrap(), [7; 3000]);
+    mounted.again();
+}
+
 /// The second of two changes can't be made: the first one is undone, and nothing that was set aside
 /// is lost. A transaction without space to set aside has changed nothing.
 #[test]

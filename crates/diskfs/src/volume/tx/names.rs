@@ -13,9 +13,11 @@ use crate::base::fault::Fault;
 use crate::dir::{DirEntry, Directory, NameHash, is_name};
 use crate::format::BLOCK_BYTES;
 use crate::format::dir::HEAD_NAME_BYTES;
-use crate::format::inode::RECORD_BYTES;
-use crate::inode::core::InodeCore;
-use crate::inode::delayed_names::{HeldSpace, NameChange, NameStep, NamedInode, Refused};
+use crate::format::inode::{LINKS_MAX, RECORD_BYTES};
+use crate::inode::core::{FileKind, InodeCore};
+use crate::inode::delayed_names::{
+    DelayedNames, HeldSpace, NameChange, NameStep, NamedInode, Refused,
+};
 use crate::inode::incore::Node;
 
 /// The blocks of a directory's tree that change when a name is added or removed: two on each of
@@ -23,6 +25,9 @@ use crate::inode::incore::Node;
 pub(crate) const NAME_BLOCKS: u32 = 16;
 /// The blocks by which a directory grows or shrinks: two splits of each level.
 pub(crate) const NAME_RUNS: u32 = 8;
+/// More than the subdirectories that can be delayed in one directory: each sets blocks of log
+/// aside. A directory that lacks fewer to the highest number of links counts each exactly.
+const DELAYED_DIRS_MAX: u32 = 1 << 28;
 
 impl Tx<'_> {
     /// Changes names side by side with other threads, and commits. Returns false if too little is
@@ -52,7 +57,12 @@ impl Tx<'_> {
         }
         match self.commit_in_place(&noted) {
             Ok(sequence) => {
-                noted.iter().for_each(|one| one.dir.set_sequence(sequence));
+                for one in noted {
+                    one.dir.set_sequence(sequence);
+                    if one.is_leaving {
+                        one.names.range(one.position).left(one.position);
+                    }
+                }
                 Ok(true)
             }
             Err(fault) => {
@@ -74,11 +84,18 @@ impl Tx<'_> {
         let Some(names) = dir.delayed_names() else { return Ok(None) };
         let (metadata, directory) = (self.metadata, Directory::new(dir.ino(), hash));
         let (base, reader) = (hash.position(name), metadata.reader());
-        let stored = names.stored(base, || directory.stored(&reader, &dir.core()))?;
-        if stored.core.nlink == 0 && !matches!(step, NameStep::Remove(_)) {
-            return Err(Errno::NOENT.into());
-        }
-        let (found, taken) = directory.find(&reader, &stored.core, name)?;
+        let levels = names.levels(|core| directory.levels(&reader, core))?;
+        let adds_dir = matches!(step, NameStep::Add(_, FileKind::Directory));
+        let found = names.with_stored(|core| {
+            if core.nlink == 0 && !matches!(step, NameStep::Remove(_)) {
+                return Err(Fault::from(Errno::NOENT));
+            }
+            if adds_dir && core.nlink >= LINKS_MAX - DELAYED_DIRS_MAX {
+                return Ok(None);
+            }
+            Ok(Some(directory.find(&reader, core, name)?))
+        })?;
+        let Some((found, taken)) = found else { return Ok(None) };
         let found = found.map(|found| (found.position, found.ino, found.kind));
         let mut range = names.range(base);
         let (position, mut change) =
@@ -86,22 +103,33 @@ impl Tx<'_> {
         let held = range.held(position);
         let (mut taken, mut released) = (HeldSpace::default(), held);
         if let Some(change) = &mut change {
-            let Some(more) = self.set_aside(self.need_of(change, stored.levels), held) else {
+            let Some(more) = self.set_aside(self.need_of(change, levels), held) else {
                 return Ok(None);
             };
             change.held += more;
             (taken, released) = (more, HeldSpace::default());
         }
-        metadata.dirs().add(dir, names);
         let former = range.put(position, change);
+        let is_leaving = matches!(step, NameStep::Remove(_));
+        if is_leaving {
+            range.leave(position);
+        }
         drop(range);
-        Ok(Some(Noted { dir, names, position, former, taken, released }))
+        names.change_noted();
+        metadata.dirs().add(dir, names);
+        Ok(Some(Noted { dir, names, position, is_leaving, former, taken, released }))
     }
 
     /// Undoes changes that were noted, and takes back what they had set aside.
     fn undo(&mut self, noted: SmallVec<[Noted<'_>; 2]>) {
-        for Noted { names, position, former, taken, .. } in noted.into_iter().rev() {
-            names.range(position).put(position, former);
+        for Noted { names, position, is_leaving, former, taken, .. } in noted.into_iter().rev() {
+            let mut range = names.range(position);
+            // No other thread has changed it: the position of a removed name is still taken.
+            range.put(position, former);
+            if is_leaving {
+                range.left(position);
+            }
+            drop(range);
             self.take_back(taken);
         }
     }
@@ -200,8 +228,13 @@ impl Tx<'_> {
         self.folds.push(Fold { dir: Arc::clone(dir), held });
         let directory = Directory::new(dir.ino(), NameHash::of(self.metadata.uuid()));
         let mut core = InodeCore::clone(&self.core(dir));
+        let mut subdirectories = 0;
         for (position, change) in &changes {
             write(self, &directory, &mut core, *position, change)?;
+            subdirectories += change.subdirectories();
+        }
+        if subdirectories != 0 {
+            core.nlink = core.nlink.saturating_add_signed(subdirectories).clamp(2, LINKS_MAX);
         }
         self.set_core(dir, core);
         Ok(())
@@ -233,11 +266,14 @@ impl Tx<'_> {
     /// # Errors
     /// The errors of the device and the log, and damage: the log has to be shut down.
     pub(in crate::volume) fn write_names(mut self, dir: &Arc<Node>) -> Result<(), Fault> {
-        let _locked = dir.lock();
         dir.cool();
-        if let Some(names) = dir.delayed_names() {
-            names.note_taken();
+        // A directory in which all names that came have gone is not locked, and keeps no thread
+        // that reads it or makes names there.
+        let has_changes = dir.delayed_names().is_some_and(DelayedNames::note_taken);
+        if !has_changes {
+            return Ok(());
         }
+        let _locked = dir.lock();
         self.fold_names(dir)?;
         if !self.folds.is_empty() {
             self.commit()?;
@@ -286,3 +322,6 @@ fn refusal(refused: Refused) -> Fault {
     }
     .into()
 }
+
+#[cfg(test)]
+mod tests;

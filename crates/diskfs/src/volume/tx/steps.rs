@@ -18,6 +18,8 @@ pub(super) struct Noted<'n> {
     pub(super) dir: &'n Arc<Node>,
     pub(super) names: &'n DelayedNames,
     pub(super) position: u64,
+    /// Whether the name is removed there, so that the range keeps the position until the commit.
+    pub(super) is_leaving: bool,
     /// The change that there was before.
     pub(super) former: Option<NameChange>,
     /// The space that this one has set aside.

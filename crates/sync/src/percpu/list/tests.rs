@@ -41,6 +41,51 @@ fn in_order(list: &PerCpuList<Object, Lists>) -> Vec<usize> {
     numbers
 }
 
+/// An object that comes and goes writes no other one, and the order is that of the entries however
+/// many of them are linked.
+#[test]
+fn the_newest_objects_are_not_linked() {
+    let list = PerCpuList::<Object, Lists>::new(1);
+    let objects = objects(3 * NEWEST);
+    let is_linked = |object: &Object| {
+        // SAFETY: this thread alone uses the list.
+        let (next, prev) = unsafe { (*object.links.next.get(), *object.links.prev.get()) };
+        !next.is_null() || !prev.is_null()
+    };
+    for object in &objects[..NEWEST - 1] {
+        insert(&list, object);
+    }
+    for _ in 0..3 * NEWEST {
+        insert(&list, &objects[NEWEST]);
+        assert!(list.remove(&objects[NEWEST]));
+    }
+    assert!(list.remove(&objects[2]) && !objects.iter().any(is_linked));
+    let expected: Vec<_> = (0..NEWEST - 1).rev().filter(|number| *number != 2).collect();
+    assert_eq!(in_order(&list), expected);
+    for object in &objects[NEWEST..] {
+        insert(&list, object);
+    }
+    assert!(is_linked(&objects[0]) && !is_linked(&objects[3 * NEWEST - 1]));
+    let expected: Vec<_> =
+        (0..3 * NEWEST).rev().filter(|number| ![2, NEWEST - 1].contains(number)).collect();
+    assert_eq!((in_order(&list), list.len()), (expected.clone(), expected.len()));
+    // An object of each kind: linked, and in the array.
+    for number in [NEWEST + 1, 3 * NEWEST - 2] {
+        assert!(list.remove(&objects[number]) && !list.remove(&objects[number]));
+    }
+    let rest: Vec<_> = in_order(&list);
+    assert_eq!(rest.len(), expected.len() - 2);
+    assert_eq!(
+        list.age(0, 1, |object| {
+            assert_eq!(object.number, 0);
+            Age::Young
+        }),
+        1
+    );
+    assert_eq!(in_order(&list)[0], 0);
+    rest.iter().for_each(|number| assert!(list.remove(&objects[*number])));
+}
+
 #[test]
 fn objects_enter_at_the_front_and_leave_from_anywhere() {
     let list = PerCpuList::<Object, Lists>::new(1);

@@ -112,6 +112,14 @@ impl Inode {
         self.usage.nlink.store(nlink, Ordering::Release);
     }
 
+    /// Adds to the number of links of a directory that has names, for backed drivers in which other
+    /// threads may change names of the directory at the same time. It stays at two at least.
+    pub fn add_subdirectories(&self, change: i32) {
+        let add = |links: u32| Some(links.saturating_add_signed(change).max(2));
+        let changed = self.usage.nlink.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
+        debug_assert!(changed.is_ok(), "every count can be changed");
+    }
+
     /// Returns whether the inode was created without a name, has none yet, and may be given one.
     pub fn is_linkable(&self) -> bool {
         self.data.flags.load(Ordering::Acquire) & LINKABLE != 0
