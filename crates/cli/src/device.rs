@@ -12,8 +12,8 @@ use crate::error::Failure;
 /// Options for images of Ceph RBD, which every command has.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct CephArgs {
-    /// The configuration file of Ceph, for images named rbd:POOL[/NAMESPACE]/IMAGE[@SNAP] (default:
-    /// CEPH_CONF, or /etc/ceph/ceph.conf)
+    /// The configuration file of Ceph, for images named `rbd:POOL[/NAMESPACE]/IMAGE[@SNAP]`
+    /// (default: CEPH_CONF, or /etc/ceph/ceph.conf)
     #[arg(long, value_name = "FILE", global = true, help_heading = "Images of Ceph RBD")]
     pub(crate) ceph_conf: Option<PathBuf>,
 

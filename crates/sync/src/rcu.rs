@@ -6,7 +6,7 @@
 //! A reader pins the thread ([`pin`]), follows pointers, and unpins. A writer unlinks an object,
 //! then passes its disposal to [`Guard::defer`]; the disposal runs when every thread that was
 //! pinned at that moment has unpinned since: after a grace period. (McKenney and Slingwine,
-//! "Read-copy update", 1998; the engine is [`epoch`].)
+//! "Read-copy update", 1998; the engine is in `epoch.rs`.)
 //!
 //! # Invariants
 //!

@@ -38,7 +38,7 @@
 //! and for several nodes in ascending order of their numbers ([`lock_all`]). `i_core` is a leaf.
 //! Threads that change names of a directory side by side hold that one shared
 //! (`inode/delayed_names.rs`), and so does one that changes its mode, its owner or its times
-//! ([`Node::lock_attributes`]): the names are not in these.
+//! (`Node::lock_attributes`): the names are not in these.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};

@@ -55,7 +55,7 @@ impl fmt::Debug for Cut<'_> {
 
 impl DiskFs {
     /// Calls `capture` at a moment at which the device has everything that calls have returned for,
-    /// in place or in the log; see the [module](self). Not all of it is durable: who captures the
+    /// in place or in the log; see the module's page. Not all of it is durable: who captures the
     /// device makes it so. Meanwhile calls that change the volume sleep, until `capture`
     /// [thaws](Cut::thaw) it or returns. Returns the result of `capture`, which must make no call
     /// in this volume before it thaws it: a change would wait for ever.

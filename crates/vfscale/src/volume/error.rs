@@ -76,7 +76,7 @@ pub enum VolumeError {
     InUse {
         /// The volume.
         name: String,
-        /// Number of tasks and clones of its [`Vfs`]; another tree counts as one.
+        /// Number of tasks and clones of its [`Vfs`](crate::Vfs); another tree counts as one.
         tasks: usize,
         /// Number of open files.
         open_files: usize,
