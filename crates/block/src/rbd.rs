@@ -22,11 +22,11 @@
 //! lives watches the image; Ceph ends the watch of one that was silent for a while (30 seconds by
 //! default).
 //!
-//! Who opens an image whose lock is taken gets an error as long as the holder is watching it. If it
-//! is not, or with [`take_over`](RbdOptions::take_over), the lock is *broken*: first all monitors
-//! and OSDs learn that they have to refuse the old client (it is on the *blocklist*), then the new
-//! one takes the lock. A write of the old client that comes after that fails, however late it was
-//! sent: each OSD that has served the new client refuses the old one.
+//! An opener of an image whose lock is taken gets an error as long as the holder is watching it. If
+//! it is not, or with [`take_over`](RbdOptions::take_over), the lock is *broken*: first all
+//! monitors and OSDs learn that they have to refuse the old client (it is on the *blocklist*), then
+//! the new one takes the lock. A write of the old client that comes after that fails, however late
+//! it was sent: each OSD that has served the new client refuses the old one.
 //!
 //! A flush proves, by asking the cluster, that this client still has the lock. So a flush that has
 //! succeeded covers only what the next holder sees. Once a call has found that the lock is lost,

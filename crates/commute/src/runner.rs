@@ -1,13 +1,14 @@
 //! Runs cases on two simulated CPUs and finds the cache lines they conflict on.
 //!
 //! # A case
-//!  The runner makes a new tree, warms it up and makes the starting state. Then one thread makes
-//! the first call as CPU 0 and is recorded. After that, another thread makes the second call as CPU
-//! 1 and is recorded. They never run simultaneously: the recorded lines are compared, not the
-//! times.
+//!
+//! The runner makes a new tree, warms it up and makes the starting state. Then one thread makes the
+//! first call as CPU 0 and is recorded. After that, another thread makes the second call as CPU 1
+//! and is recorded. They never run simultaneously: the recorded lines are compared, not the times.
 //!
 //! # What the comparison leaves out, and why
-//!  This is the complete list. No address is ignored; instead, the runner arranges that the
+//!
+//! This is the complete list. No address is ignored; instead, the runner arranges that the
 //! following does not happen within a recording.
 //!
 //! * *The allocator's lines, and objects that share a line only because of the allocator*: see
@@ -27,8 +28,8 @@
 //!   they differ. Of all changes of a directory within a tick (1 to 10 ms), only the first writes
 //!   its times. All of a case happens within one tick: recorded calls see a stopped clock, and a
 //!   starting state that was not finished within its tick is made again. For some milliseconds
-//!   after a change of an inode whose times were read, all changes write exact times ([`clock`]);
-//!   recorded calls don't.
+//!   after a change of an inode whose times were read, all changes write exact times
+//!   ([`clock`]); recorded calls don't.
 //! * *Names that collide by chance*. Two names of a large directory share a line if their hashes
 //!   begin alike, which holds for one pair in as many as the directory has lines. Normally, each
 //!   process has a different hash key. Here the key is fixed (`KEY`), so the results are repeatable
