@@ -51,7 +51,8 @@ impl Journal {
         volume: VolumeId,
         known: &Known,
     ) -> Result<()> {
-        let geometry = recovery::geometry(device, region)?;
+        // Nothing is erased for a region that is refused.
+        recovery::geometry(device, region)?;
         if known.last.block() != 0 || known.last.cycle() == 0 || known.epoch == u64::MAX {
             return Err(Error::WornOut);
         }
@@ -73,8 +74,7 @@ impl Journal {
         device.flush()?;
         // All of the former log is erased and durable, so its records can't be taken for successors
         // of this one.
-        let block = known::first_record(geometry, volume, known);
-        device.write_at(geometry.offset, &block)?;
+        Self::begin_new(device, region, volume, known)?;
         Ok(device.flush()?)
     }
 

@@ -103,13 +103,9 @@ impl Guard {
             return;
         }
         driver::drive(true);
-        let mut left = self.record.run_due(thread::BAGS_MAX);
-        for record in Records::known() {
-            if left == 0 {
-                break;
-            }
-            left = record.run_due(left);
-        }
+        // The thread's own bags first.
+        let records = std::iter::once(self.record).chain(Records::known());
+        records.fold(thread::BAGS_MAX, |left, record| record.run_due(u64::MAX, left));
     }
 
     /// Seals the bag of this thread, so that others may run it. Runs nothing.
@@ -119,7 +115,7 @@ impl Guard {
 
     /// Runs the bags of all threads that were sealed before the tag was read, if they are due.
     pub(crate) fn run_until(&self, tag: u64) {
-        Records::known().for_each(|record| record.run_until(tag));
+        Records::known().for_each(|record| _ = record.run_due(tag, usize::MAX));
     }
 
     /// Leaves the section and enters another one, if this is the only guard of the thread.

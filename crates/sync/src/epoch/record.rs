@@ -181,22 +181,14 @@ impl Record {
         }
     }
 
-    /// Runs bags of the queue that are due, `most` at most, in a section of the calling thread.
-    /// Returns how many more it may run.
-    pub(super) fn run_due(&self, most: usize) -> usize {
+    /// Runs bags of the queue that are due and have at most the tag `last`, `most` at most, in a
+    /// section of the calling thread. Returns how many more it may run.
+    pub(super) fn run_due(&self, last: u64, most: usize) -> usize {
         for left in (1..=most).rev() {
-            let Some(calls) = self.next_due(u64::MAX) else { return left };
+            let Some(calls) = self.next_due(last) else { return left };
             calls.into_iter().for_each(Deferred::run);
         }
         0
-    }
-
-    /// Runs the bags of the queue that are due and have at most this tag, in a section of the
-    /// calling thread.
-    pub(super) fn run_until(&self, tag: u64) {
-        while let Some(calls) = self.next_due(tag) {
-            calls.into_iter().for_each(Deferred::run);
-        }
     }
 
     /// Takes the first bag off the queue, if it is due and has at most this tag.

@@ -61,10 +61,6 @@ impl OpenBranch {
         self.pool()?.device.own().cloned()
     }
 
-    pub(crate) fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
-        self.pool().map_or(Ok(()), |pool| pool.device.publish_mount(device))
-    }
-
     /// Notes that the branch is open as a volume.
     pub(crate) fn note(&self, fs: &Arc<DiskFs>) {
         let Some(pool) = self.pool() else { return };

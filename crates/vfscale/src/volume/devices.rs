@@ -63,10 +63,6 @@ impl Opened {
         }
     }
 
-    pub(crate) fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
-        self.own().map_or(Ok(()), |own| own.publish_mount(device))
-    }
-
     /// Unlocks the device for other openers, whatever references to it remain. The owner no longer
     /// uses it.
     pub(crate) fn release(&self) {

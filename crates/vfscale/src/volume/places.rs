@@ -60,11 +60,7 @@ impl Devices {
     }
 
     pub(super) fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
-        match &self.place {
-            OpenPlace::Device(opened) => opened.publish_mount(device)?,
-            OpenPlace::Branch(open) => open.publish_mount(device)?,
-        }
-        self.log.as_ref().map_or(Ok(()), |log| log.publish_mount(device))
+        self.own().try_for_each(|own| own.publish_mount(device))
     }
 
     /// Makes all writes of a branch durable where the next opening of the pool finds them at once.
