@@ -1,5 +1,6 @@
 //! Runs: plans, teams of workers, and rounds.
 
+mod instance;
 pub mod plan;
 mod published;
 mod rounds;

@@ -12,11 +12,11 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use hdrhistogram::Histogram;
 use vfscale_vfs::lockstat;
 
+use super::instance::CaseTarget;
 use super::plan::{Pace, Plan};
 use super::team::{Failure, Team};
-use crate::base::error::{Error, Fault, Outcome, Result};
+use crate::base::error::{Error, Fault, Result};
 use crate::base::interrupt::Interrupt;
-use crate::base::machine::usable_cpus;
 use crate::base::machine::{self, Machine, Mount, Theft};
 use crate::base::results::{
     CaseName, CaseResult, Compared, Comparison, CpuShare, Failed, JournalWork, Latency, LockMicros,
@@ -24,12 +24,11 @@ use crate::base::results::{
 };
 use crate::base::stats::{self, Ratio, Rng, Spread, Verdict};
 use crate::measure::player::{Sample, Timing};
-use crate::measure::seat::Seat;
+use crate::targets::TargetSpec;
 use crate::targets::memory::Memory;
-use crate::targets::path::{Directory, Scratch, has_own_cwd};
-use crate::targets::volume::{Image, JournalLook, Volume};
-use crate::targets::{Target, TargetSpec};
-use crate::workloads::{self, Description, Scene};
+use crate::targets::path::{Scratch, has_own_cwd};
+use crate::targets::volume::{Image, JournalLook};
+use crate::workloads::{Description, Scene};
 
 /// Maximum number of attempts at a round that gets too little of its CPUs.
 const ATTEMPTS: usize = 3;
@@ -46,13 +45,6 @@ pub trait Watch {
 /// Ignores the progress.
 impl Watch for () {
     fn at(&mut self, _: f64, _: &CaseName) {}
-}
-
-/// The target of a case.
-enum CaseTarget {
-    Memory(Memory),
-    Volume(Volume),
-    Directory(Directory),
 }
 
 /// Resources of a target that a run holds from its start to its end.
@@ -229,23 +221,7 @@ impl Run<'_> {
     }
 
     fn case(&self, workload: &'static Description, target: usize, name: CaseName) -> Result<Case> {
-        let failed = |reason: String| Error::Workload {
-            workload: workload.name,
-            target: name.target.clone(),
-            reason,
-        };
-        let file_system = match &self.resources[target] {
-            TargetResources::Directory(scratch) => CaseTarget::Directory(scratch.case()?),
-            TargetResources::Volume(images) => {
-                let of_case = images.iter().find(|(before, _)| *before == name.before);
-                let image = &of_case.unwrap_or(&images[0]).1;
-                CaseTarget::Volume(image.case().map_err(|fault| failed(fault.to_string()))?)
-            }
-            TargetResources::Memory => {
-                let memory = Memory::new(self.plan.scaling(&name.before)?);
-                CaseTarget::Memory(memory.map_err(|e| failed(e.to_string()))?)
-            }
-        };
+        let file_system = self.file_system(workload, target, &name)?;
         let scene = Scene {
             workers: name.threads,
             readers: name.readers,
@@ -275,52 +251,50 @@ impl Run<'_> {
         Ok(case)
     }
 
+    /// Returns a place for a case's files: in memory a new file system, elsewhere a new directory.
+    fn file_system(
+        &self,
+        workload: &'static Description,
+        target: usize,
+        name: &CaseName,
+    ) -> Result<CaseTarget> {
+        let failed = |reason: String| Error::Workload {
+            workload: workload.name,
+            target: name.target.clone(),
+            reason,
+        };
+        Ok(match &self.resources[target] {
+            TargetResources::Directory(scratch) => CaseTarget::Directory(scratch.case()?),
+            TargetResources::Volume(images) => {
+                let of_case = images.iter().find(|(before, _)| *before == name.before);
+                let image = &of_case.unwrap_or(&images[0]).1;
+                CaseTarget::Volume(image.case().map_err(|fault| failed(fault.to_string()))?)
+            }
+            TargetResources::Memory => {
+                let memory = Memory::new(self.plan.scaling(&name.before)?);
+                CaseTarget::Memory(memory.map_err(|e| failed(e.to_string()))?)
+            }
+        })
+    }
+
     /// Creates the files of a case, and starts its workers.
     fn team(&self, case: &Case) -> std::result::Result<Team, Failure> {
         let (kind, scene) = (case.workload.kind, &case.scene);
-        let seats = self.seats(case);
-        match &case.file_system {
-            CaseTarget::Memory(memory) => {
-                aside(|| workloads::prepare(kind, memory, scene))?;
-                threads(memory, case, &seats, self.stop)
-            }
-            CaseTarget::Volume(volume) => {
-                aside(|| workloads::prepare(kind, volume, scene))?;
-                threads(volume, case, &seats, self.stop)
-            }
-            CaseTarget::Directory(directory) => {
-                aside(|| workloads::prepare(kind, directory, scene))?;
-                if !self.plan.processes {
-                    return threads(directory, case, &seats, self.stop);
-                }
-                let command = || {
-                    let words = &self.plan.worker_command;
-                    let mut command = std::process::Command::new(&words[0]);
-                    command.args(&words[1..]);
-                    command
-                };
-                let (name, dir) = (case.workload.name, directory.dir());
-                Team::of_processes(&seats, self.stop, &command, name, dir, scene)
-            }
-        }
+        case.file_system.prepare(kind, scene)?;
+        case.file_system.team(case.workload, scene, self.plan, self.stop)
     }
 
-    fn seats(&self, case: &Case) -> Vec<Seat> {
-        let usable = usable_cpus();
-        let in_library = !matches!(case.file_system, CaseTarget::Directory(_));
-        let seat = |worker: usize| Seat {
-            cpu: self
-                .plan
-                .pinned
-                .then(|| usable.get(worker % usable.len().max(1)).copied())
-                .flatten(),
-            pretended: self
-                .plan
-                .cpus
-                .filter(|_| in_library)
-                .map(|cpus| (worker % cpus.max(1)) as u32),
-        };
-        (0..case.scene.workers).map(seat).collect()
+    /// Checks the file system of a case in memory, and gives the case a new one with new workers.
+    ///
+    /// Where the files of a file system lie in memory changes its rate by up to 3 %, for as long as
+    /// it exists. So rounds in one file system agree about a figure that another one denies.
+    fn renew(&self, case: &mut Case) -> std::result::Result<(), Failure> {
+        drop(case.team.take());
+        case.file_system.inspect(case.workload.kind, &case.scene)?;
+        let made = self.file_system(case.workload, case.target, &case.name);
+        case.file_system = made.map_err(|e| Fault::wrong(e.to_string()))?;
+        case.team = Some(self.team(case)?);
+        self.warm_up(case)
     }
 
     fn warm_up(&self, case: &mut Case) -> std::result::Result<(), Failure> {
@@ -339,6 +313,9 @@ impl Run<'_> {
     /// Runs a round that counts, up to [`ATTEMPTS`] times. If none gets enough of its CPUs, the
     /// best counts.
     fn round(&self, case: &mut Case) -> std::result::Result<(), Failure> {
+        if matches!(case.file_system, CaseTarget::Memory(_)) && !case.rounds.is_empty() {
+            self.renew(case)?;
+        }
         let nanos = self.nanos_of(case);
         let Some(team) = &mut case.team else { return Ok(()) };
         let mut best: Option<Round> = None;
@@ -380,19 +357,9 @@ impl Run<'_> {
         // The workers close their files before the tree is checked.
         drop(case.team.take());
         if case.failure.is_none() && !self.stop.is_raised() {
-            let (kind, scene) = (case.workload.kind, &case.scene);
-            let looked = match &case.file_system {
-                CaseTarget::Memory(memory) => aside(|| workloads::inspect(kind, memory, scene)),
-                CaseTarget::Volume(volume) => aside(|| workloads::inspect(kind, volume, scene)),
-                CaseTarget::Directory(dir) => aside(|| workloads::inspect(kind, dir, scene)),
-            };
-            case.failure = looked.err();
+            case.failure = case.file_system.inspect(case.workload.kind, &case.scene).err();
         }
-        match &case.file_system {
-            CaseTarget::Directory(directory) => directory.remove(),
-            CaseTarget::Volume(volume) => volume.remove(),
-            CaseTarget::Memory(_) => {}
-        }
+        case.file_system.remove();
     }
 
     fn time_each(&self, case: &mut Case) -> std::result::Result<(), Failure> {
@@ -576,23 +543,6 @@ impl Case {
     }
 }
 
-impl CaseTarget {
-    fn journal(&self) -> Option<JournalLook> {
-        match self {
-            CaseTarget::Volume(volume) => volume.journal(),
-            CaseTarget::Memory(_) | CaseTarget::Directory(_) => None,
-        }
-    }
-
-    /// Returns the owner of the threads of its volume, if it has one.
-    fn thread_owner(&self) -> lockstat::ThreadOwner {
-        match self {
-            CaseTarget::Volume(volume) => volume.thread_owner(),
-            CaseTarget::Memory(_) | CaseTarget::Directory(_) => lockstat::ThreadOwner::NONE,
-        }
-    }
-}
-
 impl LockRow {
     fn of(row: &lockstat::Row) -> LockRow {
         let times = |times: &lockstat::Times| {
@@ -609,23 +559,6 @@ impl LockRow {
             hold_us: times(&row.hold),
         }
     }
-}
-
-/// Runs a function on a thread of its own, since a thread that enters a target changes its working
-/// directory.
-fn aside(body: impl FnOnce() -> Outcome<()> + Send) -> std::result::Result<(), Failure> {
-    let died = |_| Fault::wrong("a thread has died");
-    std::thread::scope(|scope| scope.spawn(body).join().map_err(died)?).map_err(Failure::from)
-}
-
-fn threads<T: Target>(
-    target: &T,
-    case: &Case,
-    seats: &[Seat],
-    stop: &Interrupt,
-) -> std::result::Result<Team, Failure> {
-    let (kind, scene, target) = (case.workload.kind, case.scene.clone(), target.clone());
-    Team::of_threads(seats, stop, move |worker| workloads::actor(kind, &target, &scene, worker))
 }
 
 /// Summarizes the samples of a round on this many CPUs.

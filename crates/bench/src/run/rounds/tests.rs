@@ -3,8 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use vfscale::posix::OFlags;
+
 use super::*;
-use crate::targets::MountSpec;
+use crate::base::machine::usable_cpus;
+use crate::targets::{Calls, MountSpec, Target};
 use crate::workloads::find;
 
 fn sample(ops: u64, elapsed: u64) -> Sample {
@@ -122,6 +125,40 @@ fn quick(names: &[&str], targets: &[TargetSpec]) -> Plan {
     // These tests check what runs do, and not how fast.
     plan.share_min = 0.0;
     plan
+}
+
+/// A mark in the file system of the first round is not in that of the second.
+#[test]
+fn each_round_in_memory_has_a_file_system_of_its_own() {
+    let plan = quick(&["open-close-own-dir"], &[TargetSpec::Memory]);
+    let mut run = Run {
+        plan: &plan,
+        stop: &Interrupt::new(),
+        watch: &mut (),
+        resources: vec![TargetResources::Memory],
+        machine: Machine::this(),
+        own_cwd: true,
+        report: Report::empty(0),
+    };
+    let mut case = run.cases(plan.workloads[0]).unwrap().remove(0);
+    run.warm_up(&mut case).unwrap();
+    let calls = |case: &Case| match &case.file_system {
+        CaseTarget::Memory(memory) => memory.enter().unwrap(),
+        _ => unreachable!("the target is memory"),
+    };
+    let is_marked = |case: &Case| calls(case).stat(c".").unwrap().mtime == 7;
+    let marking = calls(&case);
+    marking.touch(&marking.open(c".", OFlags::RDONLY).unwrap(), 7).unwrap();
+    run.round(&mut case).unwrap();
+    assert!(is_marked(&case));
+    run.round(&mut case).unwrap();
+    assert!(!is_marked(&case));
+    // A file system is checked before another one replaces it.
+    calls(&case).mkdir(c"stray").unwrap();
+    assert!(run.round(&mut case).unwrap_err().reason.contains("2 names"));
+    assert_eq!(case.rounds.len(), 2);
+    run.note(case);
+    assert_eq!(run.report.results.len(), 1);
 }
 
 fn names_in(dir: &Path) -> Vec<std::ffi::OsString> {
