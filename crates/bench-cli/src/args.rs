@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use vfscale_bench::plan::DISAGREEMENT_MAX;
 
+use crate::branches::BranchesArgs;
 use crate::commute::CommuteArgs;
 use crate::fill::FillArgs;
 
@@ -53,6 +54,15 @@ pub(crate) enum Set {
     ///
     /// Example: vfscale-bench fill --files 2000000 --size 8G disk.vfs
     Fill(FillArgs),
+
+    /// Fork a volume many times: the times of forks and openings, the pause of writers, and the
+    /// space
+    ///
+    /// Makes a volume for the run, in memory unless an image is named, and prints a line for each
+    /// measurement.
+    ///
+    /// Example: vfscale-bench branches --files 100000 disk.vfs
+    Branches(BranchesArgs),
 
     /// A worker process of --processes; takes its orders from standard input
     #[command(hide = true)]

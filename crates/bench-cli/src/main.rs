@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | `args` | the command line |
 //! | `bench` | workloads, and the set of published experiments |
-//! | `commute`, `fill` | the other measurements |
+//! | `branches`, `commute`, `fill` | the other measurements |
 //! | `count` | shared lines, for the report of the published experiments |
 //! | `output` | results on standard output and in files, and the interruption of a run |
 //! | `error` | failures and exit statuses |
@@ -20,6 +20,7 @@ use vfscale_command::manual::{self, Manual};
 
 mod args;
 mod bench;
+mod branches;
 mod commute;
 mod count;
 mod error;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         None => bench::workloads(&cli.run),
         Some(Set::Published(args)) => bench::published(&args),
         Some(Set::Commute(args)) => commute::commute(&args),
+        Some(Set::Branches(args)) => branches::branches(&args),
         Some(Set::Fill(args)) => fill::fill(&args),
         Some(Set::Worker) => bench::worker(),
         Some(Set::Count) => count::serve(),

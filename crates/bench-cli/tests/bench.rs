@@ -152,6 +152,22 @@ fn a_real_tree_is_copied_and_nothing_else_is_touched() {
 }
 
 #[test]
+fn branches_are_measured_in_memory_and_in_an_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("disk.vfs");
+    for place in [vec![], vec![image.to_str().unwrap()]] {
+        let small = ["--files", "5", "--forks", "4", "--depth", "2", "--size", "256M"];
+        let args = [&["branches", "--json", "-"], &small[..], &place].concat();
+        let (output, json, table) = run(&args);
+        assert!(output.status.success(), "{table}");
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["rows"][0]["count"], 4, "{json}");
+        assert!(table.contains("fork, open and first call"), "{table}");
+    }
+    assert!(!image.exists());
+}
+
+#[test]
 fn readers_and_writers_of_slob_can_be_chosen() {
     let args = ["slob", "--mix", "1:2,3:0", "--database", "1", "--json", "-"];
     let (output, json, table) = run(&quick(&args));

@@ -24,6 +24,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | [`branches`] | forks of a volume, with times and space |
 //! | [`fill`] | many files created and removed once, with rates and memory |
 //! | `report` | results as a [`table`] on a terminal, a [`plot`], a page in [`html`], a section in [`markdown`]; [our figures next to published ones](TABLES) |
 //! | `run` | [`plan`], teams of worker threads and processes, rounds of cases, a run of all published experiments |
@@ -47,6 +48,7 @@
 //! replies pass through channels or pipes.
 
 mod base;
+pub mod branches;
 pub mod fill;
 pub mod measure;
 mod published;

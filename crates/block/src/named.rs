@@ -34,6 +34,7 @@ pub fn is_rbd(name: impl AsRef<OsStr>) -> bool {
 pub struct DeviceOptions {
     pub(crate) read_only: bool,
     pub(crate) take_over: bool,
+    #[cfg_attr(not(feature = "rbd"), expect(dead_code, reason = "no image of Ceph is opened"))]
     pub(crate) ceph: Ceph,
 }
 

@@ -33,7 +33,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("vfscale-fuse", &["vfscale"]),
     ("vfscale-capi", &["vfscale", "vfscale-sync"]),
     ("vfscale-python", &["vfscale"]),
-    ("vfscale-bench", &["vfscale", "vfscale-sync", "vfscale-vfs"]),
+    ("vfscale-bench", &["vfscale", "vfscale-diskfs", "vfscale-sync", "vfscale-vfs"]),
     (
         "vfscale-commute",
         &[

@@ -71,7 +71,20 @@ pub const ROOMS: &[Layers] = &[
             "lsn",
         ],
     ),
-    ("bench", &["fill", "report", "run", "workloads", "targets", "measure", "published", "base"]),
+    (
+        "bench",
+        &[
+            "branches",
+            "fill",
+            "report",
+            "run",
+            "workloads",
+            "targets",
+            "measure",
+            "published",
+            "base",
+        ],
+    ),
 ];
 
 /// Imports that run up: crate, importing file, imported file, reason.
