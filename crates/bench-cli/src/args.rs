@@ -184,10 +184,16 @@ pub(crate) struct WorkloadArgs {
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub(crate) files: u64,
 
-    /// MiB of the database of slob
+    /// MiB of the database of slob, and of the files of write-seq, read-seq, pwrite, pread and
+    /// punch-write
     #[arg(long, value_name = "MIB", default_value_t = 16,
           value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(crate) database: u64,
+
+    /// KiB of each call of pwrite, pread, append-sync, write-truncate and punch-write
+    #[arg(long, value_name = "KIB", default_value_t = 4,
+          value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    pub(crate) io_size: u32,
 
     /// A tree to copy for find-size, git-diff and readdir-stat (default: a generated one)
     #[arg(long, value_name = "DIR")]

@@ -60,6 +60,7 @@ impl WorkloadArgs {
         plan.mixes = self.mixes.clone();
         plan.files = self.files;
         plan.database = self.database << 20;
+        plan.io_size = (self.io_size as usize) << 10;
         plan.tree = self.tree.clone();
         plan.random_seed = self.random_seed;
         let is_stdout =

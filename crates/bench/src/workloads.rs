@@ -22,6 +22,7 @@ mod mounts;
 mod names;
 mod orphans;
 mod paths;
+mod pieces;
 mod sizes;
 mod slob;
 mod times;

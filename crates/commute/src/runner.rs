@@ -24,6 +24,9 @@
 //! * *The first read of times* after they were written: it marks them as seen, and later reads
 //!   write nothing until the times are written again. The starting state includes each read of
 //!   times that a recorded call makes.
+//! * *The first read of data* after a change, on volumes: it sets the time of the last access, and
+//!   later reads do not, for a day. The starting state includes a read of each file that a recorded
+//!   call reads. (In memory the file is made within the tick of the clock that the read would set.)
 //! * *A tick of the clock*. Times are stamped with the time of the last tick, and only written if
 //!   they differ. Of all changes of a directory within a tick (1 to 10 ms), only the first writes
 //!   its times. All of a case happens within one tick: recorded calls see a stopped clock, and a
@@ -398,9 +401,9 @@ fn tree(options: Options) -> io::Result<Vfs> {
     Ok(volume.vfs().clone())
 }
 
-/// Returns the calls that read times, behind a lookup of each path on a promoted volume, and the
-/// CPU for each. The first lookup of a name that does not exist stores that in the cache, which
-/// happens once.
+/// Returns the calls that read times, behind a lookup of each path on a promoted volume and a read
+/// of each file that is read there, and the CPU for each. The first lookup of a name that does not
+/// exist stores that in the cache, and the first read after a change the time of the access.
 fn looks(calls: [&Call; 2], options: Options) -> Vec<(u32, Call)> {
     let are_cached = options.promoted && options.target == Target::Volume;
     let cpus = || (0..).zip(calls);
@@ -410,8 +413,16 @@ fn looks(calls: [&Call; 2], options: Options) -> Vec<(u32, Call)> {
         };
         call.op.paths().into_iter().map(lookup)
     });
+    let reads = cpus().filter(|_| are_cached).filter_map(|(cpu, call)| match call.op {
+        Op::Read { slot, .. } | Op::Pread { slot, .. } => {
+            let op = Op::Pread { slot, len: 1, offset: 0 };
+            Some((cpu, Call { process: call.process, op }))
+        }
+        _ => None,
+    });
     let looks = calls.into_iter().filter(|c| matches!(c.op, Op::Stat { .. } | Op::Fstat { .. }));
-    paths.chain(looks.map(|call| (call.process.into(), call.clone()))).collect()
+    let looks = looks.map(|call| (call.process.into(), call.clone()));
+    paths.chain(reads).chain(looks).collect()
 }
 
 /// Makes a tree in the starting state of a case within a tick of the clock. Returns that tick too.

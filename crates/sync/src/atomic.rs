@@ -15,6 +15,9 @@
 
 #[cfg(loom)]
 mod explored;
+mod listed;
+
+pub use listed::ListedFlag;
 
 #[cfg(loom)]
 pub use explored::{

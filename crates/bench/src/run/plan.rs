@@ -83,6 +83,8 @@ pub struct Plan {
     pub files: u64,
     /// Size of a database in bytes, for workloads that have one.
     pub database: u64,
+    /// Number of bytes of each call of workloads that write and read pieces, a multiple of 1 KiB.
+    pub io_size: usize,
     /// A tree to copy instead of making one up.
     pub tree: Option<PathBuf>,
     /// Seed of the random numbers.
@@ -112,6 +114,7 @@ impl Plan {
             mixes: vec![],
             files: 20_000,
             database: 16 << 20,
+            io_size: 4096,
             tree: None,
             random_seed: 1,
         }
@@ -142,6 +145,9 @@ impl Plan {
         }
         if self.files == 0 {
             return usage("--files 0: must be at least 1".to_owned());
+        }
+        if self.io_size == 0 || !self.io_size.is_multiple_of(1024) {
+            return usage(format!("--io-size: {} bytes is no multiple of 1 KiB", self.io_size));
         }
         if self.rounds < ROUNDS_MIN {
             let n = self.rounds;

@@ -228,6 +228,7 @@ impl Run<'_> {
             users: name.users.unwrap_or(0),
             files: self.plan.files,
             database: self.plan.database,
+            io_size: self.plan.io_size,
             tree: self.plan.tree.clone(),
             random_seed: self.plan.random_seed,
         };

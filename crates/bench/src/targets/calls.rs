@@ -66,6 +66,8 @@ pub trait Calls: 'static {
     fn write(&self, file: &Self::File, buf: &[u8]) -> Result<usize>;
     /// Calls `ftruncate(2)`.
     fn truncate(&self, file: &Self::File, size: u64) -> Result<()>;
+    /// Calls `fallocate(2)` with `FALLOC_FL_PUNCH_HOLE` and `FALLOC_FL_KEEP_SIZE`.
+    fn punch(&self, file: &Self::File, offset: u64, len: u64) -> Result<()>;
     /// Calls `futimens(2)`: sets the time of the last change, in nanoseconds since 1970, and leaves
     /// the time of the last access.
     fn touch(&self, file: &Self::File, mtime: i64) -> Result<()>;

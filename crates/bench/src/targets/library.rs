@@ -10,7 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vfscale::posix::{At, AtFlags, FileHandle, MountFlags, OFlags, SetTime, SocketType};
+use vfscale::posix::{
+    At, AtFlags, FallocateFlags, FileHandle, MountFlags, OFlags, SetTime, SocketType,
+};
 use vfscale::posix::{PAGE_BYTES, Protection, Sharing, Source, UmountFlags};
 use vfscale::{Error, File, FileType, Mode, ProcFs, Result, Scaling, Task, Timestamp, Vfs};
 
@@ -180,6 +182,11 @@ impl Calls for TaskCalls {
     #[inline]
     fn truncate(&self, file: &File, size: u64) -> Result<()> {
         file.truncate(size)
+    }
+
+    #[inline]
+    fn punch(&self, file: &File, offset: u64, len: u64) -> Result<()> {
+        file.fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len)
     }
 
     #[inline]

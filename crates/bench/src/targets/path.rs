@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, RawDir, Timespec, Timestamps};
+use rustix::fs::{self, AtFlags, CWD, FallocateFlags, Mode, OFlags, RawDir, Timespec, Timestamps};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
@@ -266,6 +266,12 @@ impl Calls for PathCalls {
     #[inline]
     fn truncate(&self, file: &OwnedFd, size: u64) -> Result<()> {
         fs::ftruncate(file, size).map_err(|e| Error::new("ftruncate", e))
+    }
+
+    #[inline]
+    fn punch(&self, file: &OwnedFd, offset: u64, len: u64) -> Result<()> {
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fs::fallocate(file, mode, offset, len).map_err(|e| Error::new("fallocate", e))
     }
 
     #[inline]

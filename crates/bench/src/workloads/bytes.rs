@@ -14,9 +14,8 @@ use crate::measure::work::Work;
 use crate::targets::{Calls, name};
 
 const MIB: usize = 1 << 20;
-const APPENDED: usize = 4096;
-/// Number of appends after which a file is truncated.
-const APPENDS: u64 = 4096;
+/// Size of a file at which it is truncated, instead of being appended to.
+const APPENDED_MAX: u64 = 16 << 20;
 
 /// The measured operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +48,10 @@ impl Workload for Bytes {
 
     fn work<C: Calls>(&self, calls: C, scene: &Scene, worker: usize) -> Outcome<BytesWork<C>> {
         let file = calls.open(&name(format!("b{worker}")), OFlags::RDWR)?;
-        let len = if self.0 == Transfer::Append { APPENDED } else { MIB };
-        let parts = if self.0 == Transfer::Append { APPENDS } else { parts(scene) };
+        let (len, parts) = match self.0 {
+            Transfer::Append => (scene.io_size, (APPENDED_MAX / scene.io_size as u64).max(1)),
+            Transfer::Write | Transfer::Read => (MIB, parts(scene)),
+        };
         Ok(BytesWork { calls, file, part: self.0, buffer: vec![7; len], parts, done: 0 })
     }
 

@@ -2,8 +2,8 @@
 
 use super::workload::{Layout, Scene, Workload};
 use super::{
-    aim, bytes, close, evict, handles, kv, many, map_jobs, mounts, names, orphans, paths, sizes,
-    slob, times, tree,
+    aim, bytes, close, evict, handles, kv, many, map_jobs, mounts, names, orphans, paths, pieces,
+    sizes, slob, times, tree,
 };
 use crate::base::error::{Error, Outcome, Result};
 use crate::measure::player::{Act, Player};
@@ -35,6 +35,7 @@ pub(crate) enum Kind {
     Touch { is_pushed: bool },
     Many(many::ManyFiles),
     Bytes(bytes::Transfer),
+    Pieces(pieces::PieceCall),
     Store(kv::StoreCall),
 }
 
@@ -128,6 +129,10 @@ macro_rules! with_workload {
             }
             Kind::Bytes(part) => {
                 let $workload = bytes::Bytes(part);
+                $body
+            }
+            Kind::Pieces(call) => {
+                let $workload = pieces::Pieces(call);
                 $body
             }
             Kind::Store(call) => {
@@ -516,9 +521,44 @@ pub const ALL: &[Description] = &[
         name: "append-sync",
         source: OWN,
         unit: "append+fsync",
-        operation: "append 4 KiB to a file of the worker's own and make it durable",
+        operation: "append --io-size KiB to a file of the worker's own and make it durable",
         source_unit: None,
         kind: Kind::Bytes(bytes::Transfer::Append),
+    },
+    Description {
+        name: "pwrite",
+        source: OWN,
+        unit: "pwrite",
+        operation: "overwrite the next --io-size KiB of a file of the worker's own of --database \
+                    bytes, over and over",
+        source_unit: None,
+        kind: Kind::Pieces(pieces::PieceCall::Write),
+    },
+    Description {
+        name: "pread",
+        source: OWN,
+        unit: "pread",
+        operation: "read the next --io-size KiB of such a file, over and over",
+        source_unit: None,
+        kind: Kind::Pieces(pieces::PieceCall::Read),
+    },
+    Description {
+        name: "write-truncate",
+        source: OWN,
+        unit: "write+truncate",
+        operation: "write --io-size KiB to an empty file of the worker's own and truncate it to \
+                    nothing",
+        source_unit: None,
+        kind: Kind::Pieces(pieces::PieceCall::Truncate),
+    },
+    Description {
+        name: "punch-write",
+        source: OWN,
+        unit: "punch+write",
+        operation: "punch the next --io-size KiB out of a file of the worker's own of --database \
+                    bytes and write them anew",
+        source_unit: None,
+        kind: Kind::Pieces(pieces::PieceCall::Punch),
     },
     Description {
         name: "kv-put",

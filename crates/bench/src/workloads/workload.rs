@@ -21,6 +21,8 @@ pub struct Scene {
     pub files: u64,
     /// Size of a database in bytes.
     pub database: u64,
+    /// Number of bytes of each call, for workloads that have none of their own; at least 8.
+    pub io_size: usize,
     /// A tree to copy instead of generating one.
     pub tree: Option<PathBuf>,
     /// Seed of the random numbers.

@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use vfscale_sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use vfscale_sync::atomic::{AtomicU32, AtomicUsize, ListedFlag, Ordering};
 use vfscale_sync::lock::LockClass;
 use vfscale_sync::{Mutex, MutexGuard};
 
@@ -79,15 +79,15 @@ impl<T, C: LockClass> DelayedList<T, C> {
     }
 
     /// Lists a thing unless it is listed, as `is_listed` says. Once that is seen to be set, the
-    /// thing counts. The caller is about to commit a delayed change.
-    pub(crate) fn add_once(&self, is_listed: &AtomicBool, thing: impl FnOnce() -> T) {
-        if is_listed.load(Ordering::Acquire) {
+    /// thing counts. The caller has noted a delayed change, and is about to commit it.
+    pub(crate) fn add_once(&self, is_listed: &ListedFlag, thing: impl FnOnce() -> T) {
+        if is_listed.is_set_for_change() {
             return;
         }
         let list = self.list.lock();
-        if !is_listed.load(Ordering::Relaxed) {
+        if !is_listed.is_set() {
             self.add_locked(list, thing());
-            is_listed.store(true, Ordering::Release);
+            is_listed.set();
         }
     }
 

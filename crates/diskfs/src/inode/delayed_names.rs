@@ -34,7 +34,7 @@
 //!   together with the inode that it leads to. A push takes a directory without changes off the
 //!   list without its lock: it clears `is_listed` and then looks at the ranges,
 //!   where a thread notes its change first and then looks whether the directory is listed. One of
-//!   the two sees what the other has done.
+//!   the two sees what the other has done ([`ListedFlag`]).
 //! * What a fold may need is held by the changes that it folds: log space for the blocks of the
 //!   directory, and for those of the groups where it allocates and frees; and the blocks. So a fold
 //!   waits for nothing, and finds no lack of space.
@@ -55,7 +55,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
+use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, ListedFlag, Ordering};
 use vfscale_sync::percpu::CachePadded;
 use vfscale_sync::rcu::{self, Rcu};
 use vfscale_sync::{Mutex, MutexGuard, cpu};
@@ -388,7 +388,7 @@ pub(crate) struct DelayedNames {
 #[derive(Debug)]
 struct ByPush {
     /// Whether the directory is on the list of its volume.
-    is_listed: AtomicBool,
+    is_listed: ListedFlag,
     /// Whether it was found hot, and has not cooled since.
     is_hot: AtomicBool,
 }
@@ -416,14 +416,14 @@ impl DelayedNames {
             cpus,
             attributes: CachePadded::new(Mutex::new(())),
             by_push: CachePadded::new(ByPush {
-                is_listed: AtomicBool::new(false),
+                is_listed: ListedFlag::default(),
                 is_hot: AtomicBool::new(false),
             }),
         }
     }
 
     /// Returns whether the directory is on the list of its volume.
-    pub(crate) fn is_listed(&self) -> &AtomicBool {
+    pub(crate) fn is_listed(&self) -> &ListedFlag {
         &self.by_push.is_listed
     }
 
@@ -539,14 +539,8 @@ impl DelayedNames {
     /// some: then the caller writes them, with the inode locked exclusively. A thread that notes a
     /// change from now on lists the directory again.
     pub(crate) fn note_taken(&self) -> bool {
-        self.by_push.is_listed.store(false, Ordering::Release);
-        fence(Ordering::SeqCst);
+        self.by_push.is_listed.clear();
         self.ranges.iter().any(|range| range.has_changes())
-    }
-
-    /// Separates a noted change from the look whether the directory is listed, which follows.
-    pub(crate) fn change_noted(&self) {
-        fence(Ordering::SeqCst);
     }
 
     /// Returns the present entry of a name whose first position is `base`; `None` if it is the one

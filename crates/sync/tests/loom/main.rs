@@ -8,6 +8,7 @@ mod condvar;
 mod epoch;
 mod errseq;
 mod list;
+mod listed;
 mod locks;
 mod percpu_list;
 mod seq;

@@ -46,9 +46,16 @@ fn a_pretended_seat_is_what_the_worker_sees() {
 #[test]
 fn a_worker_process_obeys() {
     let dir = tempfile::tempdir().unwrap();
-    let (files, database) = (1, 1);
-    let (readers, tree) = (None, None);
-    let scene = Scene { workers: 1, readers, users: 0, files, database, tree, random_seed: 1 };
+    let scene = Scene {
+        workers: 1,
+        readers: None,
+        users: 0,
+        files: 1,
+        database: 1,
+        io_size: 1024,
+        tree: None,
+        random_seed: 1,
+    };
     let setup = Setup {
         workload: "create-unlink-same-dir".into(),
         dir: dir.path().to_owned(),

@@ -37,6 +37,8 @@ enum Bug {
     Litters,
     /// Reports success of `ftruncate`, but leaves the size.
     TruncateDoesNothing,
+    /// Reports success of `fallocate` that punches a hole, but leaves the bytes.
+    PunchDoesNothing,
     /// Reports success of `futimens`, but leaves the time.
     TouchDoesNothing,
     /// Reports success of `pwrite`, but writes nothing.
@@ -177,6 +179,12 @@ impl<C: Calls> Calls for BrokenCalls<C> {
         }
         self.calls.truncate(file, size)
     }
+    fn punch(&self, file: &Self::File, offset: u64, len: u64) -> Result<()> {
+        if self.has(Bug::PunchDoesNothing) {
+            return Ok(());
+        }
+        self.calls.punch(file, offset, len)
+    }
     fn touch(&self, file: &Self::File, mtime: i64) -> Result<()> {
         if self.has(Bug::TouchDoesNothing) { Ok(()) } else { self.calls.touch(file, mtime) }
     }
@@ -250,6 +258,7 @@ fn play_on<T: Target>(workload: &Description, target: T, bug: Bug) -> Outcome<()
         users: 4,
         files: 50,
         database: 1 << 20,
+        io_size: 64 << 10,
         tree: None,
         random_seed: 1,
     };
@@ -377,6 +386,16 @@ fn noticed(kind: Kind) -> &'static [Bug] {
         Kind::Many(_) => &[Bug::UnlinkDoesNothing, Bug::ListsNothing, Bug::OpensSomethingElse],
         Kind::Bytes(bytes::Transfer::Read) => &[Bug::ReadsNothing],
         Kind::Bytes(_) => &[Bug::WritesNothing, Bug::ReadsNothing, Bug::StatLies],
+        Kind::Pieces(pieces::PieceCall::Read) => &[Bug::ReadsNothing],
+        Kind::Pieces(pieces::PieceCall::Write) => {
+            &[Bug::WritesNothing, Bug::ReadsNothing, Bug::StatLies]
+        }
+        Kind::Pieces(pieces::PieceCall::Truncate) => {
+            &[Bug::TruncateDoesNothing, Bug::WritesNothing, Bug::ReadsNothing, Bug::StatLies]
+        }
+        Kind::Pieces(pieces::PieceCall::Punch) => {
+            &[Bug::PunchDoesNothing, Bug::WritesNothing, Bug::ReadsNothing, Bug::StatLies]
+        }
         Kind::Store(kv::StoreCall::Get) => {
             &[Bug::ReadsNothing, Bug::OpensSomethingElse, Bug::ListsNothing]
         }

@@ -28,10 +28,10 @@ fn after_a_small_context_the_first_transactions_delay_nothing() {
 
 #[test]
 fn a_thing_counts_until_its_changes_are_written() {
-    let (list, is_listed) = (List::default(), AtomicBool::new(false));
+    let (list, is_listed) = (List::default(), ListedFlag::default());
     list.add_once(&is_listed, || 7);
     list.add_once(&is_listed, || unreachable!("it is listed already"));
-    assert!(is_listed.load(Ordering::Relaxed) && list.is_any());
+    assert!(is_listed.is_set() && list.is_any());
     assert_eq!((list.take(), list.take()), (Some(7), None));
     assert!(list.is_any());
     list.written();

@@ -115,7 +115,6 @@ impl Tx<'_> {
             range.leave(position);
         }
         drop(range);
-        names.change_noted();
         metadata.dirs().add(dir, names);
         Ok(Some(Noted { dir, names, position, is_leaving, former, taken, released }))
     }
