@@ -52,7 +52,13 @@ pub(crate) enum Command {
     /// memory file system are lost. A service of systemd can have the type notify (the package has
     /// an example, vfscale@.service).
     ///
-    /// Examples: vfscale mount disk.vfs /mnt/data; vfscale mount --memory=64M /mnt/scratch
+    /// If a branch of the image is mounted already, its process serves further ones as well, for
+    /// root and for the user who runs it. Then this command waits until its own mount is ended, and
+    /// a signal to it ends that one. The process that serves ends with the last mount, and a signal
+    /// to it ends all.
+    ///
+    /// Examples: vfscale mount disk.vfs /mnt/data; vfscale mount disk.vfs /mnt/trial
+    /// -o branch=trial; vfscale mount --memory=64M /mnt/scratch
     #[command(override_usage = MOUNT_USAGE)]
     Mount(MountArgs),
 

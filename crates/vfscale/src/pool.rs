@@ -203,6 +203,12 @@ impl Pool {
         self.shared.pool().list()
     }
 
+    /// Returns whether the pool was opened for reading only.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.shared.read_only()
+    }
+
     /// Returns the space of the pool.
     #[must_use]
     pub fn usage(&self) -> Usage {
