@@ -190,6 +190,9 @@ pub(crate) enum Command {
     /// both branches share are not read. The memory depends on the differences and on the largest
     /// directory.
     ///
+    /// If the image is mounted, the process that serves it compares them: a branch that is mounted
+    /// as it is at the beginning, with all changes whose calls have returned.
+    ///
     /// Exits as diff(1) does: 0 without differences, 1 with some, 2 if they can't be compared.
     ///
     /// Example: vfscale diff disk.vfs main trial
@@ -198,7 +201,7 @@ pub(crate) enum Command {
     /// Give a branch the contents of a branch that was forked from it
     ///
     /// That is done only if nothing has changed in the parent since the fork. The name of the child
-    /// is free afterwards.
+    /// is free afterwards. Neither of them may be mounted; other branches of the image may be.
     ///
     /// Example: vfscale adopt disk.vfs trial
     Adopt(diff::AdoptArgs),

@@ -164,6 +164,36 @@ impl Elsewhere {
     }
 }
 
+/// Sends a request about branches to the server of an image, and hands each reply before the last
+/// one to `take`, which returns whether it understands it. Returns `None` if no server of the image
+/// takes requests of this user.
+pub(crate) fn ask(
+    image: &Path,
+    request: [&str; 3],
+    mut take: impl FnMut(&[OsString]) -> bool,
+) -> Result<Option<()>, Failure> {
+    let failed = |why: String| Failure::Branch(image.to_owned(), why);
+    let server = match image.is_dir() {
+        true => connected(image).ok().filter(|(_, user)| [0, own_user()].contains(user)),
+        false => server_of(image)?,
+    };
+    let Some((stream, _)) = server else { return Ok(None) };
+    let [kind, one, other] = request;
+    let sent = stream
+        .set_read_timeout(None)
+        .and_then(|()| wire::say(&stream, &[VERSION, kind, one, other]));
+    sent.map_err(|e| failed(lost(&e)))?;
+    loop {
+        let reply = wire::receive(&stream).map_err(|e| failed(lost(&e)))?;
+        match &reply[..] {
+            [word] if word == "end" => return Ok(Some(())),
+            reply if take(reply) => {}
+            [word, why] if word == "refused" => return Err(failed(why.display().to_string())),
+            _ => return Err(failed("its server has another version of vfscale".into())),
+        }
+    }
+}
+
 /// Unmounts a mount that another process serves.
 #[derive(Clone)]
 pub(crate) struct Unmounter {

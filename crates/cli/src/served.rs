@@ -18,6 +18,7 @@ use vfscale_fuse::{Mounted, Unmounter};
 
 use crate::source::Syncer;
 
+pub(crate) mod compare;
 pub(crate) mod listen;
 pub(crate) mod wire;
 

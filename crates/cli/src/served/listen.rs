@@ -16,7 +16,7 @@ use vfscale_command::say;
 use vfscale_fuse::{Mounted, Unserved};
 
 use super::wire::{self, ENDING, VERSION, device_of, receive, receive_fd};
-use super::{Refusal, Served, Ticket};
+use super::{Refusal, Served, Ticket, compare};
 use crate::args::{self, Command, ServeArgs, SourceArgs};
 use crate::error::Failure;
 use crate::source::{self, Source};
@@ -109,6 +109,19 @@ impl Listening {
                 wire::say(stream, &["waiting"])?;
                 let has_others = self.served.wait_for(device, || !wire::is_gone(stream));
                 wire::say(stream, &[if has_others { "closed" } else { "last" }])
+            }
+            [version, kind, one, other]
+                if version == VERSION && (kind == "diff" || kind == "adopt") =>
+            {
+                let (Some(pool), Some(one), Some(other)) =
+                    (self.served.pool(), one.to_str(), other.to_str())
+                else {
+                    return refuse(stream, "there is no such branch");
+                };
+                match kind == "diff" {
+                    true => compare::diff(stream, &pool, one, other),
+                    false => compare::adopt(stream, &pool, one, other),
+                }
             }
             _ => refuse(stream, "its server has another version of vfscale"),
         }

@@ -17,6 +17,11 @@
 //! version, "wait", device number       --->
 //!                                      <---  "waiting", when the mount is known
 //!                                      <---  "closed" or "last", when it is closed
+//!
+//! version, "diff", two branches        --->
+//!                                      <---  a message for each difference, then "end"
+//! version, "adopt", parent and child   --->
+//!                                      <---  "end"
 //! ```
 
 use std::ffi::{OsStr, OsString};

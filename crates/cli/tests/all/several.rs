@@ -297,6 +297,57 @@ fn commands_run_in_branches_of_a_mounted_image() {
     place.has(&[("a", "unsynced"), ("b", "new"), ("main", "base")]);
 }
 
+/// The server compares, with what was not synced, and has a branch adopt another.
+#[test]
+fn mounted_branches_are_compared_and_others_adopted() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let call = |arguments: &[&str], behind: &[&str]| {
+        let mut command = vfscale();
+        command.args(arguments).arg(place.image()).args(behind);
+        command
+    };
+    place.good("a", "1");
+    place.good("b", "2");
+    place.write("1", "unsynced");
+    fs::write(place.dir("2").join("new\nline"), "x").unwrap();
+    fs::rename(place.dir("2").join("f"), place.dir("2").join("moved")).unwrap();
+    for (a, b, expected) in [
+        ("main", "a", "changed /f (content, attributes)\n"),
+        ("main", "b", "moved /f to /moved\nadded /new\\nline\n"),
+        ("b", "main", "moved /moved to /f\nremoved /new\\nline\n"),
+    ] {
+        let output = call(&["diff"], &[a, b]).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), expected, "{a} {b}: {errors}");
+        assert_eq!(output.status.code(), Some(1));
+    }
+    assert_eq!(succeeds(call(&["diff"], &["a", "a"])), "");
+    assert!(fails(call(&["diff"], &["a", "none"]), 2).contains("no branch"));
+    // By a directory as well; and nothing temporary is left.
+    let mut by_dir = vfscale();
+    by_dir.arg("diff").arg(place.dir("2")).args(["main", "a"]);
+    assert_eq!(by_dir.output().unwrap().status.code(), Some(1));
+    assert_eq!(succeeds(call(&["branch", "list"], &[])).lines().count(), 3);
+
+    assert!(fails(call(&["adopt"], &["a"]), 1).contains("in use"));
+    place.umount("1");
+    let mut main = vfscale();
+    main.args(["mount", "--background"]).arg(place.image()).arg(place.dir("3"));
+    succeeds(main);
+    assert!(fails(call(&["adopt"], &["a"]), 1).contains("in use"));
+    place.umount("3");
+    succeeds(call(&["adopt"], &["a"]));
+    assert_eq!(succeeds(call(&["branch", "list"], &[])).lines().count(), 2);
+    // The parent is another one since.
+    let says = fails(call(&["adopt"], &["b"]), 1);
+    assert!(!says.contains("server"), "{says}");
+    place.umount("2");
+    place.has(&[("main", "unsynced")]);
+}
+
 /// An image that is mounted for reading only has no branch that can be written.
 #[test]
 fn reading_only_and_read_only_branches() {
