@@ -50,8 +50,11 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<ExitCode, Failure> {
         let failed = |e| Failure::Unmount(dir.clone(), e);
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.clone());
         let server = server_of(&dir)?;
-        // The server of several branches goes on, and says when it has closed one.
-        let awaited = server.as_ref().filter(|_| !args.lazy).and_then(|_| Awaited::new(&dir));
+        // The server of several branches goes on, and says when it has closed one. One that hangs
+        // must not be asked: force ends its mount.
+        let asks = !args.lazy && !args.force;
+        let asked = server.as_ref().filter(|server| asks && server.has_others);
+        let awaited = asked.and_then(|_| Awaited::new(&dir));
         vfscale_fuse::control::unmount(&dir, args.force, args.lazy).map_err(failed)?;
         if let Some(server) = server.filter(|_| !args.lazy) {
             server.wait(awaited, args.timeout.unwrap_or(TIMEOUT))?;
