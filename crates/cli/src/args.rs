@@ -52,7 +52,13 @@ pub(crate) enum Command {
     /// memory file system are lost. A service of systemd can have the type notify (the package has
     /// an example, vfscale@.service).
     ///
-    /// Examples: vfscale mount disk.vfs /mnt/data; vfscale mount --memory=64M /mnt/scratch
+    /// If a branch of the image is mounted already, its process serves further ones as well, for
+    /// root and for the user who runs it. Then this command waits until its own mount is ended, and
+    /// a signal to it ends that one. The process that serves ends with the last mount, and a signal
+    /// to it ends all.
+    ///
+    /// Examples: vfscale mount disk.vfs /mnt/data; vfscale mount disk.vfs /mnt/trial
+    /// -o branch=trial; vfscale mount --memory=64M /mnt/scratch
     #[command(override_usage = MOUNT_USAGE)]
     Mount(MountArgs),
 
@@ -184,6 +190,9 @@ pub(crate) enum Command {
     /// both branches share are not read. The memory depends on the differences and on the largest
     /// directory.
     ///
+    /// If the image is mounted, the process that serves it compares them: a branch that is mounted
+    /// as it is at the beginning, with all changes whose calls have returned.
+    ///
     /// Exits as diff(1) does: 0 without differences, 1 with some, 2 if they can't be compared.
     ///
     /// Example: vfscale diff disk.vfs main trial
@@ -192,7 +201,7 @@ pub(crate) enum Command {
     /// Give a branch the contents of a branch that was forked from it
     ///
     /// That is done only if nothing has changed in the parent since the fork. The name of the child
-    /// is free afterwards.
+    /// is free afterwards. Neither of them may be mounted; other branches of the image may be.
     ///
     /// Example: vfscale adopt disk.vfs trial
     Adopt(diff::AdoptArgs),

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use vfscale::{PoolError, VolumeError};
@@ -59,6 +59,8 @@ pub(crate) enum Failure {
     /// The volume is locked by another process, and no mount of it was found to send a request to
     /// by this command.
     InUse(vfscale::block::Error, &'static str),
+    /// Several branches of the image are mounted, and this command is about one.
+    Several(PathBuf, &'static str),
     /// A call on the branches of an image failed.
     Pool(PoolError),
     /// A mount has refused a request about branches.
@@ -160,10 +162,16 @@ impl fmt::Display for Failure {
             Failure::InUse(e, command) => {
                 write!(f, "{e}; if it is mounted, say where: `vfscale {command}`")
             }
+            Failure::Several(image, command) => several(f, image, command),
             Failure::EnableUring(e) => enable_uring(f, e),
             Failure::System(call, e) => write!(f, "{call}: {e}"),
         }
     }
+}
+
+fn several(f: &mut fmt::Formatter<'_>, image: &Path, command: &str) -> fmt::Result {
+    let image = image.display();
+    write!(f, "{image}: several branches of it are mounted; say which: `vfscale {command}`")
 }
 
 fn enable_uring(f: &mut fmt::Formatter<'_>, e: &io::Error) -> fmt::Result {

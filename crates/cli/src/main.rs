@@ -19,6 +19,8 @@
 //! | `run`, `mount`, `umount`, `bench_program`, `volume` | the commands |
 //! | `helper` | the names by which other programs call the command; manual pages |
 //! | `mounts` | the table of mounts |
+//! | `served` | the mounts that this process serves, also at the request of others |
+//! | `elsewhere` | a mount that another process serves |
 //! | `source` | opens or creates the file system that the command line names |
 //! | `device` | opens a device by its name |
 //! | `standby` | waits until another machine no longer serves a volume |
@@ -33,12 +35,14 @@ use std::process::ExitCode;
 mod args;
 mod bench_program;
 mod device;
+mod elsewhere;
 mod error;
 mod helper;
 mod mount;
 mod mounts;
 mod options;
 mod run;
+mod served;
 mod source;
 mod standby;
 mod umount;
@@ -64,7 +68,7 @@ fn main() -> ExitCode {
     };
     device::use_ceph(&cli.ceph);
     let outcome = match cli.command {
-        Command::Run(args) => run::run(args),
+        Command::Run(args) => run::run(args, &arguments),
         Command::Mount(args) => mount::mount(args, &arguments),
         Command::Umount(args) => umount::umount(&args),
         Command::Sync { dirs } => mount::sync(&dirs),

@@ -5,7 +5,6 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use vfscale::block::named::is_rbd;
@@ -19,8 +18,9 @@ use crate::args::MountArgs;
 use crate::error::Failure;
 use crate::mounts;
 use crate::options::{self, MountOptions};
-use crate::source::{self, Source, Syncer};
-use crate::standby;
+use crate::served::{Forced, Served, Ticket, listen};
+use crate::source::{self, Source};
+use crate::{elsewhere, standby};
 
 mod fencing;
 
@@ -50,27 +50,109 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
         return start_server(arguments);
     }
     let log = is_server.then(|| background_log(&args)).transpose()?;
-    let (source, signals) = opened(&args, &options, image)?;
+    let (source, signals) = match opened(&args, &options, image) {
+        Err(failure) if !args.standby && !args.source.take_over => {
+            return served_elsewhere(failure, &args, &options, dir, arguments);
+        }
+        opened => opened?,
+    };
+    let served = Served::new(source.pool());
+    let ticket = first(&served, &args, &options)?;
     let builder = source::builder(&source, &args.serve, &options, image)?;
-    let mounted = builder.mount(dir)?;
+    let mounted = builder.requests_at(listen::start(&served)).mount(dir)?;
+    let _ = ticket.start(&mounted, source.syncer());
     if mounted.is_own() {
-        source.publish_mount(mounted.dir());
+        source.publish_mount(&mounted);
     }
     if args.verbose {
         say(format_args!("vfscale: {}", how(&mounted)));
     }
-    announce(&mounted, log, source.is_written())?;
+    announce(mounted.dir(), log, source.is_written())?;
     let dir = mounted.dir().display().to_string();
     tell_manager(is_server, &format!("READY=1\nSTATUS=Mounted at {dir}"));
     let fenced = image.is_some_and(is_rbd).then(|| source.fence()).flatten();
-    let fenced = fenced.map(|fence| fencing::watch(fence, &mounted));
-    serve(mounted, signals, source.syncer());
-    tell_manager(is_server, &format!("STOPPING=1\nSTATUS=Unmounted from {dir}, closing"));
+    let fenced = fenced.map(|fence| fencing::watch(fence, &served));
+    end_on_signal(&served, signals);
+    mounted.wait();
+    ticket.close();
+    if served.dirs().is_empty() {
+        tell_manager(is_server, &format!("STOPPING=1\nSTATUS=Unmounted from {dir}, closing"));
+    }
     let closed = source.close();
+    drop(ticket);
+    served.wait_for_end();
     match fenced.and_then(|fenced| fenced.error()) {
         Some(error) => Err(Failure::Fenced(error)),
         None => closed.map(|()| ExitCode::SUCCESS),
     }
+}
+
+/// Takes the place of the first mount.
+fn first(
+    served: &Arc<Served>,
+    args: &MountArgs,
+    options: &MountOptions,
+) -> Result<Ticket, Failure> {
+    let branch = source::branch_name(&args.source, options);
+    let read_only = source::is_read_only(&args.source, options);
+    let refused = |_| Failure::Usage(listen::is_mounted(&branch, None));
+    served.reserve(&branch, read_only).map_err(refused)
+}
+
+/// Mounts a branch of an image that another process has open, and has that one serve it. Waits
+/// until the mount is ended, unless this process is to return. `failure` is the error of opening
+/// the image.
+fn served_elsewhere(
+    failure: Failure,
+    args: &MountArgs,
+    options: &MountOptions,
+    dir: &Path,
+    arguments: &[OsString],
+) -> Result<ExitCode, Failure> {
+    let (Some(image), _) = args.places()? else { return Err(failure) };
+    if !elsewhere::is_locked(&failure) {
+        return Err(failure);
+    }
+    let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
+    let branch = source::branch_name(&args.source, options);
+    let attachment = source::attachment(&args.serve, options, Some(image));
+    let wanted = elsewhere::Wanted { image, branch: &branch, arguments, attachment };
+    let Some(mounted) = wanted.mount(dir)? else {
+        let is_named = args.source.branch.is_some() || options.branch.is_some();
+        return Err(if is_named { elsewhere::or_no_branches(image, failure) } else { failure });
+    };
+    if args.verbose {
+        let dir = mounted.dir().display();
+        say(format_args!("vfscale: {dir} is served by the process that has the image open"));
+    }
+    if is_server() {
+        println!("ready");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let is_written = !source::is_read_only(&args.source, options);
+    announce(mounted.dir(), None, is_written)?;
+    tell_manager(false, &format!("READY=1\nSTATUS=Mounted at {}", mounted.dir().display()));
+    let (unmounter, dir) = (mounted.unmounter(), mounted.dir().to_owned());
+    std::thread::spawn(move || {
+        loop {
+            let caught = signals.wait();
+            if caught.signal == libc::SIGUSR1 || caught.signal == libc::SIGUSR2 {
+                continue;
+            }
+            let dir = dir.display();
+            match unmounter.unmount_within(PATIENCE) {
+                Ok(false) => {}
+                Ok(true) => {
+                    say(format_args!("vfscale: {dir} was in use; unmounted under its users"));
+                    std::thread::sleep(PATIENCE);
+                    // The server serves those users as long as they are there.
+                    std::process::exit(0);
+                }
+                Err(e) => say(format_args!("vfscale: cannot unmount {dir}: {e}")),
+            }
+        }
+    });
+    mounted.wait().map(|()| ExitCode::SUCCESS)
 }
 
 /// Opens what is to be mounted, with `--standby` when nobody else has it.
@@ -98,8 +180,8 @@ fn opened(
 
 /// Reports that the mount is ready, and once that `sync` does not reach it, if it `is_written` to
 /// a volume. In the background the log gets that, since nobody waits for more than the readiness.
-fn announce(mounted: &Mounted, log: Option<Log>, is_written: bool) -> Result<(), Failure> {
-    let dir = mounted.dir().display();
+fn announce(dir: &Path, log: Option<Log>, is_written: bool) -> Result<(), Failure> {
+    let dir = dir.display();
     let note =
         format!("sync(2) and syncfs(2) do not reach it: use fsync(2), or `vfscale sync {dir}`");
     match (log, is_written) {
@@ -130,40 +212,33 @@ fn tell_manager(is_server: bool, state: &str) {
     }
 }
 
-/// Serves until the file system is unmounted, by a user or because of a signal.
-fn serve(mounted: Mounted, signals: Blocked, syncer: Syncer) {
-    let unmounter = mounted.unmounter();
-    let dir = mounted.dir().to_owned();
-    let how = match mounted.is_own() {
-        true => "was in use; unmounted under its users",
-        false => "has no server any more; whoever mounted it unmounts it",
-    };
-    let has_ended = Arc::new(AtomicBool::new(false));
-    let ended = has_ended.clone();
+/// Starts a thread that ends all mounts at a signal.
+fn end_on_signal(served: &Arc<Served>, signals: Blocked) {
+    let served = Arc::clone(served);
     std::thread::spawn(move || {
         loop {
             let caught = signals.wait();
             if caught.signal == libc::SIGUSR1 || caught.signal == libc::SIGUSR2 {
                 continue;
             }
-            match unmounter.unmount_within(PATIENCE) {
-                Ok(false) => {}
-                Ok(true) => {
-                    say(format_args!("vfscale: {} {how}", dir.display()));
-                    std::thread::sleep(PATIENCE);
-                    if ended.load(Ordering::Acquire) {
-                        // The main thread is closing the volume, which may take long.
-                        return;
+            match served.unmount_all(PATIENCE) {
+                Ok(forced) if forced.is_empty() => {}
+                Ok(forced) => {
+                    for Forced { dir, is_own } in forced {
+                        let how = match is_own {
+                            true => "was in use; unmounted under its users",
+                            false => "has no server any more; whoever mounted it unmounts it",
+                        };
+                        say(format_args!("vfscale: {} {how}", dir.display()));
                     }
-                    // Processes that still use the detached mount lose it when this one exits.
-                    std::process::exit(i32::from(!syncer.sync()));
+                    std::thread::sleep(PATIENCE);
+                    // Unless the volumes are just being closed, which may take long.
+                    served.exit_with_users();
                 }
-                Err(e) => say(format_args!("vfscale: cannot unmount {}: {e}", dir.display())),
+                Err(e) => say(format_args!("vfscale: cannot unmount {e}")),
             }
         }
     });
-    mounted.wait();
-    has_ended.store(true, Ordering::Release);
 }
 
 /// Starts this program again, as the server, and waits until the server reports that it is ready.

@@ -28,11 +28,37 @@ pub(crate) fn at<'a>(table: &'a [u8], dir: &Path) -> Option<Line<'a>> {
     parse(table).rfind(|mount| mount.dir() == dir)
 }
 
+/// Returns the directories at which branches of the image are mounted, the latest mount first, each
+/// device once.
+pub(crate) fn of(table: &[u8], image: &Path) -> Vec<PathBuf> {
+    let image = &image.canonicalize().unwrap_or_else(|_| image.to_owned());
+    let mut devices = Vec::new();
+    let mut dirs = Vec::new();
+    for mount in parse(table).rev().filter(|mount| mount.is_of(image)) {
+        if !devices.contains(&mount.device) {
+            devices.push(mount.device);
+            dirs.push(mount.dir());
+        }
+    }
+    dirs
+}
+
 /// Makes the file system at `dir` durable.
 pub(crate) fn sync(dir: &Path) -> std::io::Result<()> {
     // First the data that the kernel holds back.
     rustix::fs::syncfs(std::fs::File::open(dir)?)?;
     vfscale_fuse::control::sync(dir)
+}
+
+/// Makes the kernel write to the servers what it holds back of the mounts of an image, and makes
+/// the file system at `dir`, which is one of them, durable.
+pub(crate) fn sync_kernel(image: &Path, dir: &Path) -> Result<(), Failure> {
+    for other in of(&table()?, image) {
+        // Of a mount without a server, or of another user's, nothing can be held back.
+        let Ok(at) = std::fs::File::open(&other) else { continue };
+        rustix::fs::syncfs(at).map_err(|error| Failure::Sync(other, error.into()))?;
+    }
+    sync(dir).map_err(|error| Failure::Sync(dir.to_owned(), error))
 }
 
 /// Returns the lines of a table, the latest mount last.

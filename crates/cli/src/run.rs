@@ -15,21 +15,27 @@ use vfscale_fuse::Mounted;
 use vfscale_vfs::lockstat;
 
 use crate::args::RunArgs;
+use crate::elsewhere;
 use crate::error::Failure;
 use crate::options::MountOptions;
 use crate::source::{self, Source};
 
+use trial::Trial;
+
+mod trial;
+
 /// Time that processes left behind by the command get to leave the file system.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-pub(crate) fn run(mut args: RunArgs) -> Result<ExitCode, Failure> {
+/// Runs the command; `arguments` are the command line that `args` were parsed from.
+pub(crate) fn run(mut args: RunArgs, arguments: &[OsString]) -> Result<ExitCode, Failure> {
     let options = args.serve.merged_options();
     if options.remount {
         return Err(Failure::Usage("`-o remount` goes with `vfscale mount`".into()));
     }
     let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
     let trial = args.discard.then(|| Trial::new(&mut args, &options)).transpose()?;
-    let status = run_mounted(&args, &options, signals);
+    let status = run_mounted(&args, &options, signals, arguments);
     if let Some(Err(error)) = trial.map(Trial::end) {
         say(format_args!("vfscale: the branch of the command is left: {error}"));
     }
@@ -41,17 +47,24 @@ fn run_mounted(
     args: &RunArgs,
     options: &MountOptions,
     signals: Blocked,
+    arguments: &[OsString],
 ) -> Result<ExitCode, Failure> {
     let image = args.image.as_deref();
     let size = args.source.size.unwrap_or(source::IMAGE_SIZE);
-    let source = Source::open(&args.source, options, image.map(|path| (path, Some(size))))?;
+    let source = Source::open(&args.source, options, image.map(|path| (path, Some(size))));
+    let source = match (source, image) {
+        (Err(failure), Some(image)) if !args.source.take_over => {
+            return run_elsewhere(failure, image, args, options, (signals, arguments));
+        }
+        (source, _) => source?,
+    };
     let builder = source::builder(&source, &args.serve, options, image)?;
     let dir = TempDir::new()?;
     let mounted = builder.mount(&dir.0)?;
-    source.publish_mount(mounted.dir());
+    source.publish_mount(&mounted);
     tracing::info!("mounted at {}", dir.0.display());
     lockstat::record(args.lockstat);
-    let status = run_in(&mounted, &args.command, signals);
+    let status = run_in(mounted.dir(), &args.command, signals);
     unmount(mounted);
     if args.lockstat {
         lockstat::record(false);
@@ -68,49 +81,44 @@ fn run_mounted(
     Ok(exit_code(status?))
 }
 
-/// A branch that lives as long as the command.
-struct Trial {
-    image: PathBuf,
-    name: String,
-}
-
-impl Trial {
-    /// Forks the branch that the arguments name, and has them name the fork.
-    fn new(args: &mut RunArgs, options: &MountOptions) -> Result<Trial, Failure> {
-        let Some(image) = args.image.clone() else {
-            return Err(Failure::Usage("--discard is for an image".into()));
-        };
-        let parent = args.source.branch.as_ref().or(options.branch.as_ref());
-        let parent = parent.map_or(vfscale::pool::MAIN, String::as_str);
-        let pool = crate::device::pool(&image).convert(true).open()?;
-        let names: Vec<String> = pool.branches().into_iter().map(|info| info.name).collect();
-        let mut names_of_runs = (0..).map(|n: u64| format!("run {n}"));
-        let Some(name) = names_of_runs.find(|name| !names.contains(name)) else {
-            return Err(Failure::Usage("no name is left for another branch".into()));
-        };
-        let forked = pool.fork(parent, &name);
-        pool.close()?;
-        forked?;
-        args.source.branch = Some(name.clone());
-        Ok(Trial { image, name })
+/// Runs the command in a branch of an image that another process has open and serves. `failure` is
+/// the error of opening the image.
+fn run_elsewhere(
+    failure: Failure,
+    image: &Path,
+    args: &RunArgs,
+    options: &MountOptions,
+    (signals, arguments): (Blocked, &[OsString]),
+) -> Result<ExitCode, Failure> {
+    if !elsewhere::is_locked(&failure) {
+        return Err(failure);
     }
-
-    /// Deletes the branch.
-    fn end(self) -> Result<(), Failure> {
-        let pool = crate::device::pool(&self.image).open()?;
-        let deleted = pool.delete(&self.name).and_then(|()| pool.reap());
-        pool.close()?;
-        Ok(deleted?)
+    let branch = source::branch_name(&args.source, options);
+    let attachment = source::attachment(&args.serve, options, Some(image));
+    // The command is nothing to the server, but the command line needs one.
+    let own = &arguments[..arguments.len().saturating_sub(args.command.len())];
+    let arguments = &[own, &["true".into()]].concat();
+    let wanted = elsewhere::Wanted { image, branch: &branch, arguments, attachment };
+    let dir = TempDir::new()?;
+    let Some(mounted) = wanted.mount(&dir.0)? else { return Err(failure) };
+    tracing::info!("mounted at {}", dir.0.display());
+    let status = run_in(mounted.dir(), &args.command, signals);
+    match mounted.unmounter().unmount_within(PATIENCE) {
+        Ok(false) => mounted.wait()?,
+        // The server serves them as long as they are there.
+        Ok(true) => tracing::warn!(
+            "processes that the command left behind used {}; it was unmounted under them",
+            dir.0.display()
+        ),
+        Err(e) => say(format_args!("vfscale: cannot unmount {}: {e}", dir.0.display())),
     }
+    drop(dir);
+    Ok(exit_code(status?))
 }
 
 /// Runs the command and passes signals on to it.
-fn run_in(
-    mounted: &Mounted,
-    command: &[OsString],
-    signals: Blocked,
-) -> Result<ExitStatus, Failure> {
-    let mut child = start(mounted.dir(), command, signals)?;
+fn run_in(dir: &Path, command: &[OsString], signals: Blocked) -> Result<ExitStatus, Failure> {
+    let mut child = start(dir, command, signals)?;
     // A pidfd instead of the pid, which may belong to another process once this one has ended.
     let pid = Pid::from_child(&child);
     let process = pidfd_open(pid, PidfdFlags::empty())

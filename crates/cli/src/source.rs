@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use vfscale::posix::{At, MountFlags, OFlags};
-use vfscale::volume::Fence;
+use vfscale::volume::{Fence, VolumeBuilder};
 use vfscale::{Mode, Pool, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
 use vfscale_command::say;
-use vfscale_fuse::{Builder, Sharing, Transport};
+use vfscale_fuse::{Attachment, Builder, Mounted, Sharing, Transport};
 
 use crate::args::{ServeArgs, SourceArgs};
 use crate::device;
@@ -54,6 +54,22 @@ impl Source {
         }
     }
 
+    /// Opens a branch of a pool that this process has open.
+    pub(crate) fn of_branch(
+        pool: &Pool,
+        name: &str,
+        source: &SourceArgs,
+        options: &MountOptions,
+    ) -> Result<Source, Failure> {
+        let is_read_only = is_read_only(source, options);
+        if pool.is_read_only() && !is_read_only {
+            let why = "its image is mounted for reading only: mount it with `-o ro`";
+            return Err(Failure::Usage(why.into()));
+        }
+        let builder = branch(pool, name, is_read_only)?;
+        configured(builder, source, options, None).map(Source::Volume)
+    }
+
     fn vfs(&self) -> &Vfs {
         match self {
             Source::Memory(vfs) => vfs,
@@ -62,7 +78,7 @@ impl Source {
     }
 
     /// Returns the pool that the volume is a branch of.
-    fn pool(&self) -> Option<Pool> {
+    pub(crate) fn pool(&self) -> Option<Pool> {
         match self {
             Source::Memory(_) => None,
             Source::Volume(volume) => volume.pool(),
@@ -90,12 +106,10 @@ impl Source {
         }
     }
 
-    /// Lets other processes wait for the volume once it is no longer mounted at `dir`.
-    pub(crate) fn publish_mount(&self, dir: &Path) {
+    /// Lets other processes wait for the volume once it is no longer mounted.
+    pub(crate) fn publish_mount(&self, mounted: &Mounted) {
         let Source::Volume(volume) = self else { return };
-        let device = rustix::fs::stat(dir).map(|stat| stat.st_dev).map_err(Into::into);
-        let numbers = |device| (rustix::fs::major(device), rustix::fs::minor(device));
-        let published = device.and_then(|device| volume.publish_mount(numbers(device)));
+        let published = mounted.device().and_then(|device| volume.publish_mount(device));
         if let Err(e) = published {
             tracing::info!("other programs will not wait for the volume to be closed: {e}");
         }
@@ -126,6 +140,25 @@ impl Syncer {
     }
 }
 
+/// Returns what the kernel has to know of a mount.
+pub(crate) fn attachment(
+    serve: &ServeArgs,
+    options: &MountOptions,
+    name: Option<&Path>,
+) -> Attachment {
+    let is_root = rustix::process::geteuid().is_root();
+    let allow_other = serve.allow_other.or(options.allow_other).unwrap_or(is_root);
+    // An absolute path: `vfscale grow` finds the mount of an image by it.
+    let name = name.map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
+    let name = name.map(|path| path.display().to_string());
+    let name = options.source.clone().or(name).unwrap_or_else(|| "vfscale".into());
+    Attachment::new()
+        .source(name)
+        .flags(options.apply(MountFlags::empty()))
+        .allow_other(allow_other)
+        .syncing(options.syncing())
+}
+
 /// Returns a builder of the mount, with everything set but the directory.
 pub(crate) fn builder(
     source: &Source,
@@ -150,12 +183,6 @@ pub(crate) fn builder(
     if options.idmap && serve.proc {
         return Err(Failure::Usage("`-o idmap` can't be used with --proc".into()));
     }
-    let is_root = rustix::process::geteuid().is_root();
-    let allow_other = serve.allow_other.or(options.allow_other).unwrap_or(is_root);
-    // An absolute path: `vfscale grow` finds the mount of an image by it.
-    let name = name.map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
-    let name = name.map(|path| path.display().to_string());
-    let name = options.source.clone().or(name).unwrap_or_else(|| "vfscale".into());
     let mut builder = Builder::new(vfs)
         .sharing(if serve.proc {
             Sharing::Shared { cache: STATE_CACHE }
@@ -167,12 +194,9 @@ pub(crate) fn builder(
         .chattr(options.chattr)
         .idmap(options.idmap)
         .xattrs(serve.noxattr.or(options.xattrs).unwrap_or_default())
-        .allow_other(allow_other)
-        .flags(flags)
-        .syncing(options.syncing())
+        .attachment(attachment(serve, options, name))
         .branches(source.pool())
-        .transport(transport(serve, options)?)
-        .source(name);
+        .transport(transport(serve, options)?);
     if let Some(threads) = serve.threads.or(options.threads) {
         builder = builder.threads(threads.into());
     }
@@ -235,8 +259,15 @@ fn memory(source: &SourceArgs, options: &MountOptions) -> Result<Vfs, Failure> {
     Ok(builder.owner(uid, gid).mode(mode).build()?)
 }
 
-fn is_read_only(source: &SourceArgs, options: &MountOptions) -> bool {
+/// Returns whether nothing is to be written to the volume.
+pub(crate) fn is_read_only(source: &SourceArgs, options: &MountOptions) -> bool {
     source.read_only || options.is_read_only()
+}
+
+/// Returns the branch that the command line names.
+pub(crate) fn branch_name(source: &SourceArgs, options: &MountOptions) -> String {
+    let name = source.branch.as_ref().or(options.branch.as_ref());
+    name.map_or(vfscale::pool::MAIN, String::as_str).to_owned()
 }
 
 /// Opens a volume. The root directory of a new one belongs to the user.
@@ -250,17 +281,31 @@ fn volume(
         None => vfscale::volume(path),
         Some(name) => {
             let pool = device::pool(path).take_over(source.take_over);
-            let pool = pool.read_only(is_read_only(source, options)).open()?;
-            let is_frozen = pool.branches().iter().any(|info| info.name == *name && info.read_only);
-            if is_frozen && !is_read_only(source, options) {
-                return Err(Failure::Usage(format!(
-                    "branch {name:?} can only be read: mount it with `-o ro`"
-                )));
-            }
-            // A mount has the defaults of a volume.
-            pool.branch(name).cache_size(CACHE_BYTES)
+            let is_read_only = is_read_only(source, options);
+            branch(&pool.read_only(is_read_only).open()?, name, is_read_only)?
         }
     };
+    configured(builder, source, options, size)
+}
+
+/// Returns the builder of a branch.
+fn branch(pool: &Pool, name: &str, is_read_only: bool) -> Result<VolumeBuilder, Failure> {
+    let is_frozen = pool.branches().iter().any(|info| info.name == *name && info.read_only);
+    if is_frozen && !is_read_only {
+        let why = format!("branch {name:?} can only be read: mount it with `-o ro`");
+        return Err(Failure::Usage(why));
+    }
+    // A mount has the defaults of a volume.
+    Ok(pool.branch(name).cache_size(CACHE_BYTES))
+}
+
+/// Opens a volume with the options of the command line.
+fn configured(
+    builder: VolumeBuilder,
+    source: &SourceArgs,
+    options: &MountOptions,
+    size: Option<u64>,
+) -> Result<Volume, Failure> {
     let mut builder = builder.limits(limits()).scaling(source.scaling()?);
     builder = builder.read_only(is_read_only(source, options)).no_recovery(options.no_recovery);
     builder = builder.ceph(device::ceph()).take_over(source.take_over);

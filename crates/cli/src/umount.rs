@@ -13,6 +13,7 @@ use vfscale::block::{Error, Holder};
 use vfscale_command::say;
 
 use crate::device;
+use crate::elsewhere::{Awaited, Ended};
 use crate::error::Failure;
 use crate::mounts;
 use crate::options;
@@ -49,9 +50,14 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<ExitCode, Failure> {
         let failed = |e| Failure::Unmount(dir.clone(), e);
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.clone());
         let server = server_of(&dir)?;
+        // The server of several branches goes on, and says when it has closed one. One that hangs
+        // must not be asked: force ends its mount.
+        let asks = !args.lazy && !args.force;
+        let asked = server.as_ref().filter(|server| asks && server.has_others);
+        let awaited = asked.and_then(|_| Awaited::new(&dir));
         vfscale_fuse::control::unmount(&dir, args.force, args.lazy).map_err(failed)?;
         if let Some(server) = server.filter(|_| !args.lazy) {
-            server.wait(args.timeout.unwrap_or(TIMEOUT))?;
+            server.wait(awaited, args.timeout.unwrap_or(TIMEOUT))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -61,6 +67,8 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<ExitCode, Failure> {
 struct Server {
     image: PathBuf,
     holder: Option<Box<Holder>>,
+    /// Whether other branches of the image are mounted.
+    has_others: bool,
 }
 
 /// Returns the server of the topmost mount at `dir`, if that is a volume whose image this process
@@ -76,17 +84,25 @@ fn server_of(dir: &Path) -> Result<Option<Server>, Failure> {
         mounts::parse(&table).filter(|other| other.device() == mount.device()).count() == 1;
     let image =
         Some(mount.source()).filter(|image| is_last && (image.is_absolute() || is_rbd(image)));
+    let has_others = image.as_ref().is_some_and(|image| mounts::of(&table, image).len() > 1);
     Ok(image.and_then(|image| match device::options(true).check_free(&image) {
-        Err(Error::Locked { holder, .. }) => Some(Server { image, holder }),
+        Err(Error::Locked { holder, .. }) => Some(Server { image, holder, has_others }),
         // Not the image, or one that this user can't read.
         _ => None,
     }))
 }
 
 impl Server {
-    /// Waits until the server has closed the image.
-    fn wait(self, limit: Duration) -> Result<(), Failure> {
+    /// Waits until the server has closed the image, or the branch that `awaited` is about.
+    fn wait(self, awaited: Option<Awaited>, limit: Duration) -> Result<(), Failure> {
         let start = Instant::now();
+        match awaited.map(|awaited| awaited.wait(limit)) {
+            Some(Ended::Closed) => return Ok(()),
+            Some(Ended::Late) => return Err(Failure::NotClosed(self.image, self.holder, limit)),
+            // This user may not ask the server, which goes on.
+            None if self.has_others => return Ok(()),
+            Some(Ended::Last) | None => {}
+        }
         let mut is_told = false;
         while let Err(Error::Locked { holder, .. }) = device::options(true).check_free(&self.image)
         {

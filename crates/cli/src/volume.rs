@@ -24,14 +24,14 @@ use crate::device::open;
 use crate::error::Failure;
 
 pub(crate) mod branch;
-mod branch_mounted;
+pub(crate) mod branch_mounted;
 pub(crate) mod copy_out;
 pub(crate) mod diff;
 pub(crate) mod fsck;
 pub(crate) mod grow;
 pub(crate) mod make;
 mod mount_stat;
-mod reached;
+pub(crate) mod reached;
 pub(crate) mod show;
 pub(crate) mod trim;
 

@@ -34,6 +34,10 @@ impl Mount {
         Mount::with(&["--sync-interval=0.1"], image, dir)
     }
 
+    fn of_branch(branch: &str, image: &Path, dir: &Path) -> Mount {
+        Mount::with(&["--sync-interval=0.1", "--branch", branch], image, dir)
+    }
+
     fn with(options: &[&str], image: &Path, dir: &Path) -> Mount {
         let mut command = vfscale();
         command.args(["mount", "--size=256M"]).args(options).arg(image).arg(dir);
@@ -119,24 +123,62 @@ fn a_killed_mount_loses_nothing_that_was_synced() {
     let temp = tempfile::tempdir().unwrap();
     let (image, dir) = (temp.path().join("disk.vfs"), temp.path().join("mnt"));
     fs::create_dir(&dir).unwrap();
+    kill_and_check(&image, &dir, &|| Mount::new(&image, &dir));
+}
+
+/// The branch has blocks of the three that it comes from, which stay as they are.
+#[test]
+fn a_killed_mount_of_a_branch_loses_nothing_that_was_synced() {
+    if !can_mount() {
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let [image, dir] = ["disk.vfs", "mnt"].map(|name| temp.path().join(name));
+    fs::create_dir(&dir).unwrap();
+    vfscale::volume(&image).create(256 << 20).open().unwrap().close().unwrap();
+    let pool = vfscale::pool(&image).convert(true).open().unwrap();
+    for (parent, name) in [("main", "a"), ("a", "b"), ("b", "c")] {
+        let volume = pool.open(parent).unwrap();
+        volume.task().write(format!("/of {parent}"), vec![7; 1 << 20]).unwrap();
+        volume.close().unwrap();
+        pool.fork(parent, name).unwrap();
+    }
+    pool.close().unwrap();
+    kill_and_check(&image, &dir, &|| Mount::of_branch("c", &image, &dir));
+    let pool = vfscale::pool(&image).open().unwrap();
+    assert_eq!(pool.check().unwrap(), Vec::<String>::new());
+    for (branch, file) in [("main", "/of main"), ("a", "/of a"), ("b", "/of main")] {
+        let volume = pool.open(branch).unwrap();
+        assert_eq!(volume.task().read(file).unwrap(), vec![7; 1 << 20], "{branch}");
+        volume.close().unwrap();
+    }
+    pool.close().unwrap();
+}
+
+/// Mounts and kills again and again, and checks what was acknowledged.
+fn kill_and_check(image: &Path, dir: &Path, mounted: &dyn Fn() -> Mount) {
     let acknowledged = Acknowledged::default();
     let mut promises = 0;
     for kill in 0..number("VFSCALE_KILLS", 5) {
         if kill > 0 {
-            fsck(&image);
+            fsck(image);
         }
-        let mount = Mount::new(&image, &dir);
-        check(&dir, &acknowledged.lock().unwrap());
+        let mount = mounted();
+        check(dir, &acknowledged.lock().unwrap());
         // Frees space for the next round.
-        for entry in fs::read_dir(&dir).unwrap() {
-            fs::remove_dir_all(entry.unwrap().path()).unwrap();
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => fs::remove_dir_all(path).unwrap(),
+                false => fs::remove_file(path).unwrap(),
+            }
         }
         acknowledged.lock().unwrap().clear();
         std::thread::scope(|scope| {
-            let without_names = scope.spawn(|| orphans(&dir).unwrap_err());
+            let without_names = scope.spawn(|| orphans(dir).unwrap_err());
             let threads: Vec<_> = (0..3)
                 .map(|thread| {
-                    let (dir, acknowledged) = (&dir, &acknowledged);
+                    let acknowledged = &acknowledged;
                     scope.spawn(move || load(dir, thread, acknowledged).unwrap_err())
                 })
                 .collect();
@@ -150,10 +192,10 @@ fn a_killed_mount_loses_nothing_that_was_synced() {
         });
         promises += acknowledged.lock().unwrap().len();
     }
-    let mount = Mount::new(&image, &dir);
-    check(&dir, &acknowledged.lock().unwrap());
+    let mount = mounted();
+    check(dir, &acknowledged.lock().unwrap());
     mount.unmount();
-    fsck(&image);
+    fsck(image);
     assert!(promises > 20, "only {promises} were acknowledged");
     println!("{promises} acknowledged");
 }

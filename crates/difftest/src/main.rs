@@ -39,6 +39,9 @@ struct Args {
     /// Plays on a volume, which is closed and reopened after each sequence.
     #[arg(long)]
     volume: bool,
+    /// Plays on a volume in a branch of a pool, which was forked this many times.
+    #[arg(long, requires = "volume", value_name = "DEPTH")]
+    branch: Option<u32>,
     /// Plays through a mount, which is unmounted and remounted after each sequence.
     #[arg(long, conflicts_with = "itself")]
     mount: bool,
@@ -56,9 +59,9 @@ fn main() -> ExitCode {
     println!("seed {seed}");
     let outcome = match (args.mount, args.volume) {
         _ if args.itself => play(&TmpfsTwice::default(), &plan),
-        (true, true) => play(&TmpfsAndMountedVolume::default(), &plan),
+        (true, true) => play(&TmpfsAndMountedVolume::in_branch(args.branch), &plan),
         (true, false) => play(&TmpfsAndMount::default(), &plan),
-        (false, true) => play(&TmpfsAndVolume::default(), &plan),
+        (false, true) => play(&TmpfsAndVolume::in_branch(args.branch), &plan),
         (false, false) => play(&TmpfsAndVfscale::default(), &plan),
     };
     match outcome {

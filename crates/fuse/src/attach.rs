@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags as Flags, UnmountFlags, mount, unmount};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -27,21 +28,72 @@ const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
 /// Subtype of the file system: `/proc/mounts` shows the type `fuse.vfscale`.
 const SUBTYPE: &str = "vfscale";
 
-/// Options of attaching a connection.
+/// Options of a mount that the kernel has to know, whoever serves it.
 #[derive(Clone, Debug)]
-pub(crate) struct Attachment {
+pub struct Attachment {
     pub(crate) source: String,
     pub(crate) flags: MountFlags,
     pub(crate) allow_other: bool,
     pub(crate) syncing: Syncing,
 }
 
+impl Default for Attachment {
+    fn default() -> Self {
+        Self {
+            source: "vfscale".into(),
+            flags: MountFlags::empty(),
+            allow_other: false,
+            syncing: Syncing::default(),
+        }
+    }
+}
+
+impl Attachment {
+    /// Returns the default options: for the mounting user only, without flags.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the name shown as the source in `/proc/mounts`; default `vfscale`.
+    pub fn source(mut self, source: impl Into<String>) -> Self {
+        self.source = source.into();
+        self
+    }
+
+    /// Sets the flags of the mount: `RDONLY`, `NOSUID`, `NODEV`, `NOEXEC`, `NOATIME`, ...
+    pub fn flags(mut self, flags: MountFlags) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    /// Adds flags to those of the mount.
+    pub fn add_flags(mut self, flags: MountFlags) -> Self {
+        self.flags |= flags;
+        self
+    }
+
+    /// Lets other users access the mount, subject to permissions.
+    pub fn allow_other(mut self, allow: bool) -> Self {
+        self.allow_other = allow;
+        self
+    }
+
+    /// Sets which changes are durable when their calls return.
+    pub fn syncing(mut self, syncing: Syncing) -> Self {
+        self.syncing = syncing;
+        self
+    }
+}
+
 /// A connection that is attached to a directory.
 #[derive(Debug)]
 pub(crate) struct Attached {
     dir: PathBuf,
-    /// Whether this process has attached it.
+    /// Whether this process can detach it.
     is_own: bool,
+    /// The device number of a mount that another process has made: `dir` may have been the
+    /// directory of another mount since, or be so in the namespace of this process.
+    device: Option<(u32, u32)>,
 }
 
 /// Returns the number of the descriptor that a path `/dev/fd/N` names.
@@ -60,7 +112,7 @@ pub(crate) fn adopt(
 ) -> Result<(Device, Attached), MountError> {
     let dir = dir.to_owned();
     match device {
-        Ok(device) => Ok((device, Attached { dir, is_own: false })),
+        Ok(device) => Ok((device, Attached { dir, is_own: false, device: None })),
         Err(source) => Err(MountError::Descriptor { dir, source }),
     }
 }
@@ -94,7 +146,7 @@ pub(crate) fn attach(dir: &Path, how: &Attachment) -> Result<(Device, Attached),
             Device::from_fd(opened.map_err(|error| blame_device(error, refused))?)
         }
     };
-    Ok((device, Attached { dir, is_own: true }))
+    Ok((device, Attached { dir, is_own: true, device: None }))
 }
 
 /// Reports a device without permission if that is why the helper failed: the helper opens the
@@ -233,13 +285,32 @@ pub(crate) enum Detach {
 }
 
 impl Attached {
+    /// Returns the state of a mount that another process has made, and that this one can detach if
+    /// it sees it at the same path.
+    pub(crate) fn elsewhere(dir: PathBuf, device: (u32, u32)) -> Attached {
+        let is_own = device_at(&dir).is_ok_and(|found| found == device);
+        Attached { dir, is_own, device: Some(device) }
+    }
+
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Returns whether this process has attached it.
+    /// Returns whether this process can detach it.
     pub(crate) fn is_own(&self) -> bool {
         self.is_own
+    }
+
+    /// Returns the device number of the mount, major and minor.
+    ///
+    /// # Errors
+    /// Any error of `statx(2)`; `ENOENT` if the directory is not known.
+    pub(crate) fn device(&self) -> io::Result<(u32, u32)> {
+        match self.device {
+            Some(device) => Ok(device),
+            None if self.is_own => device_at(&self.dir),
+            None => Err(Errno::NOENT.into()),
+        }
     }
 
     /// Detaches, unless it is already detached. A connection that another process has attached ends
@@ -253,6 +324,11 @@ impl Attached {
         }
         if !self.is_own {
             return if how == Detach::Idle { Err(Errno::BUSY.into()) } else { Ok(()) };
+        }
+        if let Some(device) = self.device
+            && device_at(&self.dir)? != device
+        {
+            return Err(Errno::INVAL.into());
         }
         let flags = match how {
             Detach::Idle => UnmountFlags::NOFOLLOW,
@@ -287,6 +363,17 @@ pub(crate) fn unmount_by_helper(dir: &Path, lazy: bool) -> io::Result<()> {
         };
     }
     Err(Errno::PERM.into())
+}
+
+/// Returns the device number of the topmost mount at `dir`, major and minor, as this process sees
+/// it. Sends the server of that mount no request, so it need not have one.
+///
+/// # Errors
+/// Any error of `statx(2)`.
+pub(crate) fn device_at(dir: &Path) -> io::Result<(u32, u32)> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
+    let found = statx(CWD, dir, flags, StatxFlags::TYPE)?;
+    Ok((found.stx_dev_major, found.stx_dev_minor))
 }
 
 /// Returns whether the connection has ended, by unmounting or abort.

@@ -2,7 +2,8 @@
 //! its statistics, make and list branches, unmount it.
 //!
 //! A request is an `ioctl` on the mounted directory, as in the tools of other file systems. A
-//! socket would need a path that both sides know.
+//! socket alone would need a path that both sides know; where a request carries a descriptor, one
+//! of these requests tells the random name of an abstract socket.
 //!
 //! ```c
 //! /* In: the size wanted, in bytes. Out: the size that the volume has, which is durable. */
@@ -17,13 +18,15 @@
 //! /* In: 8 bytes, how many branches to skip. Out: 8 bytes, how many follow; then the first 32 of
 //!    them: name (128 bytes), size, own space (8 bytes each), depth, flags (4 bytes each). */
 //! #define VFSCALE_IOC_BRANCHES _IOWR(0xe7, 5, __u8[4872])
+//! /* Out: the name of an abstract socket, with zeros behind it. On any directory. */
+//! #define VFSCALE_IOC_SOCKET _IOR(0xe7, 6, __u8[64])
 //! ```
 //!
 //! `FITRIM` of Linux discards free space, on any file.
 //!
 //! The mounting user and processes with `CAP_SYS_ADMIN` may grow and trim the volume, read
-//! statistics, and change and list branches; every process that can open a directory of the mount
-//! may sync it. Other requests are served concurrently.
+//! statistics, change and list branches, and learn the name of the socket; every process that can
+//! open a directory of the mount may sync it. Other requests are served concurrently.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -36,9 +39,12 @@ use vfscale::Errno;
 use vfscale::posix::FstrimRange;
 
 mod branches;
+mod socket;
 
 pub(crate) use branches::{BRANCH, BRANCHES, list, serve};
 pub use branches::{BranchRequest, branch, branches};
+pub use socket::socket;
+pub(crate) use socket::{SOCKET, named};
 
 use crate::attach;
 use crate::statistics::{self, Statistics};

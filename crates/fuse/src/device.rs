@@ -32,6 +32,10 @@ impl Device {
         Device(File::from(fd))
     }
 
+    pub(crate) fn into_fd(self) -> OwnedFd {
+        OwnedFd::from(self.0)
+    }
+
     /// Takes over the descriptor of a connection that another process has attached.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ use crate::sharing::Sharing;
 use crate::statistics::{Counters, Statistics, Stats};
 use crate::syncing::Syncing;
 use crate::transport::Transport;
+use crate::unserved::Unserved;
 use crate::uring::{self, Crew, switches::check_module};
 use crate::watch::Watch;
 use crate::wire::reply::Reply;
@@ -39,6 +40,7 @@ pub struct Builder {
     xattrs: Xattrs,
     transport: Transport,
     pool: Option<Pool>,
+    socket: Option<String>,
     how: Attachment,
 }
 
@@ -69,12 +71,8 @@ impl Builder {
             xattrs: Xattrs::Served,
             transport: Transport::default(),
             pool: None,
-            how: Attachment {
-                source: "vfscale".into(),
-                flags: MountFlags::empty(),
-                allow_other: false,
-                syncing: Syncing::default(),
-            },
+            socket: None,
+            how: Attachment::new(),
         }
     }
 
@@ -98,6 +96,13 @@ impl Builder {
     /// open as long as the mount.
     pub fn branches(mut self, pool: Option<Pool>) -> Builder {
         self.pool = pool;
+        self
+    }
+
+    /// Tells the owner of the mount and root the name of an abstract socket, of at most 64 bytes,
+    /// at which this process takes further requests ([`control::socket`](crate::control::socket)).
+    pub fn requests_at(mut self, name: Option<String>) -> Builder {
+        self.socket = name;
         self
     }
 
@@ -186,6 +191,12 @@ impl Builder {
         self
     }
 
+    /// Sets all options that the kernel has to know.
+    pub fn attachment(mut self, how: Attachment) -> Builder {
+        self.how = how;
+        self
+    }
+
     /// Mounts at the directory `dir`, which need not be empty, and starts the workers.
     ///
     /// Uses `mount(2)` where that is permitted, and `fusermount3` otherwise. A path `/dev/fd/N`
@@ -214,6 +225,18 @@ impl Builder {
     pub fn mount_fd(self, fd: OwnedFd) -> Result<Mounted, MountError> {
         let dir = PathBuf::from(format!("/dev/fd/{}", fd.as_raw_fd()));
         self.start(|_| attach::adopt(&dir, Device::adopt(fd)))
+    }
+
+    /// Starts the workers for a mount that another process has made with
+    /// [`Attachment::mount`]. The options of that mount hold, as with
+    /// [`mount_fd`](Self::mount_fd), and [`syncing`](Self::syncing) has to be the same.
+    ///
+    /// [`Mounted`] can unmount it if this process sees it at the same path.
+    ///
+    /// # Errors
+    /// Returns a [`MountError`]; the mount is ended then.
+    pub fn serve(self, mount: Unserved) -> Result<Mounted, MountError> {
+        self.start(|_| mount.into_parts())
     }
 
     fn start(
@@ -254,8 +277,9 @@ impl Builder {
             None => counters,
             Some(crew) => counters.over_uring(crew.queues()),
         });
-        let server = Server::new(&self.vfs, config, self.pool.clone(), Arc::clone(&counters));
-        let server = Arc::new(server.map_err(MountError::FileSystem)?);
+        let server = Server::new(&self.vfs, config, Arc::clone(&counters));
+        let server = server.map_err(MountError::FileSystem)?;
+        let server = Arc::new(server.branches(self.pool.clone(), self.socket.clone()));
         let (device, attached) = attach(&self.how)?;
         let mount = Arc::new(Mount { device: Arc::new(device), attached });
         let device = &mount.device;
@@ -323,6 +347,15 @@ impl Mounted {
     /// made it.
     pub fn dir(&self) -> &Path {
         self.mount.attached.dir()
+    }
+
+    /// Returns the device number of the mount, major and minor (`st_dev`).
+    ///
+    /// # Errors
+    /// Any error of `statx(2)`; `ENOENT` if another process has made the mount with
+    /// [`Builder::mount_fd`].
+    pub fn device(&self) -> io::Result<(u32, u32)> {
+        self.mount.attached.device()
     }
 
     /// Returns the number of worker threads.

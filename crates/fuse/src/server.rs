@@ -90,6 +90,8 @@ pub(crate) struct Server {
     config: Config,
     /// The branches of the image, if it has any.
     pool: Option<Pool>,
+    /// The name of the socket for requests that an `ioctl` can't carry.
+    socket: Option<String>,
     valid: Validity,
     /// The mounting user.
     owner: u32,
@@ -128,7 +130,6 @@ impl Server {
     pub(crate) fn new(
         vfs: &Vfs,
         config: Config,
-        pool: Option<Pool>,
         counters: Arc<Counters>,
     ) -> vfscale::Result<Server> {
         let base = vfs.task();
@@ -144,11 +145,18 @@ impl Server {
             waiting: Waiting::default(),
             reclaim: Reclaim::new(),
             config,
-            pool,
+            pool: None,
+            socket: None,
             valid: config.validity(),
             owner: rustix::process::getuid().as_raw(),
             counters,
         })
+    }
+
+    /// Sets the pool that requests are about, and the name of the socket for others.
+    pub(crate) fn branches(mut self, pool: Option<Pool>, socket: Option<String>) -> Server {
+        (self.pool, self.socket) = (pool, socket);
+        self
     }
 
     pub(crate) fn stats(&self) -> Stats {

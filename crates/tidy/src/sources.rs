@@ -70,6 +70,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/vfscale/tests/all/seals.rs", "system calls: mappings"),
     ("crates/fuse/src/control.rs", "system calls: ioctl"),
     ("crates/fuse/src/control/branches.rs", "system calls: ioctl"),
+    ("crates/fuse/src/control/socket.rs", "system calls: ioctl"),
     ("crates/fuse/src/device.rs", "system calls: the device"),
     ("crates/fuse/src/uring/queue.rs", "system calls: io_uring"),
     ("crates/cli/src/run.rs", "system calls: between fork and exec"),

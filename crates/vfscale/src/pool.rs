@@ -203,6 +203,12 @@ impl Pool {
         self.shared.pool().list()
     }
 
+    /// Returns whether the pool was opened for reading only.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.shared.read_only()
+    }
+
     /// Returns the space of the pool.
     #[must_use]
     pub fn usage(&self) -> Usage {
@@ -329,7 +335,15 @@ impl Pool {
             self.shared.call(self.shared.snapshot(a)?.end())?;
             return Ok(Vec::new());
         }
-        let (one, other) = (self.shared.snapshot(a)?, self.shared.snapshot(b)?);
+        let one = self.shared.snapshot(a)?;
+        let other = match self.shared.snapshot(b) {
+            Ok(other) => other,
+            Err(error) => {
+                // The fork of the first one must not be left.
+                self.shared.call(one.end())?;
+                return Err(error);
+            }
+        };
         let found = diff::diff(one.side(), other.side());
         let ended = one.end().and(other.end());
         let found = found?;

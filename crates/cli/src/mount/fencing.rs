@@ -6,9 +6,9 @@ use std::time::Duration;
 use vfscale::block::Error;
 use vfscale::volume::Fence;
 use vfscale_command::say;
-use vfscale_fuse::Mounted;
 
 use crate::error::Failure;
+use crate::served::Served;
 
 /// Pause between two questions whether this process still has the volume. A write finds out at
 /// once.
@@ -26,11 +26,11 @@ impl Fenced {
     }
 }
 
-/// Starts a thread that ends the mount when another machine has the volume: it shuts the volume
-/// down, detaches the mount, and ends the process if others keep the mount in use.
-pub(super) fn watch(fence: Fence, mounted: &Mounted) -> Fenced {
-    let (found, dir) = (Arc::new(OnceLock::new()), mounted.dir().to_owned());
-    let (noted, unmounter) = (Arc::clone(&found), mounted.unmounter());
+/// Starts a thread that ends all mounts when another machine has the image: it shuts the volume
+/// down, detaches the mounts, and ends the process if others keep one in use.
+pub(super) fn watch(fence: Fence, served: &Arc<Served>) -> Fenced {
+    let (found, served) = (Arc::new(OnceLock::new()), Arc::clone(served));
+    let noted = Arc::clone(&found);
     std::thread::spawn(move || {
         let error = loop {
             std::thread::sleep(PAUSE);
@@ -39,10 +39,10 @@ pub(super) fn watch(fence: Fence, mounted: &Mounted) -> Fenced {
             }
         };
         noted.get_or_init(|| error.clone());
-        let dir = dir.display();
+        let dir = served.dirs();
         tracing::error!("{error}; {dir} is shut down");
-        if let Err(e) = unmounter.unmount_within(Duration::ZERO) {
-            say(format_args!("vfscale: cannot unmount {dir}: {e}"));
+        if let Err(e) = served.unmount_all(Duration::ZERO) {
+            say(format_args!("vfscale: cannot unmount {e}"));
         }
         std::thread::sleep(PATIENCE);
         let failure = Failure::Fenced(error);

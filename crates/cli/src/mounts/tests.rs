@@ -27,3 +27,20 @@ fn what_is_no_escape_stays() {
         assert_eq!(unescaped(text.as_bytes()), OsStr::new(meant), "{text}");
     }
 }
+
+#[test]
+fn the_mounts_of_an_image_are_found() {
+    let table = b"22 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw
+30 22 0:40 / /mnt/a\\040b rw,nosuid - fuse.vfscale /data/my\\040disk.vfs rw,user_id=0
+31 22 0:41 / /mnt/other rw shared:7 master:1 - fuse.vfscale /data/other.vfs rw
+32 22 0:40 /sub /mnt/bind rw - fuse.vfscale /data/my\\040disk.vfs rw
+33 22 0:42 / /mnt/sshfs rw - fuse.sshfs /data/sshfs.vfs rw
+34 22 0:43 / /mnt/branch rw - fuse.vfscale /data/other.vfs rw
+35 22 0:43 / /mnt/again rw - fuse.vfscale /data/other.vfs rw
+";
+    let found = |image: &str| of(table, Path::new(image));
+    assert_eq!(found("/data/my disk.vfs"), [PathBuf::from("/mnt/a b")]);
+    assert_eq!(found("/data/other.vfs"), ["/mnt/again", "/mnt/other"].map(PathBuf::from));
+    assert!(found("/data/sshfs.vfs").is_empty() && found("/data/none.vfs").is_empty());
+    assert!(of(b"", Path::new("/data/none.vfs")).is_empty());
+}

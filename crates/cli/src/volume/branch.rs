@@ -134,7 +134,7 @@ fn create(args: &CreateArgs) -> Result<(), Failure> {
     if let Some(dir) = mount_of_locked(&args.image, "branch")? {
         if !as_synced {
             // First the data that the kernel holds back.
-            mounts::sync(&dir).map_err(|error| Failure::Sync(dir.clone(), error))?;
+            mounts::sync_kernel(&args.image, &dir)?;
         }
         let (parent, name) = (args.from.clone(), args.name.clone());
         let request = BranchRequest::Create { parent, name, read_only, as_synced };

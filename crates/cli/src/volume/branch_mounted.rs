@@ -9,12 +9,12 @@ use vfscale_fuse::control::{self, BranchRequest};
 use crate::error::Failure;
 
 /// Sends the mount at `dir` a request.
-pub(super) fn ask(dir: &Path, request: &BranchRequest) -> Result<(), Failure> {
+pub(crate) fn ask(dir: &Path, request: &BranchRequest) -> Result<(), Failure> {
     control::branch(dir, request).map_err(|error| failure(dir, &error))
 }
 
 /// Returns the failure for an error that a mount has replied.
-pub(super) fn failure(dir: &Path, error: &io::Error) -> Failure {
+pub(crate) fn failure(dir: &Path, error: &io::Error) -> Failure {
     let words = match Errno::from_io_error(error) {
         Some(Errno::NOTTY) => "no volume with branches is mounted there".into(),
         Some(Errno::OPNOTSUPP) => {

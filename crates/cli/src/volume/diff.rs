@@ -1,5 +1,6 @@
 //! `vfscale diff` and `vfscale adopt`: what branches differ in, and keeping one.
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -10,8 +11,14 @@ use serde_json::{Value, json};
 use vfscale::pool::{Changes, Difference, DifferenceKind};
 
 use super::branch::{Access, with_pool};
+use super::reached::mount_of_locked;
 use super::show::written;
 use crate::error::Failure;
+use crate::served::compare;
+use crate::{elsewhere, mounts};
+
+/// The command to use if another process has the image open, and no mount of it is found.
+const COMMAND: &str = "diff DIR A B";
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
@@ -19,7 +26,7 @@ pub(crate) struct DiffArgs {
     #[arg(long)]
     json: bool,
 
-    /// The image file or block device; not mounted
+    /// The image file or block device, mounted or not
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
 
@@ -38,7 +45,7 @@ pub(crate) struct AdoptArgs {
     #[arg(long, value_name = "PARENT", default_value = vfscale::pool::MAIN)]
     parent: String,
 
-    /// The image file or block device; not mounted
+    /// The image file or block device. Other branches of it may be mounted
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
 
@@ -50,8 +57,7 @@ pub(crate) struct AdoptArgs {
 /// Prints the differences. Exits as diff(1) does: 0 without differences, 1 with some, 2 for an
 /// error.
 pub(crate) fn diff(args: &DiffArgs) -> Result<ExitCode, Failure> {
-    let found = with_pool(&args.image, Access::Read, |pool| pool.diff(&args.a, &args.b));
-    let found = found.map_err(|failure| Failure::Diff(Box::new(failure)))?;
+    let found = found(args).map_err(|failure| Failure::Diff(Box::new(failure)))?;
     let mut out = io::stdout().lock();
     written(if args.json {
         let value: Value = found.iter().map(as_json).collect();
@@ -65,8 +71,39 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(!found.is_empty())))
 }
 
+/// Returns the differences, which the process finds that has the image open, if there is one.
+fn found(args: &DiffArgs) -> Result<Vec<Difference>, Failure> {
+    let DiffArgs { image, a, b, .. } = args;
+    let Some(dir) = mount_of_locked(image, COMMAND)? else {
+        return with_pool(image, Access::Read, |pool| pool.diff(a, b));
+    };
+    // First the data that the kernel holds back.
+    mounts::sync_kernel(image, &dir)?;
+    let mut found = Vec::new();
+    let take = |message: &[OsString]| {
+        let difference = compare::difference(message);
+        let is_one = difference.is_some();
+        found.extend(difference);
+        is_one
+    };
+    let asked = elsewhere::ask(image, ["diff", a, b], take)?;
+    asked.map(|()| found).ok_or_else(|| no_server(image))
+}
+
+/// Returns the failure for an image that is mounted, whose server takes no requests.
+fn no_server(image: &Path) -> Failure {
+    let why = "it is mounted, and its server compares no branches for this user, or it has none";
+    Failure::Branch(image.to_owned(), why.into())
+}
+
 /// Gives a branch the contents of its child.
 pub(crate) fn adopt(args: &AdoptArgs) -> Result<ExitCode, Failure> {
+    if mount_of_locked(&args.image, COMMAND)?.is_some() {
+        let request = ["adopt", args.parent.as_str(), args.child.as_str()];
+        let asked = elsewhere::ask(&args.image, request, |_| false)?;
+        asked.ok_or_else(|| no_server(&args.image))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     with_pool(&args.image, Access::Write, |pool| {
         pool.adopt(&args.parent, &args.child)?;
         pool.reap()

@@ -4,7 +4,6 @@
 //! volume is changed by a request to its mount, which `/proc/self/mountinfo` lists with the path of
 //! the image as the source.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -34,8 +33,11 @@ pub(super) fn reach(place: &Path, command: &'static str) -> Result<Reached, Fail
     match open(place, false) {
         Ok(device) => Ok(Reached::Closed(device)),
         Err(Failure::Device(locked @ block::Error::Locked { .. })) => {
-            let dir = mount_of(&mounts::table()?, place);
-            dir.map(Reached::Mounted).ok_or(Failure::InUse(locked, command))
+            match &mounts::of(&mounts::table()?, place)[..] {
+                [] => Err(Failure::InUse(locked, command)),
+                [dir] => Ok(Reached::Mounted(dir.clone())),
+                _ => Err(Failure::Several(place.to_owned(), command)),
+            }
         }
         Err(failure) => Err(failure),
     }
@@ -43,7 +45,7 @@ pub(super) fn reach(place: &Path, command: &'static str) -> Result<Reached, Fail
 
 /// Returns the directory at which a branch of an image is mounted by another process; `None` if no
 /// process has the image open.
-pub(super) fn mount_of_locked(
+pub(crate) fn mount_of_locked(
     image: &Path,
     command: &'static str,
 ) -> Result<Option<PathBuf>, Failure> {
@@ -53,7 +55,7 @@ pub(super) fn mount_of_locked(
     match open(image, true) {
         Ok(_) => Ok(None),
         Err(Failure::Device(locked @ block::Error::Locked { .. })) => {
-            let dir = mount_of(&mounts::table()?, image);
+            let dir = mounts::of(&mounts::table()?, image).into_iter().next();
             dir.map(Some).ok_or(Failure::InUse(locked, command))
         }
         Err(failure) => Err(failure),
@@ -82,12 +84,3 @@ pub(super) fn change<T>(
     })?;
     Ok(changed)
 }
-
-/// Returns the directory at which the volume in `image` is mounted, the latest one of several.
-fn mount_of(mountinfo: &[u8], image: &Path) -> Option<PathBuf> {
-    let image = &fs::canonicalize(image).unwrap_or_else(|_| image.to_owned());
-    mounts::parse(mountinfo).rfind(|mount| mount.is_of(image)).map(|mount| mount.dir())
-}
-
-#[cfg(test)]
-mod tests;

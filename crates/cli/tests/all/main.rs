@@ -9,5 +9,6 @@ mod common;
 mod copy_out;
 mod for_all;
 mod on_volume;
+mod several;
 mod volume;
 mod wait;

@@ -39,13 +39,24 @@ pub fn reason_to_skip() -> Option<String> {
 /// tmpfs against vfscale on a volume. Block counts are not compared: a disk counts them differently
 /// from memory.
 #[derive(Default)]
-pub struct TmpfsAndVolume(OraclePool);
+pub struct TmpfsAndVolume {
+    oracles: OraclePool,
+    /// The depth of the branch of a pool that the volume is in.
+    depth: Option<u32>,
+}
+
+impl TmpfsAndVolume {
+    /// Returns the pair with the volume in a branch that was forked `depth` times.
+    pub fn in_branch(depth: Option<u32>) -> Self {
+        Self { depth, ..Self::default() }
+    }
+}
 
 impl Pairing for TmpfsAndVolume {
     type Oracle = Blockless<PooledOracle>;
     type Subject = Blockless<Subject>;
     fn fresh(&self) -> Result<(Self::Oracle, Self::Subject), String> {
-        Ok((Blockless(self.0.get()?), Blockless(Subject::on_volume()?)))
+        Ok((Blockless(self.oracles.get()?), Blockless(Subject::on_volume(self.depth)?)))
     }
 }
 
@@ -65,12 +76,24 @@ impl Pairing for TmpfsAndMount {
 /// tmpfs against vfscale on a volume, mounted. The kernel opens files itself, so no inode becomes
 /// immutable or append-only.
 #[derive(Default)]
-pub struct TmpfsAndMountedVolume(OraclePool);
+pub struct TmpfsAndMountedVolume {
+    oracles: OraclePool,
+    /// The depth of the branch of a pool that the volume is in.
+    depth: Option<u32>,
+}
+
+impl TmpfsAndMountedVolume {
+    /// Returns the pair with the volume in a branch that was forked `depth` times.
+    pub fn in_branch(depth: Option<u32>) -> Self {
+        Self { depth, ..Self::default() }
+    }
+}
 
 impl Pairing for TmpfsAndMountedVolume {
     type Oracle = Fuse<PooledOracle>;
     type Subject = Fuse<ThroughMount>;
     fn fresh(&self) -> Result<(Self::Oracle, Self::Subject), String> {
-        Ok((Fuse::new(self.0.get()?, false), Fuse::new(ThroughMount::of_volume()?, false)))
+        let mounted = ThroughMount::of_volume(self.depth)?;
+        Ok((Fuse::new(self.oracles.get()?, false), Fuse::new(mounted, false)))
     }
 }

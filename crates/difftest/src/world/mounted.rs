@@ -24,7 +24,7 @@ use crate::calls::{Calls, fstat};
 use crate::sys;
 use crate::tree::{self, Snapshot};
 use crate::world::oracle::Oracle;
-use crate::world::subject::{check_image, memory, new_volume};
+use crate::world::subject::{check_image, memory, new_branch, new_volume};
 use crate::world::{Finished, INSPECTOR, World};
 
 /// The mounted file system.
@@ -71,12 +71,13 @@ impl ThroughMount {
         Self::of(Source::Memory(Vfs::new(memory()).map_err(|e| format!("vfscale: {e}"))?))
     }
 
-    /// Creates and mounts an empty volume on a device in memory.
+    /// Creates and mounts an empty volume on a device in memory; in a branch of a depth, or not in
+    /// a pool.
     ///
     /// # Errors
     /// Describes what the machine does not permit.
-    pub fn of_volume() -> Result<Self, String> {
-        let (device, volume) = new_volume()?;
+    pub fn of_volume(depth: Option<u32>) -> Result<Self, String> {
+        let (device, volume) = depth.map_or_else(new_volume, new_branch)?;
         Self::of(Source::Volume(device, volume))
     }
 

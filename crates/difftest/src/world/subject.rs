@@ -62,6 +62,34 @@ pub(crate) fn new_volume() -> Result<(Arc<dyn Device>, Volume), String> {
     Ok((device, volume))
 }
 
+/// Makes an empty volume as [`new_volume`] does, in a branch that was forked `depth` times. Its
+/// parents have had files, so the blocks of the volume are in several of them.
+pub(crate) fn new_branch(depth: u32) -> Result<(Arc<dyn Device>, Volume), String> {
+    let failed = |e: &dyn std::fmt::Display| format!("a branch: {e}");
+    let (device, volume) = new_volume()?;
+    volume.close().map_err(|e| failed(&e))?;
+    let pool = vfscale::pool_on(device).convert(true).open().map_err(|e| failed(&e))?;
+    let mut name = vfscale::pool::MAIN.to_owned();
+    for number in 0..=depth {
+        if number > 0 {
+            let child = format!("branch {number}");
+            pool.fork(&name, &child).map_err(|e| failed(&e))?;
+            name = child;
+        }
+        let volume = pool.open(&name).map_err(|e| failed(&e))?;
+        let task = volume.task();
+        task.write("/old", vec![7; 100_000]).map_err(|e| failed(&e))?;
+        volume.sync().map_err(|e| failed(&e))?;
+        task.remove_file("/old").map_err(|e| failed(&e))?;
+        drop(task);
+        volume.close().map_err(|e| failed(&e))?;
+    }
+    // Holds the pool open.
+    let device = pool.device(&name).map_err(|e| failed(&e))?;
+    let volume = vfscale::volume_on(device.clone()).open().map_err(|e| failed(&e))?;
+    Ok((device, volume))
+}
+
 /// Checks that a closed volume has no findings.
 pub(crate) fn check_image(device: &Arc<dyn Device>) -> Result<(), String> {
     let report = check::check(device.clone(), &check::Options::default(), &mut ());
@@ -82,12 +110,13 @@ impl Subject {
         Subject::with_tasks(&vfs, None)
     }
 
-    /// Makes an empty volume on a device in memory, with its tasks.
+    /// Makes an empty volume on a device in memory, with its tasks; in a branch of a depth, or not
+    /// in a pool.
     ///
     /// # Errors
     /// Describes the library's error.
-    pub fn on_volume() -> Result<Subject, String> {
-        let (device, volume) = new_volume()?;
+    pub fn on_volume(depth: Option<u32>) -> Result<Subject, String> {
+        let (device, volume) = depth.map_or_else(new_volume, new_branch)?;
         let vfs = volume.vfs().clone();
         Subject::with_tasks(&vfs, Some((device, volume)))
     }

@@ -37,6 +37,20 @@ fn a_volume_does_what_tmpfs_does() {
     assert!(summary.emptied * 3 > summary.sequences, "few volumes could be opened again");
 }
 
+/// Compares a branch of a pool, which shares blocks with three that it comes from.
+#[test]
+fn a_branch_does_what_tmpfs_does() {
+    if !permitted() {
+        return;
+    }
+    let seed = variable("VFSCALE_SEED").unwrap_or_else(vfscale_sync::random::fresh_seed);
+    let calls = if cfg!(debug_assertions) { 3_000 } else { 30_000 };
+    let summary = play(&TmpfsAndVolume::in_branch(Some(3)), &Plan::new(seed, calls));
+    assert!(summary.emptied * 3 > summary.sequences, "few branches could be opened again");
+    let summary = play(&TmpfsAndMountedVolume::in_branch(Some(3)), &Plan::new(7, calls / 3));
+    assert!(summary.emptied * 2 > summary.sequences, "few mounts could be compared again");
+}
+
 /// Compares mounts, which are unmounted and remounted after each sequence.
 #[test]
 fn a_mount_does_what_tmpfs_does() {

@@ -48,6 +48,12 @@ impl Server {
                 ctx.reply.ioctl_done();
                 ctx.reply.put(&listed);
             }
+            control::SOCKET => {
+                self.check_owner(ctx)?;
+                let name = control::named(self.socket.as_deref().ok_or(Errno::OPNOTSUPP)?)?;
+                ctx.reply.ioctl_done();
+                ctx.reply.put(&name);
+            }
             other => return self.inode_flags(ctx, other, data, room),
         }
         Ok(())
@@ -72,17 +78,21 @@ impl Server {
 
     /// Returns the pool of branches, for the owner of the mount or root.
     fn pool_for(&self, ctx: &RequestCtx<'_>) -> Result<&Pool, Errno> {
-        if !ctx.caller.is_user(self.owner) && !ctx.caller.has(Capabilities::SYS_ADMIN) {
-            return Err(Errno::PERM);
-        }
+        self.check_owner(ctx)?;
         self.pool.as_ref().ok_or(Errno::OPNOTSUPP)
+    }
+
+    /// Refuses others than the owner of the mount and root.
+    fn check_owner(&self, ctx: &RequestCtx<'_>) -> Result<(), Errno> {
+        if ctx.caller.is_user(self.owner) || ctx.caller.has(Capabilities::SYS_ADMIN) {
+            return Ok(());
+        }
+        Err(Errno::PERM)
     }
 
     /// Replies the statistics of the mount to its owner or root.
     fn report(&self, ctx: &mut RequestCtx<'_>) -> Result<(), Errno> {
-        if !ctx.caller.is_user(self.owner) && !ctx.caller.has(Capabilities::SYS_ADMIN) {
-            return Err(Errno::PERM);
-        }
+        self.check_owner(ctx)?;
         ctx.reply.ioctl_done();
         for number in statistics::encode(&self.statistics()) {
             ctx.reply.u64(number);

@@ -1,12 +1,12 @@
 //! Mounts that another process, here the test, has made.
 
 use std::fs::{self, File};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
 use crate::common;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use vfscale_fuse::{Builder, MountError, Mounted};
+use vfscale_fuse::{Attachment, Builder, MountError, Mounted, Unserved, control};
 
 /// Opens the device, and mounts it at `dir`.
 fn opened_and_mounted(dir: &Path) -> OwnedFd {
@@ -60,4 +60,43 @@ fn other_descriptors_are_refused() {
         );
     }
     assert!(Builder::new(&vfs).mount_fd(null.into()).is_err());
+}
+
+/// One process mounts, and another one serves and can unmount; here both are the test.
+#[test]
+fn a_mount_is_made_for_another_process() {
+    if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+        common::skipped("needs root and /dev/fuse");
+        return;
+    }
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("mnt");
+    fs::create_dir(&dir).unwrap();
+    let vfs = common::memory(64 << 20);
+    let unserved = Attachment::new().source("made").mount(&dir).unwrap();
+    let device = unserved.device();
+    // The server knows the directory by its path, and by the device number that it is the same.
+    let fd = unserved.as_fd().try_clone_to_owned().unwrap();
+    let passed = Unserved::new(fd, unserved.dir().to_owned(), device);
+    drop(unserved);
+    let builder = Builder::new(&vfs).requests_at(Some("a name".into()));
+    let mounted = builder.serve(passed).unwrap();
+    assert!(mounted.is_own());
+    assert_eq!(mounted.device().unwrap(), device);
+    fs::write(dir.join("f"), "text").unwrap();
+    assert_eq!(vfs.task().read_to_string("/f").unwrap(), "text");
+    assert_eq!(control::socket(&dir).unwrap(), "a name");
+    // Another mount at the path is not the one that is unmounted.
+    let over = Builder::new(&common::memory(1 << 20)).mount(&dir).unwrap();
+    let refused = control::socket(&dir).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EOPNOTSUPP));
+    let (mounted, refused) = mounted.unmount().unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
+    over.unmount().map_err(|(_, e)| e).unwrap();
+    mounted.unmount().map_err(|(_, e)| e).unwrap();
+    assert!(!dir.join("f").exists());
+    // A mount that nobody serves goes.
+    let unserved = Attachment::new().mount(&dir).unwrap();
+    unserved.unmount().unwrap();
+    assert!(fs::read_dir(&dir).unwrap().next().is_none());
 }

@@ -134,6 +134,10 @@ impl PoolShared {
         &self.name
     }
 
+    pub(super) fn read_only(&self) -> bool {
+        self.read_only
+    }
+
     pub(super) fn pool(&self) -> &vfscale_pool::Pool {
         &self.pool
     }

@@ -1,0 +1,289 @@
+//! A mount that another process serves: the one that has the image open, for another branch of it.
+//!
+//! This process makes the mount, with the rights of its user and in its own namespace of mounts,
+//! and passes it to the server ([`served`](crate::served)).
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use vfscale::block::Error as DeviceError;
+use vfscale::posix::MountFlags;
+use vfscale::{Errno, PoolError, VolumeError};
+use vfscale_fuse::{Attachment, control};
+
+use crate::error::Failure;
+use crate::mounts;
+use crate::served::wire::{self, ENDING, VERSION};
+
+/// Time for each reply of a server: it may recover the branch first.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Returns whether a volume or pool was not opened because another process has it open.
+pub(crate) fn is_locked(failure: &Failure) -> bool {
+    matches!(
+        failure,
+        Failure::Open(VolumeError::Device(DeviceError::Locked { .. }))
+            | Failure::Pool(PoolError::Device(DeviceError::Locked { .. }))
+    )
+}
+
+/// A mount of this process that another one serves.
+pub(crate) struct Elsewhere {
+    stream: UnixStream,
+    image: PathBuf,
+    dir: PathBuf,
+    device: (u32, u32),
+}
+
+/// The mount to be made.
+pub(crate) struct Wanted<'a> {
+    pub(crate) image: &'a Path,
+    pub(crate) branch: &'a str,
+    /// The command line, from which the server takes its options.
+    pub(crate) arguments: &'a [OsString],
+    pub(crate) attachment: Attachment,
+}
+
+impl Wanted<'_> {
+    /// Mounts at a directory, and has the process that has the image open serve it. Returns `None`
+    /// if that process serves no branches of it that this one can see.
+    pub(crate) fn mount(self, dir: &Path) -> Result<Option<Elsewhere>, Failure> {
+        let Some((stream, user)) = server_of(self.image)? else { return Ok(None) };
+        let failed = |e| Failure::Branch(self.image.to_owned(), lost(&e));
+        let namespaces = wire::namespaces();
+        let mut fields: Vec<&OsStr> = [VERSION, "mount", self.branch].map(OsStr::new).into();
+        fields.push(&namespaces);
+        fields.extend(self.arguments.iter().map(OsString::as_os_str));
+        wire::send(&stream, &fields).map_err(failed)?;
+        self.expect(&stream, "ready")?;
+        let attachment = match user == own_user() || user == 0 {
+            true => self.attachment.clone(),
+            // Another user's server must not give rights here.
+            false => self.attachment.clone().add_flags(MountFlags::NOSUID | MountFlags::NODEV),
+        };
+        let unserved = attachment.mount(dir)?;
+        let (dir, device) = (unserved.dir().to_owned(), unserved.device());
+        let told = wire::send_fd(&stream, unserved.as_fd()).and_then(|()| {
+            let number = wire::device_text(device);
+            wire::send(&stream, &[dir.as_os_str(), OsStr::new(&number)])
+        });
+        let begun = told.map_err(failed).and_then(|()| self.expect(&stream, "mounted"));
+        if let Err(failure) = begun {
+            let _ = unserved.unmount();
+            return Err(failure);
+        }
+        // From here on the mount ends with its server: its descriptor is dropped.
+        Ok(Some(Elsewhere { stream, image: self.image.to_owned(), dir, device }))
+    }
+
+    /// Waits for a reply of the server.
+    fn expect(&self, stream: &UnixStream, expected: &str) -> Result<(), Failure> {
+        let refused = |why: String| Failure::Branch(self.image.to_owned(), why);
+        let reply = wire::receive(stream).map_err(|e| refused(lost(&e)))?;
+        let word = |n: usize| reply.get(n).map(|word| word.to_string_lossy().into_owned());
+        match word(0).as_deref() {
+            Some(found) if found == expected => Ok(()),
+            Some(ENDING) => Err(refused("its server is ending: try again".into())),
+            _ => Err(refused(word(1).unwrap_or_else(|| "its server refuses that".into()))),
+        }
+    }
+}
+
+/// Says that a server is gone.
+fn lost(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => "its server has ended".into(),
+        _ => format!("its server does not reply: {error}"),
+    }
+}
+
+fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Connects to the server of an image, and returns its user. `None` if there is no mount of it
+/// whose server takes requests of this user.
+fn server_of(image: &Path) -> Result<Option<(UnixStream, u32)>, Failure> {
+    let owner = image.metadata().ok().map(|meta| meta.uid());
+    for dir in mounts::of(&mounts::table()?, image) {
+        match connected(&dir) {
+            // Anybody can mount something that pretends to be the image.
+            Ok((stream, user)) if [Some(0), Some(own_user()), owner].contains(&Some(user)) => {
+                return Ok(Some((stream, user)));
+            }
+            Ok(_) => {}
+            Err(e) => tracing::info!("{}: no server to ask: {e}", dir.display()),
+        }
+    }
+    Ok(None)
+}
+
+/// Connects to the server of the mount at a directory, and returns its user.
+fn connected(dir: &Path) -> io::Result<(UnixStream, u32)> {
+    let name = control::socket(dir)?;
+    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let user = wire::peer(&stream)?;
+    Ok((stream, user))
+}
+
+impl Elsewhere {
+    /// Returns the directory of the mount, as an absolute path.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Returns a handle that unmounts from another thread.
+    pub(crate) fn unmounter(&self) -> Unmounter {
+        Unmounter { dir: self.dir.clone(), device: self.device }
+    }
+
+    /// Waits until the mount is ended, and its branch closed.
+    pub(crate) fn wait(self) -> Result<(), Failure> {
+        let failed = |why: String| Failure::Branch(self.image.clone(), why);
+        self.stream.set_read_timeout(None).map_err(|e| failed(e.to_string()))?;
+        match wire::receive(&self.stream) {
+            Ok(reply) if reply.first().is_some_and(|word| word == "closed") => Ok(()),
+            Ok(reply) => {
+                let why = reply.get(1).map(|why| why.to_string_lossy().into_owned());
+                Err(failed(why.unwrap_or_else(|| "the branch was not closed".into())))
+            }
+            Err(error) => {
+                // The mount is without a server, and no other process removes it.
+                let _ = self.unmounter().unmount(true);
+                Err(failed(lost(&error)))
+            }
+        }
+    }
+}
+
+/// Sends a request about branches to the server of an image, and hands each reply before the last
+/// one to `take`, which returns whether it understands it. Returns `None` if no server of the image
+/// takes requests of this user.
+pub(crate) fn ask(
+    image: &Path,
+    request: [&str; 3],
+    mut take: impl FnMut(&[OsString]) -> bool,
+) -> Result<Option<()>, Failure> {
+    let failed = |why: String| Failure::Branch(image.to_owned(), why);
+    let server = match image.is_dir() {
+        true => connected(image).ok().filter(|(_, user)| [0, own_user()].contains(user)),
+        false => server_of(image)?,
+    };
+    let Some((stream, _)) = server else { return Ok(None) };
+    let [kind, one, other] = request;
+    let sent = stream
+        .set_read_timeout(None)
+        .and_then(|()| wire::say(&stream, &[VERSION, kind, one, other]));
+    sent.map_err(|e| failed(lost(&e)))?;
+    loop {
+        let reply = wire::receive(&stream).map_err(|e| failed(lost(&e)))?;
+        match &reply[..] {
+            [word] if word == "end" => return Ok(Some(())),
+            reply if take(reply) => {}
+            [word, why] if word == "refused" => return Err(failed(why.display().to_string())),
+            _ => return Err(failed("its server has another version of vfscale".into())),
+        }
+    }
+}
+
+/// Unmounts a mount that another process serves.
+#[derive(Clone)]
+pub(crate) struct Unmounter {
+    dir: PathBuf,
+    device: (u32, u32),
+}
+
+impl Unmounter {
+    /// Unmounts, unless something else is mounted at the directory, or nothing.
+    fn unmount(&self, by_force: bool) -> io::Result<()> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
+        let found = statx(CWD, &self.dir, flags, StatxFlags::TYPE)?;
+        if (found.stx_dev_major, found.stx_dev_minor) != self.device {
+            return Ok(());
+        }
+        control::unmount(&self.dir, by_force, by_force)
+    }
+
+    /// Unmounts when the mount is no longer in use, or by force after `patience`. Returns whether
+    /// force was needed.
+    pub(crate) fn unmount_within(&self, patience: Duration) -> io::Result<bool> {
+        const STEP: Duration = Duration::from_millis(10);
+        let end = Instant::now() + patience;
+        loop {
+            match self.unmount(false) {
+                Err(e) if e.kind() == io::ErrorKind::ResourceBusy => {
+                    if Instant::now() >= end {
+                        return self.unmount(true).map(|()| true);
+                    }
+                    std::thread::sleep(STEP);
+                }
+                outcome => return outcome.map(|()| false),
+            }
+        }
+    }
+}
+
+/// The end of a mount, to be waited for.
+pub(crate) struct Awaited(UnixStream);
+
+/// How a mount has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Its branch is closed, and its server has other mounts.
+    Closed,
+    /// Its branch is closed, and its server ends, or has ended.
+    Last,
+    /// The time is over.
+    Late,
+}
+
+impl Awaited {
+    /// Returns a handle that waits for the end of the mount at a directory; `None` if its server
+    /// can't say it.
+    pub(crate) fn new(dir: &Path) -> Option<Awaited> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
+        let found = statx(CWD, dir, flags, StatxFlags::TYPE).ok()?;
+        let (stream, _) = connected(dir).ok()?;
+        let device = wire::device_text((found.stx_dev_major, found.stx_dev_minor));
+        wire::say(&stream, &[VERSION, "wait", &device]).ok()?;
+        let reply = wire::receive(&stream).ok()?;
+        reply.first().is_some_and(|word| word == "waiting").then_some(Awaited(stream))
+    }
+
+    /// Waits until the branch is closed.
+    pub(crate) fn wait(self, limit: Duration) -> Ended {
+        let limited = self.0.set_read_timeout(Some(limit.max(Duration::from_millis(1))));
+        match limited.and_then(|()| wire::receive(&self.0)) {
+            Ok(reply) if reply.first().is_some_and(|word| word == "closed") => Ended::Closed,
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                Ended::Late
+            }
+            _ => Ended::Last,
+        }
+    }
+}
+
+/// Returns the failure of a command that a branch of an image was named to, if the image has none
+/// and is mounted; otherwise `failure`.
+pub(crate) fn or_no_branches(image: &Path, failure: Failure) -> Failure {
+    let table = mounts::table().unwrap_or_default();
+    let no_branches = mounts::of(&table, image).iter().any(|dir| {
+        let asked = control::socket(dir);
+        asked.is_err_and(|e| Errno::from_io_error(&e) == Some(Errno::OPNOTSUPP))
+    });
+    match no_branches {
+        true => Failure::Branch(
+            image.to_owned(),
+            "it is mounted, and has no branches yet: unmount it to make the first one".into(),
+        ),
+        false => failure,
+    }
+}

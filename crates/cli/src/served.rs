@@ -1,0 +1,261 @@
+//! The mounts that this process serves: one, or several of branches of one image.
+//!
+//! The process that has an image open is the only one that can write to it. So another `vfscale
+//! mount` of the same image has this one serve its branch: it asks at a [socket](listen), makes the
+//! mount itself, with its own rights and in its own namespace, and passes the open `/dev/fuse` on.
+//!
+//! # Locks
+//!
+//! The lock of the state is a leaf, held for a moment.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use vfscale::Pool;
+use vfscale_fuse::{Mounted, Unmounter};
+
+use crate::source::Syncer;
+
+pub(crate) mod compare;
+pub(crate) mod listen;
+pub(crate) mod wire;
+
+/// Time between two looks whether somebody still waits.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The mounts of this process.
+pub(crate) struct Served {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    /// The branches of the image, until this process ends.
+    pool: Option<Pool>,
+    /// Whether no further mount is taken.
+    is_ending: bool,
+    places: Vec<Place>,
+    /// Commands that have yet to be told that their mount is closed.
+    untold: usize,
+    /// Number of the next place.
+    next: u64,
+}
+
+/// The place of a mount, from the request to the end of its volume.
+struct Place {
+    number: u64,
+    branch: String,
+    read_only: bool,
+    device: Option<(u32, u32)>,
+    mount: Option<Mount>,
+}
+
+/// A mount that is served.
+struct Mount {
+    dir: PathBuf,
+    unmounter: Unmounter,
+    syncer: Syncer,
+    /// Whether this process can unmount it.
+    is_own: bool,
+}
+
+/// The right to serve a mount. The place is free when this is dropped.
+pub(crate) struct Ticket {
+    served: Arc<Served>,
+    number: u64,
+}
+
+/// The reason why a mount is not taken.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// This process ends.
+    Ending,
+    /// The branch is served at another directory, if its mount is made yet.
+    Mounted(Option<PathBuf>),
+}
+
+/// A mount that was ended though it was in use.
+pub(crate) struct Forced {
+    pub(crate) dir: PathBuf,
+    /// Whether this process could unmount it.
+    pub(crate) is_own: bool,
+}
+
+impl Served {
+    /// Begins without mounts. `pool` has the branches that further mounts may be of.
+    pub(crate) fn new(pool: Option<Pool>) -> Arc<Served> {
+        let state = State { pool, is_ending: false, places: Vec::new(), untold: 0, next: 0 };
+        Arc::new(Served { state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a place for a mount. A branch that is written has one.
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        branch: &str,
+        read_only: bool,
+    ) -> Result<Ticket, Refusal> {
+        let mut state = self.lock();
+        if state.is_ending {
+            return Err(Refusal::Ending);
+        }
+        let clashes = |place: &&Place| place.branch == branch && !(place.read_only && read_only);
+        if let Some(place) = state.places.iter().find(clashes) {
+            return Err(Refusal::Mounted(place.mount.as_ref().map(|mount| mount.dir.clone())));
+        }
+        let number = state.next;
+        state.next += 1;
+        let branch = branch.to_owned();
+        state.places.push(Place { number, branch, read_only, device: None, mount: None });
+        Ok(Ticket { served: self.clone(), number })
+    }
+
+    /// Returns the pool; `None` if this process ends.
+    pub(crate) fn pool(&self) -> Option<Pool> {
+        self.lock().pool.clone()
+    }
+
+    /// Returns the directories of all mounts, as text.
+    pub(crate) fn dirs(&self) -> String {
+        let state = self.lock();
+        let mounts = state.places.iter().filter_map(|place| place.mount.as_ref());
+        let dirs: Vec<String> = mounts.map(|mount| mount.dir.display().to_string()).collect();
+        dirs.join(", ")
+    }
+
+    /// Waits until the mount with a device number is ended, and its volume closed, or until nobody
+    /// waits any more. Returns whether other mounts are left.
+    pub(crate) fn wait_for(&self, device: (u32, u32), is_awaited: impl Fn() -> bool) -> bool {
+        let is_there = |state: &mut State| state.places.iter().any(|p| p.device == Some(device));
+        let mut state = self.lock();
+        while is_there(&mut state) && is_awaited() {
+            let waited = self.changed.wait_timeout_while(state, PAUSE, is_there);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        !state.places.is_empty()
+    }
+
+    /// Waits until all mounts are ended, their volumes closed and their commands told so, and takes
+    /// none from then on.
+    pub(crate) fn wait_for_end(&self) {
+        let is_busy = |state: &mut State| !state.places.is_empty() || state.untold > 0;
+        let state = self.changed.wait_while(self.lock(), is_busy);
+        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        state.is_ending = true;
+        let pool = state.pool.take();
+        drop(state);
+        drop(pool);
+    }
+
+    /// Unmounts all, by force what is still in use after `patience`, and returns those. Takes no
+    /// mount from then on, unless it fails.
+    pub(crate) fn unmount_all(&self, patience: Duration) -> io::Result<Vec<Forced>> {
+        let end = Instant::now() + patience;
+        let mut state = self.lock();
+        state.is_ending = true;
+        let mounts = state.places.iter().filter_map(|place| place.mount.as_ref());
+        let mounts: Vec<_> =
+            mounts.map(|it| (it.unmounter.clone(), it.dir.clone(), it.is_own)).collect();
+        drop(state);
+        let mut forced = Vec::new();
+        let mut failed = None;
+        for (unmounter, dir, is_own) in mounts {
+            match unmounter.unmount_within(end.saturating_duration_since(Instant::now())) {
+                Ok(true) => forced.push(Forced { dir, is_own }),
+                Ok(false) => {}
+                Err(error) => failed = Some(io::Error::new(error.kind(), named(&dir, &error))),
+            }
+        }
+        match failed {
+            None => Ok(forced),
+            Some(error) => {
+                self.lock().is_ending = false;
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends this process though mounts are in use, when it has made them durable and closed those
+    /// that are ended. Returns if there is nothing left but to close volumes.
+    pub(crate) fn exit_with_users(&self) {
+        let mut state = self.lock();
+        let is_served = |place: &Place| place.mount.is_some();
+        if !state.places.iter().any(is_served) {
+            return;
+        }
+        let closing = state.places.iter().filter(|place| !is_served(place));
+        let closing: Vec<u64> = closing.map(|place| place.number).collect();
+        let syncers = state.places.iter_mut().filter_map(|place| place.mount.take());
+        let syncers: Vec<Syncer> = syncers.map(|mount| mount.syncer).collect();
+        drop(state);
+        let failed = syncers.iter().filter(|syncer| !syncer.sync()).count();
+        let is_closing =
+            |state: &mut State| state.places.iter().any(|p| closing.contains(&p.number));
+        drop(self.changed.wait_while(self.lock(), is_closing));
+        // Processes that still use a detached mount lose it when this one exits.
+        std::process::exit(i32::from(failed > 0));
+    }
+}
+
+fn named(dir: &std::path::Path, error: &io::Error) -> String {
+    format!("{}: {error}", dir.display())
+}
+
+impl Ticket {
+    /// Notes that the mount is served. Returns whether it may be: it has to be unmounted if this
+    /// process has begun to end.
+    #[must_use]
+    pub(crate) fn start(&self, mounted: &Mounted, syncer: Syncer) -> bool {
+        let (dir, unmounter) = (mounted.dir().to_owned(), mounted.unmounter());
+        let device = mounted.device().ok();
+        let mut state = self.served.lock();
+        let is_ending = state.is_ending;
+        if let Some(place) = state.places.iter_mut().find(|place| place.number == self.number) {
+            place.device = device;
+            place.mount = Some(Mount { dir, unmounter, syncer, is_own: mounted.is_own() });
+        }
+        !is_ending
+    }
+
+    /// Notes that the mount is ended, and its volume is being closed.
+    pub(crate) fn close(&self) {
+        let mut state = self.served.lock();
+        if let Some(place) = state.places.iter_mut().find(|place| place.number == self.number) {
+            place.mount = None;
+        }
+    }
+}
+
+impl Ticket {
+    /// Frees the place, whose volume is closed. This process does not end before the result is
+    /// dropped, so that the command can be told.
+    pub(crate) fn end(self) -> Untold {
+        self.served.lock().untold += 1;
+        Untold(self.served.clone())
+    }
+}
+
+/// A command that has yet to be told that its mount is closed.
+pub(crate) struct Untold(Arc<Served>);
+
+impl Drop for Untold {
+    fn drop(&mut self) {
+        self.0.lock().untold -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.served.lock().places.retain(|place| place.number != self.number);
+        self.served.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests;

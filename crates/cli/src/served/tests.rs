@@ -1,0 +1,37 @@
+use super::*;
+
+#[test]
+fn a_branch_that_is_written_has_one_place() {
+    let served = Served::new(None);
+    let first = served.reserve("a", false).map_err(drop).unwrap();
+    assert_eq!(served.reserve("a", false).err(), Some(Refusal::Mounted(None)));
+    assert_eq!(served.reserve("a", true).err(), Some(Refusal::Mounted(None)));
+    let other = served.reserve("b", true).map_err(drop).unwrap();
+    let again = served.reserve("b", true).map_err(drop).unwrap();
+    drop((other, again));
+    drop(first);
+    drop(served.reserve("a", false).map_err(drop).unwrap());
+}
+
+#[test]
+fn nothing_is_taken_after_the_end() {
+    let served = Served::new(None);
+    let ticket = served.reserve("a", false).map_err(drop).unwrap();
+    std::thread::scope(|scope| {
+        let ended = scope.spawn(|| served.wait_for_end());
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!ended.is_finished());
+        drop(ticket);
+    });
+    assert_eq!(served.reserve("a", false).err(), Some(Refusal::Ending));
+}
+
+#[test]
+fn a_wait_ends_when_nobody_waits() {
+    let served = Served::new(None);
+    let _ticket = served.reserve("a", false).map_err(drop).unwrap();
+    // There is no mount of this number.
+    assert!(served.wait_for((0, 1), || true));
+    served.lock().places[0].device = Some((0, 1));
+    assert!(served.wait_for((0, 1), || false));
+}
