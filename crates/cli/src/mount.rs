@@ -20,7 +20,7 @@ use crate::error::Failure;
 use crate::mounts;
 use crate::options::{self, MountOptions};
 use crate::source::{self, Source, Syncer};
-use crate::standby;
+use crate::standby::{self, Told};
 
 mod fencing;
 
@@ -65,6 +65,7 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
     let fenced = image.is_some_and(is_rbd).then(|| source.fence()).flatten();
     let fenced = fenced.map(|fence| fencing::watch(fence, &mounted));
     serve(mounted, signals, source.syncer());
+    fenced.iter().for_each(fencing::Fenced::closes);
     tell_manager(is_server, &format!("STOPPING=1\nSTATUS=Unmounted from {dir}, closing"));
     let closed = source.close();
     match fenced.and_then(|fenced| fenced.error()) {
@@ -81,14 +82,17 @@ fn opened(
 ) -> Result<(Source, Blocked), Failure> {
     let blocked = |e| Failure::System("pthread_sigmask", e);
     let named = image.map(|path| (path, args.source.size));
+    let (mut told, mut is_first) = (Told::default(), true);
     loop {
         // Until it is mounted, signals end the process.
         if let Some(image) = image.filter(|_| args.standby) {
-            standby::wait(image, args.grace)?;
+            standby::wait(image, args.grace, &mut told, is_first)?;
+            is_first = false;
         }
         let signals = Blocked::new().map_err(blocked)?;
-        match Source::open(&args.source, options, named) {
-            Err(failure) if args.standby && standby::was_slower(&failure) => {
+        let patience = args.standby.then_some(standby::PATIENCE);
+        match Source::open(&args.source, options, named, patience) {
+            Err(failure) if args.standby && standby::may_pass(&failure, &mut told) => {
                 signals.restore().map_err(blocked)?;
             }
             source => return Ok((source?, signals)),

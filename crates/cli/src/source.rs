@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use vfscale::posix::{At, MountFlags, OFlags};
-use vfscale::volume::Fence;
+use vfscale::volume::{Fence, Freezer};
 use vfscale::{Mode, Pool, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
 use vfscale_command::say;
 use vfscale_fuse::{Builder, Sharing, Transport};
@@ -34,11 +34,12 @@ pub(crate) enum Source {
 
 impl Source {
     /// Creates the file system in memory, or opens the volume. A missing volume is created if a
-    /// size is given.
+    /// size is given. Requests of the opening of an image of Ceph RBD fail after `patience`.
     pub(crate) fn open(
         source: &SourceArgs,
         options: &MountOptions,
         image: Option<(&Path, Option<u64>)>,
+        patience: Option<Duration>,
     ) -> Result<Source, Failure> {
         if options.no_recovery && (image.is_none() || !is_read_only(source, options)) {
             let why = "`-o norecovery` is for a volume that is only read: `-o ro,norecovery`";
@@ -50,7 +51,7 @@ impl Source {
         }
         match image {
             None => memory(source, options).map(Source::Memory),
-            Some((path, size)) => volume(source, options, path, size).map(Source::Volume),
+            Some(named) => volume(source, options, named, patience).map(Source::Volume),
         }
     }
 
@@ -66,6 +67,14 @@ impl Source {
         match self {
             Source::Memory(_) => None,
             Source::Volume(volume) => volume.pool(),
+        }
+    }
+
+    /// Returns the handle that freezes the volume.
+    fn freezer(&self) -> Option<Freezer> {
+        match self {
+            Source::Memory(_) => None,
+            Source::Volume(volume) => volume.freezer(),
         }
     }
 
@@ -171,6 +180,7 @@ pub(crate) fn builder(
         .flags(flags)
         .syncing(options.syncing())
         .branches(source.pool())
+        .freezer(source.freezer())
         .transport(transport(serve, options)?)
         .source(name);
     if let Some(threads) = serve.threads.or(options.threads) {
@@ -243,8 +253,8 @@ fn is_read_only(source: &SourceArgs, options: &MountOptions) -> bool {
 fn volume(
     source: &SourceArgs,
     options: &MountOptions,
-    path: &Path,
-    size: Option<u64>,
+    (path, size): (&Path, Option<u64>),
+    patience: Option<Duration>,
 ) -> Result<Volume, Failure> {
     let builder = match source.branch.as_ref().or(options.branch.as_ref()) {
         None => vfscale::volume(path),
@@ -263,7 +273,7 @@ fn volume(
     };
     let mut builder = builder.limits(limits()).scaling(source.scaling()?);
     builder = builder.read_only(is_read_only(source, options)).no_recovery(options.no_recovery);
-    builder = builder.ceph(device::ceph()).take_over(source.take_over);
+    builder = builder.ceph(device::ceph()).take_over(source.take_over).patience(patience);
     if let Some(on_error) = options.on_error {
         builder = builder.on_error(on_error);
     }

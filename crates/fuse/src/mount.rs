@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vfscale::posix::MountFlags;
+use vfscale::volume::Freezer;
 use vfscale::{File, Pool, Vfs};
 
 use crate::attach::{self, Attached, Attachment, Detach};
 use crate::device::Device;
 use crate::error::MountError;
 use crate::polling::{Polling, PollingChoice};
-use crate::server::{Config, Server};
+use crate::server::{Config, Server, VolumeRights};
 use crate::session::{self, Workers};
 use crate::sharing::Sharing;
 use crate::statistics::{Counters, Statistics, Stats};
@@ -39,6 +40,7 @@ pub struct Builder {
     xattrs: Xattrs,
     transport: Transport,
     pool: Option<Pool>,
+    freezer: Option<Freezer>,
     how: Attachment,
 }
 
@@ -69,6 +71,7 @@ impl Builder {
             xattrs: Xattrs::Served,
             transport: Transport::default(),
             pool: None,
+            freezer: None,
             how: Attachment {
                 source: "vfscale".into(),
                 flags: MountFlags::empty(),
@@ -98,6 +101,14 @@ impl Builder {
     /// open as long as the mount.
     pub fn branches(mut self, pool: Option<Pool>) -> Builder {
         self.pool = pool;
+        self
+    }
+
+    /// Lets the owner of the mount and root freeze the volume by a request to the mount
+    /// ([`control::freeze`](crate::control::freeze)). `freezer` is that of the volume
+    /// ([`Volume::freezer`](vfscale::Volume::freezer)).
+    pub fn freezer(mut self, freezer: Option<Freezer>) -> Builder {
+        self.freezer = freezer;
         self
     }
 
@@ -254,7 +265,8 @@ impl Builder {
             None => counters,
             Some(crew) => counters.over_uring(crew.queues()),
         });
-        let server = Server::new(&self.vfs, config, self.pool.clone(), Arc::clone(&counters));
+        let volume = VolumeRights { pool: self.pool.clone(), freezer: self.freezer.clone() };
+        let server = Server::new(&self.vfs, config, volume, Arc::clone(&counters));
         let server = Arc::new(server.map_err(MountError::FileSystem)?);
         let (device, attached) = attach(&self.how)?;
         let mount = Arc::new(Mount { device: Arc::new(device), attached });

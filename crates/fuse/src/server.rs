@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vfscale::posix::{AtFlags, OFlags, Stat};
+use vfscale::volume::Freezer;
 use vfscale::{Errno, File, Mode, Pool, Task, Vfs};
 
 use self::caller::{Caller, Callers, Rights};
@@ -79,6 +80,15 @@ impl Config {
     }
 }
 
+/// The volume behind a mount, as far as requests to the mount may change it.
+#[derive(Default)]
+pub(crate) struct VolumeRights {
+    /// The branches of its image, if it has any.
+    pub(crate) pool: Option<Pool>,
+    /// Its handle for freezes, if it can be frozen.
+    pub(crate) freezer: Option<Freezer>,
+}
+
 /// A file system behind a connection.
 pub(crate) struct Server {
     /// A task with all rights, umask 0, and the root as its working directory.
@@ -88,8 +98,7 @@ pub(crate) struct Server {
     pub(crate) waiting: Waiting,
     reclaim: Reclaim,
     config: Config,
-    /// The branches of the image, if it has any.
-    pool: Option<Pool>,
+    volume: VolumeRights,
     valid: Validity,
     /// The mounting user.
     owner: u32,
@@ -128,7 +137,7 @@ impl Server {
     pub(crate) fn new(
         vfs: &Vfs,
         config: Config,
-        pool: Option<Pool>,
+        volume: VolumeRights,
         counters: Arc<Counters>,
     ) -> vfscale::Result<Server> {
         let base = vfs.task();
@@ -144,7 +153,7 @@ impl Server {
             waiting: Waiting::default(),
             reclaim: Reclaim::new(),
             config,
-            pool,
+            volume,
             valid: config.validity(),
             owner: rustix::process::getuid().as_raw(),
             counters,

@@ -1,11 +1,13 @@
 //! Requests of other programs to the mount; see [`control`].
 
+use std::time::Duration;
+
 use rustix::ioctl;
 use vfscale::posix::{At, OFlags};
 use vfscale::{Capabilities, Errno, Pool, Task};
 
 use super::{RequestCtx, Rights, Server};
-use crate::{control, statistics, wire};
+use crate::{control, freezing, statistics, wire};
 
 impl Server {
     pub(super) fn ioctl(
@@ -48,6 +50,10 @@ impl Server {
                 ctx.reply.ioctl_done();
                 ctx.reply.put(&listed);
             }
+            control::FREEZE => {
+                self.freeze(ctx, control::bytes_of(data)?)?;
+                ctx.reply.ioctl_done();
+            }
             other => return self.inode_flags(ctx, other, data, room),
         }
         Ok(())
@@ -75,7 +81,18 @@ impl Server {
         if !ctx.caller.is_user(self.owner) && !ctx.caller.has(Capabilities::SYS_ADMIN) {
             return Err(Errno::PERM);
         }
-        self.pool.as_ref().ok_or(Errno::OPNOTSUPP)
+        self.volume.pool.as_ref().ok_or(Errno::OPNOTSUPP)
+    }
+
+    /// Freezes the volume for the owner of the mount or root, until the process that asks for it
+    /// ends, or for some milliseconds.
+    fn freeze(&self, ctx: &RequestCtx<'_>, milliseconds: u64) -> Result<(), Errno> {
+        if !ctx.caller.is_user(self.owner) && !ctx.caller.has(Capabilities::SYS_ADMIN) {
+            return Err(Errno::PERM);
+        }
+        let freezer = self.volume.freezer.as_ref().ok_or(Errno::OPNOTSUPP)?;
+        let process = ctx.caller.process().ok_or(Errno::SRCH)?;
+        freezing::freeze(freezer, process, Duration::from_millis(milliseconds))
     }
 
     /// Replies the statistics of the mount to its owner or root.
