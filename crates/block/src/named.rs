@@ -35,7 +35,9 @@ pub fn is_rbd(name: impl AsRef<OsStr>) -> bool {
 pub struct DeviceOptions {
     pub(crate) read_only: bool,
     pub(crate) take_over: bool,
+    #[cfg_attr(not(feature = "rbd"), expect(dead_code, reason = "for images of Ceph RBD"))]
     pub(crate) patience: Option<Duration>,
+    #[cfg_attr(not(feature = "rbd"), expect(dead_code, reason = "for images of Ceph RBD"))]
     pub(crate) ceph: Ceph,
 }
 
