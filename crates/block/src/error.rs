@@ -176,6 +176,14 @@ pub enum Error {
         /// The failed operation.
         operation: Operation,
     },
+    /// The service behind the device does not answer, and nothing is known about the device.
+    #[error("{device}: {why}")]
+    Unreachable {
+        /// Name of the device.
+        device: Arc<str>,
+        /// Says who does not answer.
+        why: &'static str,
+    },
     /// The device can't be opened as it is named or configured. Nothing was done.
     #[error("{device}: {why}")]
     Refused {
@@ -217,6 +225,7 @@ impl Error {
             | Self::Locked { device, .. }
             | Self::Fenced { device, .. }
             | Self::Refused { device, .. }
+            | Self::Unreachable { device, .. }
             | Self::Unsupported { device, .. } => device,
         }
     }

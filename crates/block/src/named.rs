@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::{Ceph, Error, FileOptions, Guarded, Operation};
 
@@ -34,7 +35,9 @@ pub fn is_rbd(name: impl AsRef<OsStr>) -> bool {
 pub struct DeviceOptions {
     pub(crate) read_only: bool,
     pub(crate) take_over: bool,
-    #[cfg_attr(not(feature = "rbd"), expect(dead_code, reason = "no image of Ceph is opened"))]
+    #[cfg_attr(not(feature = "rbd"), expect(dead_code, reason = "for images of Ceph RBD"))]
+    pub(crate) patience: Option<Duration>,
+    #[cfg_attr(not(feature = "rbd"), expect(dead_code, reason = "for images of Ceph RBD"))]
     pub(crate) ceph: Ceph,
 }
 
@@ -53,6 +56,12 @@ impl DeviceOptions {
     /// that client from then on. No by default.
     pub fn take_over(self, take_over: bool) -> Self {
         Self { take_over, ..self }
+    }
+
+    /// Sets the time after which a request of the opening of an image of Ceph RBD fails with
+    /// `ETIMEDOUT`, rounded up to seconds. By default it waits for the cluster.
+    pub fn patience(self, patience: Option<Duration>) -> Self {
+        Self { patience, ..self }
     }
 
     /// Sets the user and the configuration for images of Ceph RBD.
@@ -162,6 +171,7 @@ mod rbd {
         RbdOptions::new()
             .read_only(options.read_only)
             .take_over(options.take_over)
+            .patience(options.patience)
             .ceph(options.ceph.clone())
     }
 

@@ -12,6 +12,7 @@ use vfscale_fuse::{Polling, Transport, Xattrs};
 
 use crate::device::CephArgs;
 use crate::error::Failure;
+use crate::freeze::FreezeArgs;
 use crate::options::{self, MountOptions};
 use crate::umount;
 use crate::volume::{branch, copy_out, diff, fsck, grow, make, show, trim};
@@ -86,6 +87,21 @@ pub(crate) enum Command {
         #[arg(value_name = "DIR", required = true)]
         dirs: Vec<PathBuf>,
     },
+
+    /// Hold a mounted volume still while a command runs, for a copy or snapshot of its image
+    ///
+    /// First everything is made durable and written in place, so the image that the command copies
+    /// opens with all that was there, and with nothing to replay. Until the command ends, calls
+    /// that change the volume wait, and others may; so the command must not use the mount. The
+    /// volume thaws when this process ends, even if it is killed, and at the latest after the
+    /// seconds of --for.
+    ///
+    /// Exits with the command's exit status, and with 1 if the time was over before. Only root and
+    /// the user who mounted it may do that. Data that the kernel holds back with --writeback is
+    /// included only if it was synced by itself (`fsync`).
+    ///
+    /// Example: vfscale freeze /srv/home rbd snap create pool/home@monday
+    Freeze(FreezeArgs),
 
     /// Measure how file systems scale: vfscale in memory, or any mounted directory
     ///

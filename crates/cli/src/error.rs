@@ -34,6 +34,8 @@ pub(crate) enum Failure {
     NotClosed(PathBuf, Option<Box<vfscale::block::Holder>>, std::time::Duration),
     /// A mount could not be made durable.
     Sync(PathBuf, io::Error),
+    /// A mount could not be frozen, or not long enough.
+    Freeze(PathBuf, String),
     /// The statistics of a mount could not be read.
     Statistics(PathBuf, io::Error),
     /// The program that measures is not installed, or could not be started.
@@ -156,9 +158,10 @@ impl fmt::Display for Failure {
             Failure::Id(e) => e.fmt(f),
             Failure::Pool(e) => e.fmt(f),
             Failure::Diff(e) => e.fmt(f),
-            Failure::Grow(place, why) | Failure::Trim(place, why) | Failure::Branch(place, why) => {
-                write!(f, "{}: {why}", place.display())
-            }
+            Failure::Freeze(place, why)
+            | Failure::Grow(place, why)
+            | Failure::Trim(place, why)
+            | Failure::Branch(place, why) => write!(f, "{}: {why}", place.display()),
             Failure::InUse(e, command) => {
                 write!(f, "{e}; if it is mounted, say where: `vfscale {command}`")
             }

@@ -36,7 +36,9 @@ mod args;
 mod bench_program;
 mod device;
 mod elsewhere;
+mod ended;
 mod error;
+mod freeze;
 mod helper;
 mod mount;
 mod mounts;
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::Mount(args) => mount::mount(args, &arguments),
         Command::Umount(args) => umount::umount(&args),
         Command::Sync { dirs } => mount::sync(&dirs),
+        Command::Freeze(args) => freeze::freeze(&args),
         Command::Bench { arguments } => bench_program::start(&arguments),
         Command::Fsck(args) => fsck::fsck(&args),
         Command::Dump(args) => show::dump(&args),

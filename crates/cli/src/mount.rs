@@ -15,12 +15,13 @@ use vfscale_command::{say, stderr, stderr::Log};
 use vfscale_fuse::Mounted;
 
 use crate::args::MountArgs;
+use crate::elsewhere;
 use crate::error::Failure;
 use crate::mounts;
 use crate::options::{self, MountOptions};
 use crate::served::{Forced, Served, Ticket, listen};
 use crate::source::{self, Source};
-use crate::{elsewhere, standby};
+use crate::standby::{self, Told};
 
 mod fencing;
 
@@ -75,6 +76,7 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
     end_on_signal(&served, signals);
     mounted.wait();
     ticket.close();
+    fenced.iter().for_each(fencing::Fenced::closes);
     if served.dirs().is_empty() {
         tell_manager(is_server, &format!("STOPPING=1\nSTATUS=Unmounted from {dir}, closing"));
     }
@@ -163,14 +165,17 @@ fn opened(
 ) -> Result<(Source, Blocked), Failure> {
     let blocked = |e| Failure::System("pthread_sigmask", e);
     let named = image.map(|path| (path, args.source.size));
+    let (mut told, mut is_first) = (Told::default(), true);
     loop {
         // Until it is mounted, signals end the process.
         if let Some(image) = image.filter(|_| args.standby) {
-            standby::wait(image, args.grace)?;
+            standby::wait(image, args.grace, &mut told, is_first)?;
+            is_first = false;
         }
         let signals = Blocked::new().map_err(blocked)?;
-        match Source::open(&args.source, options, named) {
-            Err(failure) if args.standby && standby::was_slower(&failure) => {
+        let patience = args.standby.then_some(standby::PATIENCE);
+        match Source::open(&args.source, options, named, patience) {
+            Err(failure) if args.standby && standby::may_pass(&failure, &mut told) => {
                 signals.restore().map_err(blocked)?;
             }
             source => return Ok((source?, signals)),

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::Duration;
@@ -16,6 +16,7 @@ use vfscale_vfs::lockstat;
 
 use crate::args::RunArgs;
 use crate::elsewhere;
+use crate::ended::exit_code;
 use crate::error::Failure;
 use crate::options::MountOptions;
 use crate::source::{self, Source};
@@ -51,7 +52,7 @@ fn run_mounted(
 ) -> Result<ExitCode, Failure> {
     let image = args.image.as_deref();
     let size = args.source.size.unwrap_or(source::IMAGE_SIZE);
-    let source = Source::open(&args.source, options, image.map(|path| (path, Some(size))));
+    let source = Source::open(&args.source, options, image.map(|path| (path, Some(size))), None);
     let source = match (source, image) {
         (Err(failure), Some(image)) if !args.source.take_over => {
             return run_elsewhere(failure, image, args, options, (signals, arguments));
@@ -172,12 +173,6 @@ fn unmount(mounted: Mounted) {
         ),
         Err(e) => say(format_args!("vfscale: cannot unmount {}: {e}", dir.display())),
     }
-}
-
-/// Returns the command's own status, or 128 plus the number of the signal that ended it.
-fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
 /// An empty directory to mount at, removed when dropped. Only the directory itself is removed,

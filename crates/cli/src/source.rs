@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use vfscale::posix::{At, MountFlags, OFlags};
-use vfscale::volume::{Fence, VolumeBuilder};
+use vfscale::volume::{Fence, Freezer, VolumeBuilder};
 use vfscale::{Mode, Pool, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
 use vfscale_command::say;
 use vfscale_fuse::{Attachment, Builder, Mounted, Sharing, Transport};
@@ -34,11 +34,12 @@ pub(crate) enum Source {
 
 impl Source {
     /// Creates the file system in memory, or opens the volume. A missing volume is created if a
-    /// size is given.
+    /// size is given. Requests of the opening of an image of Ceph RBD fail after `patience`.
     pub(crate) fn open(
         source: &SourceArgs,
         options: &MountOptions,
         image: Option<(&Path, Option<u64>)>,
+        patience: Option<Duration>,
     ) -> Result<Source, Failure> {
         if options.no_recovery && (image.is_none() || !is_read_only(source, options)) {
             let why = "`-o norecovery` is for a volume that is only read: `-o ro,norecovery`";
@@ -50,7 +51,7 @@ impl Source {
         }
         match image {
             None => memory(source, options).map(Source::Memory),
-            Some((path, size)) => volume(source, options, path, size).map(Source::Volume),
+            Some(named) => volume(source, options, named, patience).map(Source::Volume),
         }
     }
 
@@ -82,6 +83,14 @@ impl Source {
         match self {
             Source::Memory(_) => None,
             Source::Volume(volume) => volume.pool(),
+        }
+    }
+
+    /// Returns the handle that freezes the volume.
+    fn freezer(&self) -> Option<Freezer> {
+        match self {
+            Source::Memory(_) => None,
+            Source::Volume(volume) => volume.freezer(),
         }
     }
 
@@ -196,6 +205,7 @@ pub(crate) fn builder(
         .xattrs(serve.noxattr.or(options.xattrs).unwrap_or_default())
         .attachment(attachment(serve, options, name))
         .branches(source.pool())
+        .freezer(source.freezer())
         .transport(transport(serve, options)?);
     if let Some(threads) = serve.threads.or(options.threads) {
         builder = builder.threads(threads.into());
@@ -274,8 +284,8 @@ pub(crate) fn branch_name(source: &SourceArgs, options: &MountOptions) -> String
 fn volume(
     source: &SourceArgs,
     options: &MountOptions,
-    path: &Path,
-    size: Option<u64>,
+    (path, size): (&Path, Option<u64>),
+    patience: Option<Duration>,
 ) -> Result<Volume, Failure> {
     let builder = match source.branch.as_ref().or(options.branch.as_ref()) {
         None => vfscale::volume(path),
@@ -285,7 +295,7 @@ fn volume(
             branch(&pool.read_only(is_read_only).open()?, name, is_read_only)?
         }
     };
-    configured(builder, source, options, size)
+    configured(builder.patience(patience), source, options, size)
 }
 
 /// Returns the builder of a branch.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use vfscale::VolumeError;
 use vfscale::block;
+use vfscale::block::Operation;
 use vfscale::block::rbd::{Name, Owner, Watch};
 use vfscale_command::notify::notify;
 use vfscale_command::say;
@@ -17,16 +18,28 @@ use crate::error::Failure;
 const PAUSE: Duration = Duration::from_millis(500);
 /// Default time for which the holder must have been gone.
 const GRACE: Duration = Duration::from_secs(5);
+/// Time after which a request of the take-over fails, and the standby begins anew.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Waits until the image can be taken over: nobody has its lock, or its holder has not watched it
 /// for the time of grace. Whoever opens it then may still find that another one was faster.
-pub(crate) fn wait(image: &Path, grace: Option<Duration>) -> Result<(), Failure> {
+///
+/// Fails only if `is_first` and the first look finds that it can't be made.
+pub(crate) fn wait(
+    image: &Path,
+    grace: Option<Duration>,
+    told: &mut Told,
+    is_first: bool,
+) -> Result<(), Failure> {
     let (name, grace) = (Name::parse(image)?, grace.unwrap_or(GRACE));
-    let mut watch = Some(Watch::open(&name, &device::ceph())?);
-    let mut told = Told::default();
+    let mut watch = match Watch::open(&name, &device::ceph()) {
+        Err(error) if is_first => return Err(error.into()),
+        opened => opened.ok(),
+    };
     // The client that is gone, and since when.
     let mut gone: Option<(Arc<str>, Instant)> = None;
     loop {
+        let begun = Instant::now();
         let looked = match watch.take() {
             Some(watch) => Ok(watch),
             // A new connection, in case that the former one is the trouble.
@@ -37,6 +50,7 @@ pub(crate) fn wait(image: &Path, grace: Option<Duration>) -> Result<(), Failure>
             watch = Some(open);
             Ok(owner)
         });
+        tracing::debug!(took = ?begun.elapsed(), ?looked, "a look at the lock of {name}");
         match looked {
             Ok(None) => return Ok(()),
             Ok(Some(owner)) if owner.is_watching => {
@@ -48,6 +62,7 @@ pub(crate) fn wait(image: &Path, grace: Option<Duration>) -> Result<(), Failure>
                 let known = gone.take().filter(|(client, _)| *client == owner.client);
                 let (client, since) = known.unwrap_or_else(|| (owner.client, Instant::now()));
                 if since.elapsed() >= grace {
+                    told.takes_over(&name, &client);
                     return Ok(());
                 }
                 gone = Some((client, since));
@@ -58,14 +73,26 @@ pub(crate) fn wait(image: &Path, grace: Option<Duration>) -> Result<(), Failure>
     }
 }
 
-/// Returns whether a volume was not opened because another process has locked it.
-pub(crate) fn was_slower(failure: &Failure) -> bool {
-    matches!(failure, Failure::Open(VolumeError::Device(block::Error::Locked { .. })))
+/// Returns whether a volume was not opened for a reason that may pass: another process has locked
+/// it, or the cluster has not answered in time.
+pub(crate) fn may_pass(failure: &Failure, told: &mut Told) -> bool {
+    let Failure::Open(VolumeError::Device(error)) = failure else { return false };
+    let is_late = match error {
+        block::Error::Locked { .. } => return true,
+        block::Error::Unreachable { .. } => true,
+        // librbd has other names for a request that was late. The next look tells what remains.
+        block::Error::Io { operation: Operation::Open, .. } => true,
+        _ => false,
+    };
+    if is_late {
+        told.fails(error);
+    }
+    is_late
 }
 
 /// The last message, so that nothing is said twice in a row.
 #[derive(Default)]
-struct Told(String);
+pub(crate) struct Told(String);
 
 impl Told {
     fn waits(&mut self, name: &Name, owner: &Owner) {
@@ -78,6 +105,10 @@ impl Told {
     fn is_gone(&mut self, name: &Name, owner: &Owner, grace: Duration) {
         let (client, seconds) = (&owner.client, grace.as_secs_f64());
         self.tell(format!("{name}: {client} is gone; taking over after {seconds} s of grace"));
+    }
+
+    fn takes_over(&mut self, name: &Name, client: &str) {
+        self.tell(format!("{name}: taking over from {client}"));
     }
 
     fn fails(&mut self, error: &block::Error) {

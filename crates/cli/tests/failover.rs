@@ -10,9 +10,11 @@
 mod common;
 #[path = "common/load.rs"]
 mod load;
+#[path = "common/network.rs"]
+mod network;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -21,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use common::{can_mount, vfscale};
 use load::{Acknowledged, check, load};
+use network::Network;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Time for which a standby waits after the watch of the holder has ended.
@@ -46,16 +49,18 @@ struct Volume {
     conf: PathBuf,
     image: String,
     folder: tempfile::TempDir,
+    /// Whether each mount has a network of its own.
+    is_apart: bool,
 }
 
 impl Volume {
-    fn make(conf: PathBuf, name: &str) -> Self {
+    fn make(conf: PathBuf, name: &str, is_apart: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for number in 0..2 {
             fs::create_dir(folder.path().join(number.to_string())).unwrap();
         }
         let image = format!("rbd/{name}-{}", std::process::id());
-        let volume = Self { conf, image, folder };
+        let volume = Self { conf, image, folder, is_apart };
         volume.succeed(&["mkfs", "--quiet", "--size=1G"]);
         volume
     }
@@ -84,7 +89,10 @@ impl Volume {
         let grace = format!("--grace={}", GRACE.as_secs());
         let arguments = ["mount", "--standby", &grace, "--sync-interval=0.1"];
         let dir = self.dir(number);
-        let mut server = self.command(&arguments).arg(&dir).stderr(Stdio::piped()).spawn().unwrap();
+        let network = self.is_apart.then(|| Network::to_cluster(&self.conf));
+        let mut command = self.command(&arguments);
+        network.iter().for_each(|network| network.enter(&mut command));
+        let mut server = command.arg(&dir).stderr(Stdio::piped()).spawn().unwrap();
         let ((sender, lines), begun) = (channel(), Instant::now());
         let stderr = BufReader::new(server.stderr.take().unwrap());
         std::thread::spawn(move || {
@@ -93,7 +101,7 @@ impl Volume {
                 let _ = sender.send(line);
             });
         });
-        Mount { server, dir, lines }
+        Mount { server, dir, lines, network }
     }
 }
 
@@ -116,6 +124,7 @@ struct Mount {
     server: Child,
     dir: PathBuf,
     lines: Receiver<String>,
+    network: Option<Network>,
 }
 
 impl Mount {
@@ -230,10 +239,10 @@ fn limit() -> Duration {
 
 /// Fails over again and again; `end` ends the active mount while it is under load, and returns the
 /// time after which the standby had made its first write.
-fn fail_over(name: &str, end: impl Fn(&mut Mount, &Mount) -> Duration) {
+fn fail_over(name: &str, is_apart: bool, end: impl Fn(&mut Mount, &Mount) -> Duration) {
     let Some(conf) = cluster() else { return };
     let _alone = ALONE.lock();
-    let volume = Volume::make(conf, name);
+    let volume = Volume::make(conf, name, is_apart);
     let acknowledged = Acknowledged::default();
     let mut active = volume.stand_by(0);
     active.is_mounted(Duration::from_secs(60));
@@ -267,7 +276,7 @@ fn fail_over(name: &str, end: impl Fn(&mut Mount, &Mount) -> Duration) {
 #[test]
 #[ignore = "needs a Ceph cluster: scripts/test ceph"]
 fn a_standby_takes_over_from_a_killed_mount() {
-    fail_over("killed", |active, standby| {
+    fail_over("killed", false, |active, standby| {
         let begun = Instant::now();
         active.server.kill().unwrap();
         active.server.wait().unwrap();
@@ -279,7 +288,7 @@ fn a_standby_takes_over_from_a_killed_mount() {
 #[test]
 #[ignore = "needs a Ceph cluster: scripts/test ceph"]
 fn a_mount_that_was_stopped_writes_nothing_after_it_was_taken_over() {
-    fail_over("stopped", |active, standby| {
+    fail_over("stopped", false, |active, standby| {
         let begun = Instant::now();
         active.signal(Signal::STOP);
         let took = first_write(standby, begun);
@@ -293,6 +302,122 @@ fn a_mount_that_was_stopped_writes_nothing_after_it_was_taken_over() {
 
 #[test]
 #[ignore = "needs a Ceph cluster: scripts/test ceph"]
+fn a_mount_that_was_cut_off_writes_nothing_after_it_was_taken_over() {
+    fail_over("cut", true, |active, standby| {
+        let begun = Instant::now();
+        let network = active.network.as_ref().unwrap();
+        network.cut();
+        let took = first_write(standby, begun);
+        // All that was sent meanwhile arrives now.
+        network.heal();
+        assert_eq!(active.ended(), Some(FENCED));
+        took
+    });
+}
+
+/// A standby whose connections are lost, while it looks at the lock or takes it, makes new ones:
+/// TCP would have it wait for a quarter of an hour.
+#[test]
+#[ignore = "needs a Ceph cluster: scripts/test ceph"]
+fn a_standby_whose_connections_are_lost_takes_over() {
+    let kill = |active: &mut Mount| {
+        active.server.kill().unwrap();
+        active.server.wait().unwrap();
+        assert!(active.detach());
+    };
+    fail_over("lost-looking", true, |active, standby| {
+        standby.network.as_ref().unwrap().lose();
+        let begun = Instant::now();
+        kill(active);
+        first_write(standby, begun)
+    });
+    fail_over("lost-opening", true, |active, standby| {
+        let begun = Instant::now();
+        kill(active);
+        standby.says("taking over from", Duration::from_secs(60));
+        let network = standby.network.as_ref().unwrap();
+        // The standby has connected, and waits until the cluster refuses the old client.
+        std::thread::sleep(Duration::from_millis(150));
+        network.cut();
+        std::thread::sleep(Duration::from_secs(1));
+        network.lose();
+        first_write(standby, begun)
+    });
+}
+
+/// Requests of an open volume wait for longer than those that open it.
+#[test]
+#[ignore = "needs a Ceph cluster: scripts/test ceph"]
+fn a_mount_that_was_cut_off_and_not_taken_over_goes_on() {
+    let Some(conf) = cluster() else { return };
+    let _alone = ALONE.lock();
+    let volume = Volume::make(conf, "alone", true);
+    let mount = volume.stand_by(0);
+    mount.is_mounted(Duration::from_secs(60));
+    let network = mount.network.as_ref().unwrap();
+    fs::write(mount.dir.join("before"), "kept").unwrap();
+    network.cut();
+    let path = mount.dir.join("during");
+    let writer = std::thread::spawn(move || {
+        let mut file = fs::File::create(path)?;
+        file.write_all(b"kept as well")?;
+        file.sync_all()
+    });
+    std::thread::sleep(Duration::from_secs(14));
+    assert!(!writer.is_finished(), "a sync waits for the cluster");
+    network.heal();
+    writer.join().unwrap().unwrap();
+    mount.unmount();
+    volume.succeed(&["fsck"]);
+}
+
+/// A snapshot of a frozen image has all that had returned before, and nothing to replay.
+#[test]
+#[ignore = "needs a Ceph cluster: scripts/test ceph"]
+fn a_snapshot_of_a_frozen_volume_needs_no_replay() {
+    let Some(conf) = cluster() else { return };
+    let _alone = ALONE.lock();
+    let volume = Volume::make(conf.clone(), "frozen", false);
+    let mount = volume.stand_by(0);
+    mount.is_mounted(Duration::from_secs(60));
+    for number in 0..50 {
+        fs::write(mount.dir.join(number.to_string()), vec![number; 5000]).unwrap();
+    }
+    let rbd = |arguments: &[&str]| {
+        let mut rbd = Command::new("rbd");
+        rbd.arg("--conf").arg(&conf).args(arguments).stderr(Stdio::null());
+        assert!(rbd.status().unwrap().success(), "{arguments:?}");
+    };
+    let snapshot = format!("{}@cold", volume.image);
+    let mut freeze = vfscale();
+    freeze.arg("freeze").arg(&mount.dir).args(["rbd", "--conf"]).arg(&conf);
+    let freeze = freeze.args(["snap", "create", "--no-progress", &snapshot]).status();
+    assert!(freeze.unwrap().success());
+    fs::write(mount.dir.join("later"), "not in the snapshot").unwrap();
+    // Without the log the volume is as it lies in place.
+    let dir = volume.dir(1);
+    let mut cold = vfscale();
+    cold.args(["mount", "-o", "ro,norecovery", "--ceph-conf"]).arg(&conf);
+    cold.arg(format!("rbd:{snapshot}")).arg(&dir).stderr(Stdio::null());
+    let mut cold = cold.spawn().unwrap();
+    let begun = Instant::now();
+    while !dir.join("0").exists() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the snapshot is not mounted");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for number in 0..50 {
+        assert_eq!(fs::read(dir.join(number.to_string())).unwrap(), vec![number; 5000]);
+    }
+    assert!(!dir.join("later").exists());
+    assert!(Command::new("umount").arg(&dir).status().unwrap().success());
+    assert!(cold.wait().unwrap().success());
+    mount.unmount();
+    volume.succeed(&["fsck"]);
+    rbd(&["snap", "rm", "--no-progress", &snapshot]);
+}
+
+#[test]
+#[ignore = "needs a Ceph cluster: scripts/test ceph"]
 fn a_dead_osd_delays_writes_and_loses_none() {
     let Some(conf) = cluster() else { return };
     let _alone = ALONE.lock();
@@ -302,7 +427,7 @@ fn a_dead_osd_delays_writes_and_loses_none() {
         script.arg(command).arg(conf.parent().unwrap()).arg(number);
         assert!(script.status().unwrap().success());
     };
-    let volume = Volume::make(conf.clone(), "osd");
+    let volume = Volume::make(conf.clone(), "osd", false);
     let acknowledged = Acknowledged::default();
     let mount = volume.stand_by(0);
     mount.is_mounted(Duration::from_secs(60));

@@ -237,6 +237,19 @@ impl Volume {
         Ok(Frozen(journal))
     }
 
+    /// Stops transactions from beginning, waits until none is active, writes everything home that
+    /// was committed, and covers the log: whoever opens the device has nothing to replay. Lasts
+    /// until the result is dropped. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`Fault::ReadOnly`], and the errors of the log and the device: transactions begin again
+    /// then.
+    pub fn freeze(&self) -> Result<Frozen<'_>, Fault> {
+        let journal = self.writable()?;
+        journal.freeze()?;
+        Ok(Frozen(journal))
+    }
+
     /// Makes the volume writable again after [`seal`](Self::seal).
     pub fn unseal(&self) {
         self.is_sealed.store(false, Ordering::Release);

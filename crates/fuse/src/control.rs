@@ -1,5 +1,5 @@
-//! Requests of other programs to a mount: grow its volume, discard its free space, sync it, tell
-//! its statistics, make and list branches, unmount it.
+//! Requests of other programs to a mount: grow its volume, discard its free space, sync it, freeze
+//! it, tell its statistics, make and list branches, unmount it.
 //!
 //! A request is an `ioctl` on the mounted directory, as in the tools of other file systems. A
 //! socket alone would need a path that both sides know; where a request carries a descriptor, one
@@ -20,17 +20,20 @@
 //! #define VFSCALE_IOC_BRANCHES _IOWR(0xe7, 5, __u8[4872])
 //! /* Out: the name of an abstract socket, with zeros behind it. On any directory. */
 //! #define VFSCALE_IOC_SOCKET _IOR(0xe7, 6, __u8[64])
+//! /* In: milliseconds to freeze for, unless the caller ends before. On any directory. */
+//! #define VFSCALE_IOC_FREEZE _IOW(0xe7, 7, __u64)
 //! ```
 //!
 //! `FITRIM` of Linux discards free space, on any file.
 //!
-//! The mounting user and processes with `CAP_SYS_ADMIN` may grow and trim the volume, read
+//! The mounting user and processes with `CAP_SYS_ADMIN` may grow, trim and freeze the volume, read
 //! statistics, change and list branches, and learn the name of the socket; every process that can
 //! open a directory of the mount may sync it. Other requests are served concurrently.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{self, opcode};
@@ -54,6 +57,9 @@ pub(crate) const GROW: ioctl::Opcode = opcode::read_write::<u64>(0xe7, 1);
 
 /// `VFSCALE_IOC_SYNC`.
 pub(crate) const SYNC: ioctl::Opcode = opcode::none(0xe7, 2);
+
+/// `VFSCALE_IOC_FREEZE`.
+pub(crate) const FREEZE: ioctl::Opcode = opcode::write::<u64>(0xe7, 7);
 
 /// `FITRIM`, with the fields of a `struct fstrim_range`: start, length, shortest extent.
 pub(crate) const TRIM: ioctl::Opcode = opcode::read_write::<TrimFields>(b'X', 121);
@@ -139,6 +145,32 @@ pub fn sync(dir: impl AsRef<Path>) -> io::Result<()> {
     let dir = open(dir.as_ref())?;
     // SAFETY: the command's number encodes that nothing is read or written through its argument.
     unsafe { ioctl::ioctl(&dir, ioctl::NoArg::<SYNC>::new())? };
+    Ok(())
+}
+
+/// Freezes the volume that the directory `dir` is on, until this process ends, and for at most
+/// `limit` (in milliseconds; an hour at most): its device, and that of its log, have everything
+/// that has reached the server, in place and durable, and do not change. A copy or a snapshot of
+/// them that is made meanwhile opens with nothing to replay. Calls that change the file system
+/// sleep until the thaw, and may keep others waiting; so this process must make none.
+///
+/// Data that the kernel holds back ([`writeback`](crate::Builder::writeback)) is included only if
+/// it was synced before. Blocks for the I/O.
+///
+/// # Errors
+/// * `ENOTTY` if `dir` is not on a vfscale file system.
+/// * `EOPNOTSUPP` if it is in memory, or a branch, whose image other branches change as well.
+/// * `EPERM` if the caller is neither the mounting user nor has `CAP_SYS_ADMIN`.
+/// * `ESRCH` if the server can't see this process (it is in another PID namespace).
+/// * `EINVAL` for another `limit`.
+/// * `EIO` or another error of the device if it can't be frozen.
+pub fn freeze(dir: impl AsRef<Path>, limit: Duration) -> io::Result<()> {
+    let dir = open(dir.as_ref())?;
+    let milliseconds = u64::try_from(limit.as_millis()).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the command's number encodes that eight bytes are read through its argument, and the
+    // setter passes a pointer to eight. No file system but vfscale has this command, and
+    // directories have no others.
+    unsafe { ioctl::ioctl(&dir, ioctl::Setter::<FREEZE, u64>::new(milliseconds))? };
     Ok(())
 }
 

@@ -71,6 +71,7 @@ mod attach;
 pub mod control;
 mod device;
 mod error;
+mod freezing;
 mod mount;
 mod polling;
 mod server;

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vfscale::posix::MountFlags;
+use vfscale::volume::Freezer;
 use vfscale::{File, Pool, Vfs};
 
 use crate::attach::{self, Attached, Attachment, Detach};
 use crate::device::Device;
 use crate::error::MountError;
 use crate::polling::{Polling, PollingChoice};
-use crate::server::{Config, Server};
+use crate::server::{Config, Server, VolumeRights};
 use crate::session::{self, Workers};
 use crate::sharing::Sharing;
 use crate::statistics::{Counters, Statistics, Stats};
@@ -41,6 +42,7 @@ pub struct Builder {
     transport: Transport,
     pool: Option<Pool>,
     socket: Option<String>,
+    freezer: Option<Freezer>,
     how: Attachment,
 }
 
@@ -72,6 +74,7 @@ impl Builder {
             transport: Transport::default(),
             pool: None,
             socket: None,
+            freezer: None,
             how: Attachment::new(),
         }
     }
@@ -103,6 +106,14 @@ impl Builder {
     /// at which this process takes further requests ([`control::socket`](crate::control::socket)).
     pub fn requests_at(mut self, name: Option<String>) -> Builder {
         self.socket = name;
+        self
+    }
+
+    /// Lets the owner of the mount and root freeze the volume by a request to the mount
+    /// ([`control::freeze`](crate::control::freeze)). `freezer` is that of the volume
+    /// ([`Volume::freezer`](vfscale::Volume::freezer)).
+    pub fn freezer(mut self, freezer: Option<Freezer>) -> Builder {
+        self.freezer = freezer;
         self
     }
 
@@ -277,9 +288,13 @@ impl Builder {
             None => counters,
             Some(crew) => counters.over_uring(crew.queues()),
         });
-        let server = Server::new(&self.vfs, config, Arc::clone(&counters));
-        let server = server.map_err(MountError::FileSystem)?;
-        let server = Arc::new(server.branches(self.pool.clone(), self.socket.clone()));
+        let volume = VolumeRights {
+            pool: self.pool.clone(),
+            freezer: self.freezer.clone(),
+            socket: self.socket.clone(),
+        };
+        let server = Server::new(&self.vfs, config, volume, Arc::clone(&counters));
+        let server = Arc::new(server.map_err(MountError::FileSystem)?);
         let (device, attached) = attach(&self.how)?;
         let mount = Arc::new(Mount { device: Arc::new(device), attached });
         let device = &mount.device;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vfscale::posix::{AtFlags, OFlags, Stat};
+use vfscale::volume::Freezer;
 use vfscale::{Errno, File, Mode, Pool, Task, Vfs};
 
 use self::caller::{Caller, Callers, Rights};
@@ -79,6 +80,17 @@ impl Config {
     }
 }
 
+/// The volume behind a mount, as far as requests to the mount may change it.
+#[derive(Default)]
+pub(crate) struct VolumeRights {
+    /// The branches of its image, if it has any.
+    pub(crate) pool: Option<Pool>,
+    /// Its handle for freezes, if it can be frozen.
+    pub(crate) freezer: Option<Freezer>,
+    /// The name of the socket for requests that an `ioctl` can't carry.
+    pub(crate) socket: Option<String>,
+}
+
 /// A file system behind a connection.
 pub(crate) struct Server {
     /// A task with all rights, umask 0, and the root as its working directory.
@@ -88,10 +100,7 @@ pub(crate) struct Server {
     pub(crate) waiting: Waiting,
     reclaim: Reclaim,
     config: Config,
-    /// The branches of the image, if it has any.
-    pool: Option<Pool>,
-    /// The name of the socket for requests that an `ioctl` can't carry.
-    socket: Option<String>,
+    volume: VolumeRights,
     valid: Validity,
     /// The mounting user.
     owner: u32,
@@ -130,6 +139,7 @@ impl Server {
     pub(crate) fn new(
         vfs: &Vfs,
         config: Config,
+        volume: VolumeRights,
         counters: Arc<Counters>,
     ) -> vfscale::Result<Server> {
         let base = vfs.task();
@@ -145,18 +155,11 @@ impl Server {
             waiting: Waiting::default(),
             reclaim: Reclaim::new(),
             config,
-            pool: None,
-            socket: None,
+            volume,
             valid: config.validity(),
             owner: rustix::process::getuid().as_raw(),
             counters,
         })
-    }
-
-    /// Sets the pool that requests are about, and the name of the socket for others.
-    pub(crate) fn branches(mut self, pool: Option<Pool>, socket: Option<String>) -> Server {
-        (self.pool, self.socket) = (pool, socket);
-        self
     }
 
     pub(crate) fn stats(&self) -> Stats {

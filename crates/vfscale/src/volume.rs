@@ -44,10 +44,12 @@ use crate::pool::shared::{MAIN, PoolShared};
 
 pub(crate) mod devices;
 mod error;
+mod freezer;
 mod places;
 
 use devices::{DeviceSource, Opened};
 pub use error::VolumeError;
+pub use freezer::Freezer;
 pub use places::Fence;
 use places::{Devices, OpenPlace, Place};
 
@@ -189,6 +191,14 @@ impl VolumeBuilder {
     /// Sets the user and the configuration of Ceph, for images whose names begin with `rbd:`.
     pub fn ceph(mut self, ceph: Ceph) -> Self {
         self.device = self.device.ceph(ceph);
+        self
+    }
+
+    /// Sets the time after which a request of the opening of an image of Ceph RBD fails with
+    /// `ETIMEDOUT`, rounded up to seconds; whoever opens it again has new connections. By default
+    /// it waits for the cluster. Requests of the open volume, and of the replay, always wait.
+    pub fn patience(mut self, patience: Option<Duration>) -> Self {
+        self.device = self.device.patience(patience);
         self
     }
 
@@ -525,6 +535,13 @@ impl Volume {
     #[must_use]
     pub fn fence(&self) -> Fence {
         Fence::new(&self.held.fs, self.held.devices.as_ref())
+    }
+
+    /// Returns a handle that freezes the volume for a snapshot of its device; `None` for a branch,
+    /// whose device other branches change as well.
+    #[must_use]
+    pub fn freezer(&self) -> Option<Freezer> {
+        self.branch_of().is_none().then(|| Freezer::new(&self.held.fs))
     }
 
     /// Makes all changes so far durable. Blocks for the I/O.

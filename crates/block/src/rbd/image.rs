@@ -6,6 +6,7 @@ use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::library::{Handle, Library, Watcher};
 use super::name::{Name, c_string};
@@ -118,18 +119,39 @@ impl Cluster {
         set >= 0
     }
 
-    fn connect(&self) -> Result<(), String> {
+    /// Sets the time after which a request fails with `ETIMEDOUT`, rounded up to seconds; without
+    /// one, requests wait for the cluster.
+    fn set_patience(&self, patience: Option<Duration>) {
+        let seconds = patience.map_or(0, |it| it.as_secs() + u64::from(it.subsec_nanos() != 0));
+        let seconds = c_string(&seconds.to_string());
+        for option in [c"rados_osd_op_timeout", c"rados_mon_op_timeout"] {
+            self.set(option, &seconds);
+        }
+    }
+
+    fn connect(&self, name: &Name) -> Result<(), Error> {
+        let device = || name.to_string().into();
         // SAFETY: the handle is open, and is connected once.
         let connected = check(unsafe { (self.library.rados_connect)(self.rados) });
+        let refused = |why: String| Error::Refused { device: device(), why: why.into() };
         connected.map_err(|code| match code.code() {
-            libc::ETIMEDOUT => "no monitor of the Ceph cluster answers".to_owned(),
-            libc::ENOENT | libc::EACCES => {
-                "the Ceph cluster knows no such user, or there is no keyring for it \
-                             (--id, and `keyring` in the configuration)"
-                    .to_owned()
-            }
-            _ => format!("cannot connect to the Ceph cluster: {code}"),
+            libc::ETIMEDOUT => Error::Unreachable {
+                device: device(),
+                why: "no monitor of the Ceph cluster answers",
+            },
+            code => refused(why_not_connected(code)),
         })
+    }
+}
+
+fn why_not_connected(code: i32) -> String {
+    match code {
+        libc::ENOENT | libc::EACCES => {
+            "the Ceph cluster knows no such user, or there is no keyring for it (--id, and \
+             `keyring` in the configuration)"
+                .to_owned()
+        }
+        _ => format!("cannot connect to the Ceph cluster: {}", Code::new(code)),
     }
 }
 
@@ -148,26 +170,22 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Connects to the cluster and opens the pool of an image.
-    pub(super) fn open(name: &Name, ceph: &Ceph) -> Result<Arc<Self>, Error> {
-        Self::open_with(name, ceph, None)
-    }
-
-    /// Opens the pool as [`open`](Self::open) does. With `seconds`, requests that take longer fail
-    /// with `ETIMEDOUT`; without, they wait for the cluster.
-    pub(super) fn open_with(
+    /// Connects to the cluster and opens the pool of an image. A request that takes longer than
+    /// `patience` fails with `ETIMEDOUT`: the cluster may be slow, or a connection be lost, which
+    /// TCP notices only after a quarter of an hour. Without patience, requests wait.
+    pub(super) fn open(
         name: &Name,
         ceph: &Ceph,
-        seconds: Option<&CStr>,
+        patience: Option<Duration>,
     ) -> Result<Arc<Self>, Error> {
         let refused =
             |why: String| Error::Refused { device: name.to_string().into(), why: why.into() };
         let library = Library::get().map_err(|why| refused(why.to_owned()))?;
         let cluster = Cluster::configured(library, ceph).map_err(refused)?;
-        for option in [c"rados_osd_op_timeout", c"rados_mon_op_timeout"] {
-            seconds.map(|seconds| cluster.set(option, seconds));
+        if patience.is_some() {
+            cluster.set_patience(patience);
         }
-        cluster.connect().map_err(refused)?;
+        cluster.connect(name)?;
         let (pool, mut ioctx) = (c_string(name.pool()), ptr::null_mut());
         // SAFETY: the cluster is connected, the name is a string of C, and the handle is stored in
         // `ioctx`.
@@ -190,6 +208,11 @@ impl Pool {
 
     fn library(&self) -> &'static Library {
         self.cluster.library
+    }
+
+    /// Has all later requests wait for the cluster.
+    pub(super) fn wait_for_ever(&self) {
+        self.cluster.set_patience(None);
     }
 
     /// Creates an image.

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use vfscale_sync::Mutex;
 
@@ -18,6 +19,7 @@ use crate::{Ceph, Error, Operation};
 pub struct RbdOptions {
     read_only: bool,
     take_over: bool,
+    patience: Option<Duration>,
     ceph: Ceph,
 }
 
@@ -37,6 +39,13 @@ impl RbdOptions {
         Self { take_over, ..self }
     }
 
+    /// Sets the time after which a request of the opening itself fails with `ETIMEDOUT`, rounded up
+    /// to seconds: another opening then has new connections. By default they wait for the cluster,
+    /// as requests of the open image always do.
+    pub fn patience(self, patience: Option<Duration>) -> Self {
+        Self { patience, ..self }
+    }
+
     /// Sets the user and the configuration of Ceph.
     pub fn ceph(self, ceph: Ceph) -> Self {
         Self { ceph, ..self }
@@ -50,6 +59,7 @@ impl RbdOptions {
     /// # Errors
     /// * [`Error::Locked`] if another client has the lock and is alive.
     /// * [`Error::ReadOnly`] for a snapshot, unless it is only read.
+    /// * [`Error::Unreachable`] if no monitor answers.
     /// * [`Error::Refused`] if the libraries, the configuration, the user, the pool or a feature of
     ///   the image is missing: the text names the remedy.
     /// * [`Error::Io`].
@@ -58,7 +68,7 @@ impl RbdOptions {
         if name.snapshot().is_some() && !self.read_only {
             return Err(Error::ReadOnly { device, operation: Operation::Open });
         }
-        let pool = Pool::open(name, &self.ceph)?;
+        let pool = Pool::open(name, &self.ceph, self.patience)?;
         let image = Image::open(&pool, name, self.read_only);
         let image = image.map_err(|code| failed(name, code))?;
         if self.read_only {
@@ -69,7 +79,9 @@ impl RbdOptions {
             check_features(name, &image)?;
             self.lock(&device, &image)?;
         }
-        self.finish(device, image)
+        let opened = self.finish(device, image)?;
+        pool.wait_for_ever();
+        Ok(opened)
     }
 
     fn finish(&self, name: Arc<str>, image: Image) -> Result<RbdDevice, Error> {
@@ -137,7 +149,7 @@ impl RbdOptions {
             let (offset, length, block_size) = (0, size, BLOCK_BYTES);
             return Err(Error::Misaligned { device, operation, offset, length, block_size });
         }
-        let pool = Pool::open(name, &self.ceph)?;
+        let pool = Pool::open(name, &self.ceph, self.patience)?;
         pool.create(name.image(), size).map_err(|code| error(&device, code))?;
         drop(pool);
         self.open(name)
@@ -148,7 +160,7 @@ impl RbdOptions {
     /// # Errors
     /// [`Error::Io`], [`Error::Refused`].
     pub fn remove(&self, name: &Name) -> Result<(), Error> {
-        let pool = Pool::open(name, &self.ceph)?;
+        let pool = Pool::open(name, &self.ceph, self.patience)?;
         pool.remove(name.image()).map_err(|code| failed(name, code))
     }
 
@@ -157,7 +169,7 @@ impl RbdOptions {
     /// # Errors
     /// [`Error::Io`], [`Error::Refused`].
     pub fn exists(&self, name: &Name) -> Result<bool, Error> {
-        let pool = Pool::open(name, &self.ceph)?;
+        let pool = Pool::open(name, &self.ceph, self.patience)?;
         match Image::open(&pool, name, true) {
             Ok(_) => Ok(true),
             Err(code) if code.code() == libc::ENOENT => Ok(false),
@@ -170,7 +182,7 @@ impl RbdOptions {
     /// # Errors
     /// [`Error::Locked`], [`Error::Io`], [`Error::Refused`].
     pub fn check_free(&self, name: &Name) -> Result<(), Error> {
-        let pool = Pool::open(name, &self.ceph)?;
+        let pool = Pool::open(name, &self.ceph, self.patience)?;
         let image = Image::open(&pool, name, true).map_err(|code| failed(name, code))?;
         unused(&name.to_string().into(), &image)
     }

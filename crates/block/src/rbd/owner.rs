@@ -13,8 +13,8 @@ use super::image::{Code, Image, Pool};
 use super::name::Name;
 use crate::{Ceph, Error, Holder};
 
-/// Seconds after which a look at an image fails: whoever only looks can look again.
-const LOOK_SECONDS: &CStr = c"10";
+/// Time after which a request of a look at an image fails: whoever only looks can look again.
+const LOOK: Duration = Duration::from_secs(10);
 /// Key of the metadata with the holder.
 const KEY: &CStr = c"vfscale.holder";
 
@@ -85,9 +85,9 @@ impl Watch {
     /// Connects to the cluster of an image, to see who has its lock. Blocks for the I/O.
     ///
     /// # Errors
-    /// [`Error::Refused`] and [`Error::Io`].
+    /// [`Error::Unreachable`], [`Error::Refused`] and [`Error::Io`].
     pub fn open(name: &Name, ceph: &Ceph) -> Result<Self, Error> {
-        Ok(Self { name: name.clone(), pool: Pool::open_with(name, ceph, Some(LOOK_SECONDS))? })
+        Ok(Self { name: name.clone(), pool: Pool::open(name, ceph, Some(LOOK))? })
     }
 
     /// Returns the owner of the lock. Blocks for the I/O, for ten seconds or so if the cluster does

@@ -1,5 +1,6 @@
 //! The end of a mount whose volume another machine has taken over.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,14 +16,25 @@ use crate::served::Served;
 const PAUSE: Duration = Duration::from_secs(1);
 /// Time that the mount gets to end, though processes still use it.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Time that the volume gets to be closed once the mount has ended.
+const CLOSING: Duration = Duration::from_secs(20);
 
 /// The answer of the thread that watches a volume.
-pub(super) struct Fenced(Arc<OnceLock<Error>>);
+pub(super) struct Fenced {
+    found: Arc<OnceLock<Error>>,
+    is_closing: Arc<AtomicBool>,
+}
 
 impl Fenced {
+    /// Notes that the mount has ended and that the caller closes the volume, and ends the process:
+    /// the exit of another thread meanwhile would take the libraries of Ceph away under it.
+    pub(super) fn closes(&self) {
+        self.is_closing.store(true, Ordering::Release);
+    }
+
     /// Returns the error by which another machine was found to have the volume.
     pub(super) fn error(&self) -> Option<Error> {
-        self.0.get().cloned()
+        self.found.get().cloned()
     }
 }
 
@@ -31,6 +43,8 @@ impl Fenced {
 pub(super) fn watch(fence: Fence, served: &Arc<Served>) -> Fenced {
     let (found, served) = (Arc::new(OnceLock::new()), Arc::clone(served));
     let noted = Arc::clone(&found);
+    let is_closing = Arc::new(AtomicBool::new(false));
+    let closes = Arc::clone(&is_closing);
     std::thread::spawn(move || {
         let error = loop {
             std::thread::sleep(PAUSE);
@@ -45,9 +59,12 @@ pub(super) fn watch(fence: Fence, served: &Arc<Served>) -> Fenced {
             say(format_args!("vfscale: cannot unmount {e}"));
         }
         std::thread::sleep(PATIENCE);
+        if closes.load(Ordering::Acquire) {
+            std::thread::sleep(CLOSING);
+        }
         let failure = Failure::Fenced(error);
         say(format_args!("vfscale: {failure}; {dir} was shut down, and unmounted under its users"));
         std::process::exit(failure.status().into());
     });
-    Fenced(found)
+    Fenced { found, is_closing }
 }

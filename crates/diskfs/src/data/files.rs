@@ -399,6 +399,11 @@ impl Files {
         Ok(shut)
     }
 
+    /// Waits for the end of a cut, or of a freeze.
+    pub fn await_cut(&self) {
+        drop(self.state.gate.shut());
+    }
+
     /// Writes back in the background. Errors are recorded for the next sync of the volume.
     fn work(&self, woken: Woken) {
         if let Err(fault) = self.write_back_all() {

@@ -24,6 +24,9 @@
 //! of a directory whose names change. They are stored with the data, so one that is set between
 //! both gates may be missing although a later change is there. Times that a call sets (`utimensat`)
 //! are changes like others.
+//!
+//! A *freeze* is a cut for somebody who can't be told to replay the log: in step 3 everything is
+//! written home, and the log is covered.
 
 use std::fmt;
 
@@ -77,5 +80,33 @@ impl DiskFs {
         let frozen = self.volume.cut()?;
         drop(low);
         Ok(capture(&mut Cut { gates: Some((frozen, shut)) }))
+    }
+
+    /// Calls `meanwhile` at a moment as [`cut`](Self::cut) does, with all that calls have returned
+    /// for in place and durable: whoever copies the device, and that of the log, has nothing to
+    /// replay. Calls that change the volume sleep until `meanwhile` returns; it must make none.
+    /// Returns its result.
+    ///
+    /// A volume that is open for reading only is passed as it is.
+    ///
+    /// Blocks for the I/O, and while another cut is made. The caller has no call under way in this
+    /// volume.
+    ///
+    /// # Errors
+    /// The errors of write-back, the log and the device; `meanwhile` was not called then.
+    pub fn freeze<T>(&self, meanwhile: impl FnOnce() -> T) -> Result<T, Fault> {
+        if self.volume.is_read_only() {
+            return Ok(meanwhile());
+        }
+        self.inactivator.flush();
+        let low = self.files.drain()?;
+        self.volume.sync()?;
+        let shut = self.files.shut()?;
+        self.volume.flush_data(self.volume.data_written())?;
+        let frozen = self.volume.freeze()?;
+        drop(low);
+        let result = meanwhile();
+        drop((frozen, shut));
+        Ok(result)
     }
 }

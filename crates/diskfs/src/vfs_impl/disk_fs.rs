@@ -242,6 +242,7 @@ impl DiskFs {
         self.unseal();
         self.inactivator.flush();
         self.await_last_uses();
+        self.files.await_cut();
         self.files.stop();
         let written = self.files.write_back_all();
         self.inactivator.stop();

@@ -22,6 +22,7 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use rustix::process::Pid;
 use vfscale::{Capabilities, Credentials, Errno, Task};
 
 use crate::wire::request::{Header, Request};
@@ -122,6 +123,12 @@ impl Caller {
             return None;
         }
         std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()
+    }
+
+    /// Returns the process; `None` if it can't be seen from here.
+    pub(crate) fn process(self) -> Option<Pid> {
+        let status = self.status()?;
+        Pid::from_raw(field(&status, "Tgid")?.parse().ok()?)
     }
 
     /// Returns the credentials as read from `/proc`; `None` if they can't be read.

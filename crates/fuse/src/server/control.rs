@@ -1,11 +1,13 @@
 //! Requests of other programs to the mount; see [`control`].
 
+use std::time::Duration;
+
 use rustix::ioctl;
 use vfscale::posix::{At, OFlags};
 use vfscale::{Capabilities, Errno, Pool, Task};
 
 use super::{RequestCtx, Rights, Server};
-use crate::{control, statistics, wire};
+use crate::{control, freezing, statistics, wire};
 
 impl Server {
     pub(super) fn ioctl(
@@ -50,9 +52,14 @@ impl Server {
             }
             control::SOCKET => {
                 self.check_owner(ctx)?;
-                let name = control::named(self.socket.as_deref().ok_or(Errno::OPNOTSUPP)?)?;
+                let name = self.volume.socket.as_deref().ok_or(Errno::OPNOTSUPP)?;
+                let name = control::named(name)?;
                 ctx.reply.ioctl_done();
                 ctx.reply.put(&name);
+            }
+            control::FREEZE => {
+                self.freeze(ctx, control::bytes_of(data)?)?;
+                ctx.reply.ioctl_done();
             }
             other => return self.inode_flags(ctx, other, data, room),
         }
@@ -79,7 +86,16 @@ impl Server {
     /// Returns the pool of branches, for the owner of the mount or root.
     fn pool_for(&self, ctx: &RequestCtx<'_>) -> Result<&Pool, Errno> {
         self.check_owner(ctx)?;
-        self.pool.as_ref().ok_or(Errno::OPNOTSUPP)
+        self.volume.pool.as_ref().ok_or(Errno::OPNOTSUPP)
+    }
+
+    /// Freezes the volume for the owner of the mount or root, until the process that asks for it
+    /// ends, or for some milliseconds.
+    fn freeze(&self, ctx: &RequestCtx<'_>, milliseconds: u64) -> Result<(), Errno> {
+        self.check_owner(ctx)?;
+        let freezer = self.volume.freezer.as_ref().ok_or(Errno::OPNOTSUPP)?;
+        let process = ctx.caller.process().ok_or(Errno::SRCH)?;
+        freezing::freeze(freezer, process, Duration::from_millis(milliseconds))
     }
 
     /// Refuses others than the owner of the mount and root.

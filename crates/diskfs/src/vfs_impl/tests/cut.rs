@@ -59,6 +59,34 @@ fn a_cut_has_all_that_has_returned_and_nothing_is_written_home() {
     drop(volume.again());
 }
 
+#[test]
+fn a_freeze_has_all_in_place() {
+    let volume = opened_with(
+        {
+            let device = Arc::new(MemoryDevice::new(32 * MIB).unwrap());
+            mkfs::format(&device, &MkfsOptions::default()).unwrap();
+            device
+        },
+        without_background(),
+    );
+    let large: Vec<u8> = (0..3 * MIB).map(|at| (at / 1000) as u8).collect();
+    volume.task.write("/large", &large).unwrap();
+    (0..50).for_each(|n| volume.task.create_dir(format!("/dir{n}")).unwrap());
+    let copy = volume.fs.freeze(|| copy_of(&*volume.device)).unwrap();
+    // Calls go on after the thaw.
+    volume.task.write("/later", b"1").unwrap();
+    let report = check::check(copy.clone(), &check::Options::default(), &mut ()).unwrap();
+    assert!(report.findings.is_empty());
+    // Without the log there is what lies in place.
+    let cold = DiskOptions { no_recovery: true, ..DiskOptions::default() };
+    let cold = opened_with(copy, cold);
+    assert!(cold.task.read("/large").unwrap() == large);
+    let dirs = (0..50).filter(|n| cold.task.exists(format!("/dir{n}")).unwrap());
+    assert_eq!(dirs.count(), 50);
+    assert!(!cold.task.exists("/later").unwrap());
+    drop(volume.again());
+}
+
 /// Calls that change something sleep until the thaw, and others do not.
 #[test]
 fn calls_sleep_while_the_volume_is_cut() {
