@@ -46,7 +46,7 @@ pub mod recording;
 
 pub use aligned::AlignedBuf;
 pub use cow::{CowDevice, DISCARDED};
-pub use device::{Device, Discards};
+pub use device::{Demand, Device, Discards};
 pub use error::{Error, Operation, OsError};
 pub use faulty::{Fault, FaultyDevice, Gate};
 pub use file::{FileDevice, FileOptions};
