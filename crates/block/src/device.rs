@@ -44,6 +44,23 @@ pub struct Discards {
     pub is_thin: bool,
 }
 
+/// Blocks of 4096 bytes that a user of a device will write, for [`Device::reserve`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// The number of blocks.
+    pub blocks: u64,
+    /// The number of rows of consecutive blocks in which they lie.
+    pub rows: u64,
+}
+
+impl Demand {
+    /// Returns the demand of blocks that may lie anywhere.
+    #[must_use]
+    pub const fn anywhere(blocks: u64) -> Self {
+        Self { blocks, rows: blocks }
+    }
+}
+
 /// A block device: addressable bytes that are written in blocks, and durable when flushed.
 ///
 /// The crate's page lists the promises of all devices. Methods take `&self` and may be called by
@@ -125,6 +142,33 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// its contents to the other one. `None` for all other devices.
     fn identity(&self) -> Option<[u8; 16]> {
         None
+    }
+
+    /// Returns whether a write may fail because storage is short, unless its blocks are
+    /// [reserved](Self::reserve). Constant.
+    fn must_reserve(&self) -> bool {
+        false
+    }
+
+    /// Reserves storage for the blocks of `demand`, wherever they lie and whatever is written there
+    /// now: until they are [given back](Self::unreserve), writes of as many blocks don't fail for
+    /// lack of storage. With `is_urgent` also from a part that is kept for users that must not be
+    /// refused. A device that needs no reservations does nothing.
+    ///
+    /// May block for the I/O.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with [`OsError::NO_SPACE`](crate::OsError::NO_SPACE): too little is left, and
+    /// nothing was reserved. [`Error::Io`] of others.
+    fn reserve(&self, demand: Demand, is_urgent: bool) -> Result<(), Error> {
+        let _ = (demand, is_urgent);
+        Ok(())
+    }
+
+    /// Gives back what was reserved, after the blocks were written or when they will not be. Does
+    /// not block.
+    fn unreserve(&self, demand: Demand) {
+        let _ = demand;
     }
 
     /// Reads several ranges, given as `(offset, buffer)`, in parallel if the device can.
@@ -242,6 +286,18 @@ macro_rules! forward {
 
             fn identity(&self) -> Option<[u8; 16]> {
                 (**self).identity()
+            }
+
+            fn must_reserve(&self) -> bool {
+                (**self).must_reserve()
+            }
+
+            fn reserve(&self, demand: Demand, is_urgent: bool) -> Result<(), Error> {
+                (**self).reserve(demand, is_urgent)
+            }
+
+            fn unreserve(&self, demand: Demand) {
+                (**self).unreserve(demand);
             }
 
             fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), Error> {

@@ -52,7 +52,7 @@ use std::time::Duration;
 use vfscale_sync::{Condvar, Mutex};
 
 use crate::device::CallRange;
-use crate::{Device, Discards, Error, Operation, OsError};
+use crate::{Demand, Device, Discards, Error, Operation, OsError};
 
 vfscale_sync::lock_class! {
     /// The list of faults of a [`FaultyDevice`]. Never held during a call of the inner device.
@@ -452,6 +452,18 @@ impl<D: Device> Device for FaultyDevice<D> {
 
     fn identity(&self) -> Option<[u8; 16]> {
         self.inner.identity()
+    }
+
+    fn must_reserve(&self) -> bool {
+        self.inner.must_reserve()
+    }
+
+    fn reserve(&self, demand: Demand, is_urgent: bool) -> Result<(), Error> {
+        self.inner.reserve(demand, is_urgent)
+    }
+
+    fn unreserve(&self, demand: Demand) {
+        self.inner.unreserve(demand);
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {

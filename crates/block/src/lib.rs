@@ -53,7 +53,7 @@ pub mod recording;
 pub use aligned::AlignedBuf;
 pub use ceph::Ceph;
 pub use cow::{CowDevice, DISCARDED};
-pub use device::{Device, Discards};
+pub use device::{Demand, Device, Discards};
 pub use error::{Error, Operation, OsError};
 pub use faulty::{Fault, FaultyDevice, Gate};
 pub use file::{FileDevice, FileOptions};

@@ -20,6 +20,7 @@ use zerocopy::FromBytes;
 use crate::Error;
 use crate::disk::{Disk, offset};
 use crate::format::{self, Entry, LEAD, Lead, PLACE_BYTES, ROWS, SUPER, Superblock, VERSION};
+use crate::held::Held;
 use crate::layout::Layout;
 use crate::map::Written;
 use crate::plant::{Plant, Plants};
@@ -76,6 +77,8 @@ pub(crate) struct Change {
     pub(crate) clears: Vec<u64>,
     /// How many of `sets` were taken from the reserve.
     pub(crate) reserved: u64,
+    /// The reservations of the branch that gives places up: they are filled first.
+    pub(crate) held: Option<Arc<Held>>,
 }
 
 impl Change {
@@ -181,6 +184,7 @@ impl Shared {
         if !space.budget.take(paid) {
             return Err(Error::Full);
         }
+        space.fill_urgent();
         let state = State {
             generation: block.header.generation.get(),
             next_node,
@@ -273,7 +277,9 @@ impl Shared {
         if !self.plants.has(Plant::ReaderUnseen) {
             drain();
         }
-        self.space.release(&change.clears);
+        self.space.free(&change.clears);
+        let count = change.clears.len() as u64;
+        self.space.give(change.held.map_or(count, |held| held.refill(count)));
         state.debt += change.reserved;
         while state.debt > 0 && self.space.budget.take(1) {
             state.debt -= 1;

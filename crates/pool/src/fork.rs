@@ -94,6 +94,10 @@ impl Pool {
             captured();
             return self.shared.commit(&mut state, Change::default(), || ());
         };
+        // Reservations must be there in full: from now on no block is the parent's own.
+        if !capture.is_backed() {
+            return Err(Error::Full);
+        }
         let Captured { change, record, is_next, .. } = capture.take(&mut state, Some(next))?;
         captured();
         let generation = state.generation + 1;

@@ -7,6 +7,10 @@
 use vfscale_sync::lock_class;
 
 lock_class! {
+    /// The account of what a volume has reserved on its device.
+    pub CreditsLock = ("credits", 30910) sleeping;
+}
+lock_class! {
     /// An inode: from its first change in a transaction to the end of its commit.
     pub NodeLock = ("i_node", 29000) sleeping;
 }

@@ -264,6 +264,11 @@ impl Store for FileBlocks<'_> {
         self.state.volume.changeable()
     }
 
+    fn extendable(&self) -> Result<(), Fault> {
+        self.state.volume.changeable()?;
+        self.state.volume.roomy()
+    }
+
     fn writable(&self) -> Result<(), Fault> {
         self.state.volume.writable().map(|_| ())
     }

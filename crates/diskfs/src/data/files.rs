@@ -124,9 +124,10 @@ impl Files {
         let FileOptions { cache_bytes, cache_budget, interval, dirty_lists, auto_da_alloc } =
             options;
         let slots = cpu::slots() as usize;
+        let reserving = volume.reserving();
         let pages = match cache_budget {
-            Some(budget) => PageCache::in_room(Arc::clone(budget.pages()), slots),
-            None => PageCache::new(cache_bytes, slots),
+            Some(budget) => PageCache::in_room(Arc::clone(budget.pages()), slots, reserving),
+            None => PageCache::alone(cache_bytes, slots, reserving),
         };
         let log_blocks = volume.superblock().log_blocks();
         let files = Arc::new_cyclic(|this| Self {

@@ -88,6 +88,15 @@ pub trait Store {
     /// [`Fault::ReadOnly`]; the error of the log, if that is shut down.
     fn changeable(&self) -> Result<(), Fault>;
 
+    /// Checks that a call which needs more space may be accepted; includes
+    /// [`changeable`](Self::changeable).
+    ///
+    /// # Errors
+    /// Those of [`changeable`](Self::changeable); [`Fault::NoSpace`].
+    fn extendable(&self) -> Result<(), Fault> {
+        self.changeable()
+    }
+
     /// Checks that the volume can be written at the moment.
     ///
     /// # Errors

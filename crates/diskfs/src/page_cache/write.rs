@@ -3,6 +3,7 @@
 use vfscale_sync::atomic::{Ordering, thread};
 use vfscale_sync::page::{PAGE_SIZE, Page, PageBox};
 
+use super::cache::PageCredit;
 use super::mapping::Mapping;
 use super::pages::CHUNK_PAGES;
 use super::regular_file::RegularFile;
@@ -28,7 +29,7 @@ impl<S: Store> RegularFile<S> {
     /// The errors of [`Store::changeable`], [`Fault::NoSpace`], and those of reading a page;
     /// nothing was written then.
     pub fn write(&self, offset: u64, buf: &[u8]) -> Result<usize, Fault> {
-        self.store.changeable()?;
+        self.store.extendable()?;
         let written = self.write_parts(offset, buf);
         if self.pages.is_renewed() {
             self.store.note_renewed(&self.pages);
@@ -181,11 +182,12 @@ impl<S: Store> RegularFile<S> {
     fn write_some(&self, at: u64, bytes: &[u8]) -> Result<usize, Fault> {
         let (index, within) = (page_of(at), (at % PAGE) as usize);
         let wanted = pages_of((within + bytes.len()) as u64).max(1);
+        let credit = self.reserve(wanted.min(CHUNK_PAGES))?;
         let (count, backed) = {
             let mut pages = self.pages.write();
             if let Some((written, stable)) = pages.write(index, within, bytes) {
                 drop(pages);
-                self.pages.cache.add_unstable(stable);
+                credit.keep(stable);
                 return Ok(written);
             }
             let backed = pages.marks(index).map_or(0, |marks| marks.mapped | marks.reserved);
@@ -208,11 +210,22 @@ impl<S: Store> RegularFile<S> {
         self.wait_for_room(count);
         let memory = fresh(count as usize, within, bytes, &partial);
         let put = self.pages.write().put_dirty(index, memory, mapped, granted);
-        self.pages.cache.add_unstable(put.stable);
+        credit.keep(put.stable);
         self.pages.join_clock();
         self.unreserve(reserved - put.reserved);
         self.pages.cache.return_pages(count - put.pages);
         Ok(bytes.len().min((put.count as usize * PAGE_SIZE).saturating_sub(within)))
+    }
+
+    /// Reserves storage on the device for pages. Writes dirty files back if there is too little:
+    /// what they had reserved for their pages comes back.
+    fn reserve(&self, pages: u64) -> Result<PageCredit<'_>, Fault> {
+        loop {
+            match self.pages.cache.reserve(pages) {
+                Err(Fault::NoSpace) if self.store.write_back_one() => {}
+                reserved => return reserved,
+            }
+        }
     }
 
     /// Reads the first and the last page of a write of `len` bytes at `at`, if it covers them in

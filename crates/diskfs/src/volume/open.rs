@@ -8,6 +8,7 @@ use vfscale_sync::percpu_arc::PerCpuArc;
 use vfscale_sync::{Mutex, cpu};
 
 use super::block_map::Places;
+use super::credits::Credits;
 use super::delayed::DelayedWriter;
 use super::delayed_dirs::DelayedDirs;
 use super::freed::{FreedRegions, VolumeDiscards};
@@ -78,9 +79,16 @@ impl Volume {
         let orphans = OrphanList::new(options.orphan_lists);
         let log_bytes = superblock.log_blocks() * BLOCK_BYTES as u64;
         let dirs = DelayedDirs::new(log_bytes, options.dir_heat);
+        let credits = Credits::new(device.clone(), journal.is_some(), superblock.log_blocks());
         let opened = Self {
             device,
-            metadata: Arc::new(Metadata::new((uuid, places), cache, shared, (orphans, dirs))),
+            metadata: Arc::new(Metadata::new(
+                (uuid, places),
+                cache,
+                shared,
+                (orphans, dirs),
+                credits,
+            )),
             superblock: Arc::new(Mutex::new(superblock)),
             hooks,
             journal,
@@ -92,6 +100,7 @@ impl Volume {
         if let Some(journal) = &opened.journal {
             opened.hooks.set_superblock(Arc::clone(&opened.superblock));
             if journal.has_epoch() {
+                opened.credits().prepare()?;
                 let log_seen = opened.log_seen();
                 opened.update_superblock(|superblock| superblock.note_mount(log_seen))?;
             }

@@ -218,7 +218,7 @@ impl Inner {
         let Some(mut record) = state.table.get(self.node()).cloned() else {
             return Err(Error::NoBranch(self.label.to_string()));
         };
-        let mut change = Change::default();
+        let mut change = Change { held: Some(self.held.clone()), ..Change::default() };
         let stamp = Stamp { generation: state.generation + 1, birth: record.depth };
         let (pending, root, is_next) = {
             let _alone = self.gate.write();
@@ -288,7 +288,8 @@ impl Inner {
             Ok(place)
         };
         let root = self.map.write(stamp, &mut place, &mut change.written)?;
-        self.shared.space.budget.give(std::mem::take(&mut change.written.spared));
+        let spared = std::mem::take(&mut change.written.spared);
+        self.shared.space.give(self.held.refill(spared));
         change.sets = sets;
         Ok(root)
     }
@@ -315,7 +316,7 @@ impl Inner {
                 Some(LogArea { place, blocks: blocks as u32, sequence })
             }
             Err(_) => {
-                space.budget.give(blocks);
+                space.give(blocks);
                 None
             }
         }
@@ -377,6 +378,12 @@ impl Capture<'_> {
     ) -> Result<Captured, Error> {
         let captured = self.inner.capture(state, self.log, next);
         captured.inspect_err(|_| self.inner.shared.fail())
+    }
+
+    /// Returns whether all that the user of the branch has reserved is there; takes what is
+    /// missing.
+    pub(crate) fn is_backed(&self) -> bool {
+        self.inner.held.is_filled(&self.inner.shared.space.budget)
     }
 
     /// Waits for the readers that are inside.

@@ -50,7 +50,7 @@ impl Inner {
     /// # Errors
     /// [`Error::Full`], and errors of the device.
     pub(crate) fn write(&self, start: u64, buf: &[u8]) -> Result<(), Error> {
-        let purse = Purse::new(&self.shared.space.budget, 0);
+        let purse = Purse::of_branch(&self.shared.space, &self.held);
         match self.write_parts(start, buf, &purse) {
             // A checkpoint frees what the branch gave up; then all of it is written again.
             Err(Error::Full) if self.reclaim()? => self.write_parts(start, buf, &purse)?,
@@ -286,7 +286,13 @@ impl Inner {
         }
         let mut given_up = Vec::new();
         let path = self.map.path(blocks.start)?;
-        let purse = Purse::new(&self.shared.space.budget, 0);
+        // With an own place, the nodes are own as well. So a checkpoint gives back more than is
+        // spent.
+        let space = &self.shared.space;
+        let purse = match blocks.clone().any(|block| self.is_own(leaf.entry(block))) {
+            true => Purse::of_branch(space, &self.held),
+            false => Purse::new(&space.budget, 0),
+        };
         let dirty = path.make_dirty(&purse, &mut |home| given_up.push(home));
         let mut pending = self.pending.lock();
         pending.dirty_nodes += given_up.len();

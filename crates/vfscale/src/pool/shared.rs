@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use vfscale_block::{CowDevice, Device, Discards, Error as DeviceError, Guarded};
+use vfscale_block::{CowDevice, Demand, Device, Discards, Error as DeviceError, Guarded};
 use vfscale_diskfs::vfs_impl::DiskFs;
 use vfscale_pool::{Branch, Error};
 use vfscale_sync::worker::{Priority, WorkItem};
@@ -368,6 +368,18 @@ impl Device for BranchDevice {
 
     fn identity(&self) -> Option<[u8; 16]> {
         self.0.branch.identity()
+    }
+
+    fn must_reserve(&self) -> bool {
+        self.0.branch.must_reserve()
+    }
+
+    fn reserve(&self, demand: Demand, is_urgent: bool) -> Result<(), DeviceError> {
+        self.0.branch.reserve(demand, is_urgent)
+    }
+
+    fn unreserve(&self, demand: Demand) {
+        self.0.branch.unreserve(demand);
     }
 
     fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), DeviceError> {

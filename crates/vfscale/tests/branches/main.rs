@@ -5,4 +5,5 @@
 
 mod common;
 mod diffs;
+mod full;
 mod pools;
