@@ -1,6 +1,7 @@
 //! The device trait, and the checks that every device makes first.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use vfscale_sync::page::{PAGE_SIZE, PageBox, read_pages, write_pages};
@@ -42,23 +43,6 @@ pub struct Discards {
     /// Whether the device is thinly provisioned: others get the space of what is discarded, as with
     /// a sparse image.
     pub is_thin: bool,
-}
-
-/// Blocks of 4096 bytes that a user of a device will write, for [`Device::reserve`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Demand {
-    /// The number of blocks.
-    pub blocks: u64,
-    /// The number of rows of consecutive blocks in which they lie.
-    pub rows: u64,
-}
-
-impl Demand {
-    /// Returns the demand of blocks that may lie anywhere.
-    #[must_use]
-    pub const fn anywhere(blocks: u64) -> Self {
-        Self { blocks, rows: blocks }
-    }
 }
 
 /// A block device: addressable bytes that are written in blocks, and durable when flushed.
@@ -150,25 +134,45 @@ pub trait Device: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Reserves storage for the blocks of `demand`, wherever they lie and whatever is written there
-    /// now: until they are [given back](Self::unreserve), writes of as many blocks don't fail for
-    /// lack of storage. With `is_urgent` also from a part that is kept for users that must not be
-    /// refused. A device that needs no reservations does nothing.
+    /// Reserves storage for `blocks` blocks of 4096 bytes, wherever they lie and whatever is
+    /// written there now: until they are [given back](Self::unreserve), writes of as many blocks
+    /// don't fail for lack of storage. With `is_urgent` also from a part that is kept for users
+    /// that must not be refused. A device that needs no reservations does nothing.
     ///
     /// May block for the I/O.
     ///
     /// # Errors
     /// [`Error::Io`] with [`OsError::NO_SPACE`](crate::OsError::NO_SPACE): too little is left, and
     /// nothing was reserved. [`Error::Io`] of others.
-    fn reserve(&self, demand: Demand, is_urgent: bool) -> Result<(), Error> {
-        let _ = (demand, is_urgent);
+    fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {
+        let _ = (blocks, is_urgent);
         Ok(())
     }
 
-    /// Gives back what was reserved, after the blocks were written or when they will not be. Does
-    /// not block.
-    fn unreserve(&self, demand: Demand) {
-        let _ = demand;
+    /// Gives back `blocks` blocks that were reserved, after they were written or when they will not
+    /// be. Does not block.
+    fn unreserve(&self, blocks: u64) {
+        let _ = blocks;
+    }
+
+    /// Gives back `blocks` blocks that were reserved, as [`unreserve`](Self::unreserve) does, but
+    /// up to `most` of them stay reserved, if there is storage for them that no write has used.
+    /// Returns how many stay. No other user of the storage gets them in between. Does not block.
+    fn renew(&self, blocks: u64, most: u64) -> u64 {
+        most.min(blocks)
+    }
+
+    /// Reserves storage for the whole blocks of 4096 bytes in these ranges of bytes, until the
+    /// device is closed: writes of them don't fail for lack of storage, however often they are
+    /// written. A block that has storage of its own takes no more. A second call does nothing.
+    ///
+    /// May block for the I/O.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve).
+    fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
+        let _ = ranges;
+        Ok(())
     }
 
     /// Reads several ranges, given as `(offset, buffer)`, in parallel if the device can.
@@ -292,12 +296,20 @@ macro_rules! forward {
                 (**self).must_reserve()
             }
 
-            fn reserve(&self, demand: Demand, is_urgent: bool) -> Result<(), Error> {
-                (**self).reserve(demand, is_urgent)
+            fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {
+                (**self).reserve(blocks, is_urgent)
             }
 
-            fn unreserve(&self, demand: Demand) {
-                (**self).unreserve(demand);
+            fn unreserve(&self, blocks: u64) {
+                (**self).unreserve(blocks);
+            }
+
+            fn renew(&self, blocks: u64, most: u64) -> u64 {
+                (**self).renew(blocks, most)
+            }
+
+            fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
+                (**self).reserve_ranges(ranges)
             }
 
             fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), Error> {

@@ -44,6 +44,7 @@
 //! so yields the states that the lie permits.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -52,7 +53,7 @@ use std::time::Duration;
 use vfscale_sync::{Condvar, Mutex};
 
 use crate::device::CallRange;
-use crate::{Demand, Device, Discards, Error, Operation, OsError};
+use crate::{Device, Discards, Error, Operation, OsError};
 
 vfscale_sync::lock_class! {
     /// The list of faults of a [`FaultyDevice`]. Never held during a call of the inner device.
@@ -458,12 +459,20 @@ impl<D: Device> Device for FaultyDevice<D> {
         self.inner.must_reserve()
     }
 
-    fn reserve(&self, demand: Demand, is_urgent: bool) -> Result<(), Error> {
-        self.inner.reserve(demand, is_urgent)
+    fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {
+        self.inner.reserve(blocks, is_urgent)
     }
 
-    fn unreserve(&self, demand: Demand) {
-        self.inner.unreserve(demand);
+    fn unreserve(&self, blocks: u64) {
+        self.inner.unreserve(blocks);
+    }
+
+    fn renew(&self, blocks: u64, most: u64) -> u64 {
+        self.inner.renew(blocks, most)
+    }
+
+    fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
+        self.inner.reserve_ranges(ranges)
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {

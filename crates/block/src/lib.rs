@@ -23,10 +23,12 @@
 //! | device | what durable means |
 //! | --- | --- |
 //! | [`FileDevice`] | on the disk: survives the process, the system, and a power failure |
-//! | `RbdDevice` (feature `rbd`) | on the disks of a Ceph cluster, in as many copies as its pool has |
+//! | `RbdDevice` (feature `rbd`) | on the disks of a Ceph cluster, in as many copies as its pool
+//! has |
 //! | [`MemoryDevice`] | nothing: the data is lost with its process |
 //! | [`CowDevice`] | nothing: a trial copy, whose base does not change |
-//! | [`RecordingDevice`] | the contents of the states that it rebuilds: its flushes are the promises |
+//! | [`RecordingDevice`] | the contents of the states that it rebuilds: its flushes are the
+//! promises |
 //! | [`FaultyDevice`] | as for the inner device, unless a fault lies about it |
 //!
 //! # Locks
@@ -53,7 +55,7 @@ pub mod recording;
 pub use aligned::AlignedBuf;
 pub use ceph::Ceph;
 pub use cow::{CowDevice, DISCARDED};
-pub use device::{Demand, Device, Discards};
+pub use device::{Device, Discards};
 pub use error::{Error, Operation, OsError};
 pub use faulty::{Fault, FaultyDevice, Gate};
 pub use file::{FileDevice, FileOptions};

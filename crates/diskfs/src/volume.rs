@@ -72,6 +72,7 @@ use crate::alloc::Groups;
 use crate::alloc::space::Space;
 use crate::base::fault::Fault;
 use crate::base::ranks::SuperblockLock;
+use crate::base::reserve::ReservePages;
 use crate::buffer::BufferCache;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{LogSeen, Superblock};
@@ -135,9 +136,10 @@ impl Volume {
         &*self.device
     }
 
-    /// Returns the device, if what is written to it has to be reserved.
-    pub(crate) fn reserving(&self) -> Option<Arc<dyn Device>> {
-        self.credits().is_on().then(|| Arc::clone(&self.device))
+    /// Returns what reserves storage for pages, if what is written to the device has to be
+    /// reserved.
+    pub(crate) fn reserving(&self) -> Option<Arc<dyn ReservePages>> {
+        self.credits().is_on().then(|| Arc::clone(&self.metadata) as Arc<dyn ReservePages>)
     }
 
     /// Returns the geometry of the volume.

@@ -95,10 +95,10 @@ impl Pool {
             return self.shared.commit(&mut state, Change::default(), || ());
         };
         // Reservations must be there in full: from now on no block is the parent's own.
-        if !capture.is_backed() {
+        let Some(captured_parent) = capture.take(&mut state, Some(next))? else {
             return Err(Error::Full);
-        }
-        let Captured { change, record, is_next, .. } = capture.take(&mut state, Some(next))?;
+        };
+        let Captured { change, record, is_next, .. } = captured_parent;
         captured();
         let generation = state.generation + 1;
         let area = record.log.map(|area| LogArea { sequence: generation, ..area });

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use vfscale_block::{Demand, Device, Discards, Error as DeviceError, Operation};
+use vfscale_block::{Device, Discards, Error as DeviceError, Operation};
 
 use crate::Error;
 use crate::branch::Inner;
@@ -191,17 +191,30 @@ impl Device for Branch {
     }
 
     /// Reserves a place for each block, and one for each node of the map that leads to it.
-    fn reserve(&self, demand: Demand, is_urgent: bool) -> Result<(), DeviceError> {
+    fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), DeviceError> {
         self.inside(Operation::Write, 0, 0)?;
         self.writable(Operation::Write)?;
-        let result = self.inner.reserve(demand, is_urgent);
+        let result = self.inner.reserve(blocks, is_urgent);
         result.map_err(|error| self.failed(Operation::Write, 0, 0, error))
     }
 
-    fn unreserve(&self, demand: Demand) {
+    fn unreserve(&self, blocks: u64) {
         if !self.is_closed.load(Ordering::Acquire) {
-            self.inner.unreserve(demand);
+            self.inner.unreserve(blocks);
         }
+    }
+
+    fn renew(&self, blocks: u64, most: u64) -> u64 {
+        if self.is_closed.load(Ordering::Acquire) { 0 } else { self.inner.renew(blocks, most) }
+    }
+
+    fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), DeviceError> {
+        for Range { start, end } in ranges {
+            self.inside(Operation::Write, *start, end.saturating_sub(*start))?;
+        }
+        self.writable(Operation::Write)?;
+        let result = self.inner.reserve_fixed(ranges);
+        result.map_err(|error| self.failed(Operation::Write, 0, 0, error))
     }
 
     /// Returns an id made of those of the pool and of the branch. The branch retains it when others

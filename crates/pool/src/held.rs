@@ -7,17 +7,26 @@
 //! They take from the budget of the pool as long as that has places, and only then from what the
 //! branch has reserved.
 //!
+//! Blocks that are written again and again, such as those of a log, are reserved by their numbers:
+//! they are *fixed*. A fixed block takes a place when it becomes the branch's own, and none later.
+//!
 //! # Invariants
 //!
 //! * *Promised* places are off the budget, but for the *spent* ones, which writes have used. Places
 //!   that the branch gives up, or that it gives back, replace the spent ones first.
+//! * As many places are off the budget for fixed blocks as there are fixed blocks that are not the
+//!   branch's own.
 //! * A fork makes every block of the branch one that it shares, also those that were written with
-//!   what was reserved. So it is refused unless no place is missing.
+//!   what was reserved. So it is refused unless no place is missing, and there are places for all
+//!   fixed blocks again. The gate of the branch is shut then.
 //!
 //! # Locks
 //!
-//! `BranchHeld`, a leaf, only while places are spent or missing. Who gives back reduces the
-//! promises first and looks for spent places then; who spends does it the other way round.
+//! `BranchHeld`, a leaf, only while places are spent or missing, for fixed blocks, and to renew.
+//! Who gives back reduces the promises first and looks for spent places then; who spends does it
+//! the other way round.
+
+use std::ops::Range;
 
 use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicU64, Ordering, fence};
@@ -34,13 +43,23 @@ pub(crate) struct Held {
     promised: PerCpuCounter,
     /// Changed with the lock, read without it.
     spent: AtomicU64,
-    lock: Mutex<(), BranchHeld>,
+    /// The number of fixed blocks: changed once, with the lock; read without it.
+    fixed: AtomicU64,
+    lock: Mutex<Fixed, BranchHeld>,
+}
+
+/// Blocks that are reserved by their numbers.
+#[derive(Debug, Default)]
+struct Fixed {
+    rows: Vec<Range<u64>>,
+    /// Places for those that are not the branch's own.
+    left: u64,
 }
 
 impl Held {
     pub(crate) fn new(slots: usize) -> Self {
-        let promised = PerCpuCounter::new(slots);
-        Self { promised, spent: AtomicU64::new(0), lock: Mutex::new(()) }
+        let (spent, fixed) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { promised: PerCpuCounter::new(slots), spent, fixed, lock: Mutex::default() }
     }
 
     /// Promises places that the caller has taken from the budget.
@@ -53,6 +72,20 @@ impl Held {
         self.promised.add(-(places as i64));
         fence(Ordering::SeqCst);
         self.refill(places)
+    }
+
+    /// Ends the promise of places, but for up to `most` blocks of `cost` places each that are
+    /// there. Returns the number of these blocks, and how many places the caller has to give back
+    /// to the budget.
+    pub(crate) fn renew(&self, places: u64, cost: u64, most: u64) -> (u64, u64) {
+        let _alone = self.lock.lock();
+        let spent = self.spent.load(Ordering::Relaxed);
+        let used = spent.min(places);
+        let there = places - used;
+        let blocks = most.min(there / cost.max(1));
+        self.promised.add((blocks * cost) as i64 - places as i64);
+        self.spent.store(spent - used, Ordering::SeqCst);
+        (blocks, there - blocks * cost)
     }
 
     fn promised(&self) -> u64 {
@@ -97,12 +130,55 @@ impl Held {
         spent == 0
     }
 
-    /// Ends all promises. Returns how many places are back. No other call runs concurrently.
+    /// Returns the number of fixed blocks.
+    pub(crate) fn fixed(&self) -> u64 {
+        self.fixed.load(Ordering::Acquire)
+    }
+
+    /// Makes blocks fixed, with `left` places, which the caller has taken from the budget, for
+    /// those that are not the branch's own. No block is written during the call.
+    pub(crate) fn fix(&self, rows: Vec<Range<u64>>, left: u64) {
+        let blocks = rows.iter().map(|row| row.end - row.start).sum();
+        *self.lock.lock() = Fixed { rows, left };
+        self.fixed.store(blocks, Ordering::Release);
+    }
+
+    /// Takes a place for each of these blocks that is fixed; none of them is the branch's own.
+    /// Returns the number of places.
+    pub(crate) fn take_fixed(&self, blocks: impl Iterator<Item = u64>) -> u64 {
+        if self.fixed() == 0 {
+            return 0;
+        }
+        let mut fixed = self.lock.lock();
+        let rows = &fixed.rows;
+        let count = blocks.filter(|block| rows.iter().any(|row| row.contains(block))).count();
+        let taken = (count as u64).min(fixed.left);
+        fixed.left -= taken;
+        taken
+    }
+
+    /// Adds places for fixed blocks: those that were not used after all, or for blocks that were
+    /// the branch's own, and are not any more.
+    pub(crate) fn give_fixed(&self, count: u64) {
+        if count > 0 {
+            self.lock.lock().left += count;
+        }
+    }
+
+    /// Returns how many of the fixed blocks are the branch's own.
+    pub(crate) fn own_fixed(&self) -> u64 {
+        self.fixed().saturating_sub(self.lock.lock().left)
+    }
+
+    /// Ends all promises. Returns how many places are back. No other call runs concurrently, so it
+    /// waits for no lock.
     pub(crate) fn end(&self) -> u64 {
         let promised = self.promised.sum();
         self.promised.add(-promised);
         let spent = self.spent.swap(0, Ordering::SeqCst);
-        u64::try_from(promised).unwrap_or(0).saturating_sub(spent)
+        self.fixed.store(0, Ordering::Release);
+        let fixed = self.lock.try_lock().map_or(0, |mut fixed| std::mem::take(&mut *fixed).left);
+        u64::try_from(promised).unwrap_or(0).saturating_sub(spent) + fixed
     }
 }
 

@@ -319,12 +319,6 @@ impl Space {
         Ok(is_free)
     }
 
-    /// Makes places free that no durable state refers to, and gives them back to the budget.
-    pub(crate) fn release(&self, places: &[u64]) {
-        self.free(places);
-        self.give(places.len() as u64);
-    }
-
     /// Makes places free that no durable state refers to. The caller gives back as many.
     pub(crate) fn free(&self, places: &[u64]) {
         for place in places {

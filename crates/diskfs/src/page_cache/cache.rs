@@ -3,7 +3,6 @@
 
 use std::sync::{Arc, Weak};
 
-use vfscale_block::{Demand, Device};
 use vfscale_sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use vfscale_sync::percpu::{CachePadded, PerCpu};
 use vfscale_sync::{Mutex, lock_class};
@@ -11,7 +10,7 @@ use vfscale_sync::{Mutex, lock_class};
 use super::budget::{CachedFile, PageRoom, SCAN};
 use super::units::READ_PAGES_MAX;
 use crate::base::fault::Fault;
-use crate::base::reserve::reserve;
+use crate::base::reserve::ReservePages;
 
 lock_class! {
     /// One thread at a time reads a megabyte of a file.
@@ -39,8 +38,8 @@ pub struct PageCache {
     unstable_batch: i64,
     fill: Box<[Mutex<(), FillLock>]>,
     room: Arc<PageRoom>,
-    /// The device on which each unstable page is reserved, if that needs reservations.
-    reserving: Option<Arc<dyn Device>>,
+    /// Reserves storage for each unstable page, if the device needs that.
+    reserving: Option<Arc<dyn ReservePages>>,
     /// Pages that are dirty or being written back: for each CPU the difference that it has not
     /// added to the sum yet.
     unstable_parts: PerCpu<AtomicI64>,
@@ -73,17 +72,21 @@ impl PageCache {
     }
 
     /// Creates a cache in room of its own; see [`in_room`](Self::in_room).
-    pub(crate) fn alone(bytes: u64, slots: usize, reserving: Option<Arc<dyn Device>>) -> Arc<Self> {
+    pub(crate) fn alone(
+        bytes: u64,
+        slots: usize,
+        reserving: Option<Arc<dyn ReservePages>>,
+    ) -> Arc<Self> {
         let slots = slots.max(1);
         Self::in_room(Arc::new(PageRoom::new(bytes, slots, false)), slots, reserving)
     }
 
-    /// Creates a cache in `room`, with per-CPU accounts of `slots` slots. Its unstable pages are
-    /// reserved on the device `reserving`.
+    /// Creates a cache in `room`, with per-CPU accounts of `slots` slots. With
+    /// `reserving`, storage for its unstable pages is reserved.
     pub(crate) fn in_room(
         room: Arc<PageRoom>,
         slots: usize,
-        reserving: Option<Arc<dyn Device>>,
+        reserving: Option<Arc<dyn ReservePages>>,
     ) -> Arc<Self> {
         let slots = slots.max(1);
         // All of them together hide a 64th of the pages.
@@ -192,19 +195,24 @@ impl PageCache {
     }
 
     /// Reserves storage on the device for pages that are about to become unstable; those that do
-    /// are to be [kept](PageCredit::keep). May block for the I/O.
+    /// are to be [kept](PageCredit::keep). With `is_urgent` also from what is kept for removals.
+    /// May block for the I/O.
     ///
     /// # Errors
     /// [`Fault::NoSpace`], and those of the device.
-    pub(super) fn reserve(&self, pages: u64) -> Result<PageCredit<'_>, Fault> {
-        let Some(device) = &self.reserving else { return Ok(PageCredit { cache: self, pages: 0 }) };
-        reserve(device, Demand::anywhere(pages), false)?;
+    pub(super) fn reserve(&self, pages: u64, is_urgent: bool) -> Result<PageCredit<'_>, Fault> {
+        let pages = if let Some(reserving) = &self.reserving {
+            reserving.reserve_pages(pages, is_urgent)?;
+            pages
+        } else {
+            0
+        };
         Ok(PageCredit { cache: self, pages })
     }
 
     fn unreserve(&self, pages: u64) {
-        if let Some(device) = self.reserving.as_ref().filter(|_| pages > 0) {
-            device.unreserve(Demand::anywhere(pages));
+        if let Some(reserving) = self.reserving.as_ref().filter(|_| pages > 0) {
+            reserving.unreserve_pages(pages);
         }
     }
 

@@ -20,7 +20,8 @@ use crate::alloc::Groups;
 use crate::alloc::space::Space;
 use crate::base::fault::Fault;
 use crate::buffer::BufferCache;
-use crate::format::BLOCK_BYTES;
+use crate::format::superblock::{LogPlace, Superblock};
+use crate::format::{BLOCK_BYTES, byte_of_block};
 use crate::inode::orphans::OrphanList;
 
 /// The ratio of the cache's memory limit to that of the groups' indexes.
@@ -79,16 +80,10 @@ impl Volume {
         let orphans = OrphanList::new(options.orphan_lists);
         let log_bytes = superblock.log_blocks() * BLOCK_BYTES as u64;
         let dirs = DelayedDirs::new(log_bytes, options.dir_heat);
-        let credits = Credits::new(device.clone(), journal.is_some(), superblock.log_blocks());
+        let credits = credits(&device, journal.is_some(), &superblock);
         let opened = Self {
             device,
-            metadata: Arc::new(Metadata::new(
-                (uuid, places),
-                cache,
-                shared,
-                (orphans, dirs),
-                credits,
-            )),
+            metadata: Metadata::new((uuid, places), cache, shared, (orphans, dirs), credits).into(),
             superblock: Arc::new(Mutex::new(superblock)),
             hooks,
             journal,
@@ -111,6 +106,20 @@ impl Volume {
         }
         Ok(opened)
     }
+}
+
+/// Creates the account of what the volume reserves on its device: among others the log and the
+/// superblocks, which are written again and again. Copies that the volume has not yet are included,
+/// if the device has room.
+fn credits(device: &Arc<dyn Device>, is_writable: bool, superblock: &Superblock) -> Credits {
+    let blocks = |start: u64, blocks: u64| byte_of_block(start)..byte_of_block(start + blocks);
+    let log = match superblock.log() {
+        LogPlace::Inside { start, .. } => Some(blocks(start, superblock.log_blocks())),
+        LogPlace::Outside { .. } => None,
+    };
+    let copies = superblock.geometry().copies().map(|copy| blocks(copy, 1));
+    let fixed = copies.filter(|copy| copy.end <= device.size()).chain(log).collect();
+    Credits::new(Arc::clone(device), is_writable, fixed, superblock.log_blocks())
 }
 
 /// Creates the cache of metadata blocks, which joins the budget of the options.

@@ -61,7 +61,7 @@ use crate::format::inode::{
 use crate::format::{BLOCK_BYTES, Block, BlockRange, Expected, Identity};
 use crate::inode::core::InodeCore;
 use crate::inode::incore::{KIND_INODE, Node};
-use crate::volume::credits::TxCredit;
+use crate::volume::credits::{Purpose, TxCredit};
 use crate::volume::{Metadata, Volume};
 use shadows::Shadows;
 pub use shadows::{BlockRef, Slot};
@@ -146,8 +146,16 @@ impl Volume {
     /// # Errors
     /// [`Fault::ReadOnly`], [`Fault::NoSpace`], and the errors of the log.
     pub fn begin(&self, need: TxReservation) -> Result<Tx<'_>, Fault> {
+        self.begin_for(need, if need.from_pool { Purpose::Removal } else { Purpose::Growth })
+    }
+
+    /// Begins a transaction like [`begin`](Self::begin); `purpose` says what may refuse it.
+    ///
+    /// # Errors
+    /// Those of [`begin`](Self::begin).
+    pub(crate) fn begin_for(&self, need: TxReservation, purpose: Purpose) -> Result<Tx<'_>, Fault> {
         let journal = self.writable()?;
-        let credit = self.credit(need)?;
+        let credit = self.credit(need, purpose)?;
         if !self.space().take(need.space, need.from_pool) {
             return Err(Fault::NoSpace);
         }

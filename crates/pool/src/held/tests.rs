@@ -1,8 +1,9 @@
 //! Tests of reservations: a full pool fails no write of a reserved block.
 
+use std::slice;
 use std::sync::Arc;
 
-use vfscale_block::{Demand, Device, MemoryDevice};
+use vfscale_block::{Device, MemoryDevice};
 use vfscale_sync::random::{Random, seed};
 
 use crate::{Branch, Error, Pool};
@@ -22,7 +23,7 @@ fn is_written(branch: &Branch, block: u64) -> bool {
 
 /// Reserves until nothing is left.
 fn fill(branch: &Branch) {
-    while branch.reserve(Demand::anywhere(1), false).is_ok() {}
+    while branch.reserve(1, false).is_ok() {}
 }
 
 #[test]
@@ -35,13 +36,12 @@ fn reservations_are_honoured_whatever_happens() {
             assert!(is_written(&main, 3 * block));
         }
         // A log in one row, and single blocks.
-        let log = Demand { blocks: 16, rows: 1 };
-        main.reserve(log, false).unwrap();
-        main.reserve(Demand::anywhere(8), false).unwrap();
+        main.reserve_ranges(slice::from_ref(&(1000 * UNIT..1016 * UNIT))).unwrap();
+        main.reserve(8, false).unwrap();
         pool.fork("main", "other", false).unwrap();
         let other = pool.branch("other").unwrap();
         fill(&other);
-        assert!(main.reserve(Demand::anywhere(8), false).is_err());
+        assert!(main.reserve(8, false).is_err());
         let mut left = 8;
         while left > 0 {
             match random.below(6) {
@@ -52,13 +52,13 @@ fn reservations_are_honoured_whatever_happens() {
                 },
                 2 => _ = pool.reap(1).unwrap(),
                 3 => {
-                    main.unreserve(Demand::anywhere(1));
+                    main.unreserve(1);
                     left -= 1;
                 }
                 4 => {
                     let block = random.below(900);
                     assert!(is_written(&main, block), "block {block} in round {round}");
-                    main.unreserve(Demand::anywhere(1));
+                    main.unreserve(1);
                     left -= 1;
                 }
                 _ => {
@@ -67,7 +67,6 @@ fn reservations_are_honoured_whatever_happens() {
                 }
             }
         }
-        main.unreserve(log);
         main.close().unwrap();
         other.close().unwrap();
         assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
@@ -79,10 +78,10 @@ fn what_was_reserved_comes_back() {
     let pool = pool(1000);
     let before = pool.usage().free;
     let main = pool.branch("main").unwrap();
-    main.reserve(Demand::anywhere(9), false).unwrap();
-    main.reserve(Demand { blocks: 60, rows: 1 }, false).unwrap();
+    main.reserve(9, false).unwrap();
+    main.reserve_ranges(slice::from_ref(&(0..60 * UNIT))).unwrap();
     assert!(pool.usage().free < before - 69 * UNIT);
-    main.unreserve(Demand::anywhere(9));
+    main.unreserve(9);
     main.close().unwrap();
     assert_eq!(pool.usage().free, before);
 }
@@ -92,10 +91,10 @@ fn an_urgent_reservation_gets_more() {
     let pool = pool(16384);
     let main = pool.branch("main").unwrap();
     fill(&main);
-    assert!(main.reserve(Demand::anywhere(1), false).is_err());
-    main.reserve(Demand::anywhere(10), true).unwrap();
-    main.unreserve(Demand::anywhere(10));
+    assert!(main.reserve(1, false).is_err());
+    main.reserve(10, true).unwrap();
+    main.unreserve(10);
     // Places that come back fill the urgent part first.
-    assert!(main.reserve(Demand::anywhere(1), false).is_err());
-    main.reserve(Demand::anywhere(10), true).unwrap();
+    assert!(main.reserve(1, false).is_err());
+    main.reserve(10, true).unwrap();
 }

@@ -6,10 +6,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use vfscale_block::{CowDevice, Demand, Device, Discards, Error as DeviceError, Guarded};
+use vfscale_block::{CowDevice, Device, Discards, Error as DeviceError, Guarded};
 use vfscale_diskfs::vfs_impl::DiskFs;
 use vfscale_pool::{Branch, Error};
 use vfscale_sync::worker::{Priority, WorkItem};
@@ -374,12 +375,20 @@ impl Device for BranchDevice {
         self.0.branch.must_reserve()
     }
 
-    fn reserve(&self, demand: Demand, is_urgent: bool) -> Result<(), DeviceError> {
-        self.0.branch.reserve(demand, is_urgent)
+    fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), DeviceError> {
+        self.0.branch.reserve(blocks, is_urgent)
     }
 
-    fn unreserve(&self, demand: Demand) {
-        self.0.branch.unreserve(demand);
+    fn unreserve(&self, blocks: u64) {
+        self.0.branch.unreserve(blocks);
+    }
+
+    fn renew(&self, blocks: u64, most: u64) -> u64 {
+        self.0.branch.renew(blocks, most)
+    }
+
+    fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), DeviceError> {
+        self.0.branch.reserve_ranges(ranges)
     }
 
     fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), DeviceError> {

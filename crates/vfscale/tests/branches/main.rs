@@ -6,4 +6,6 @@
 mod common;
 mod diffs;
 mod full;
+mod limit;
 mod pools;
+mod watched;

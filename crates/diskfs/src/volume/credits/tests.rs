@@ -1,13 +1,16 @@
 //! Tests of reservations, on a device that counts them.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::thread;
 
-use vfscale_block::{Demand, Device, Error, MemoryDevice, Operation, OsError};
+use vfscale_block::{Device, Error, MemoryDevice, Operation, OsError};
 
 use crate::base::fault::Fault;
 use crate::format::BLOCK_BYTES;
 use crate::tools::mkfs::{self, MkfsOptions};
+use crate::volume::credits::Purpose;
 use crate::volume::tx::TxReservation;
 use crate::volume::{Volume, VolumeOptions};
 
@@ -57,9 +60,9 @@ impl Device for Limited {
         true
     }
 
-    fn reserve(&self, demand: Demand, is_urgent: bool) -> Result<(), Error> {
+    fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {
         let least = if is_urgent { 0 } else { self.urgent };
-        let blocks = demand.blocks as i64;
+        let blocks = blocks as i64;
         if self.left.fetch_sub(blocks, Ordering::SeqCst) - blocks >= least {
             return Ok(());
         }
@@ -68,10 +71,26 @@ impl Device for Limited {
         Err(Error::Io { device, operation, offset: 0, length: 0, source: OsError::NO_SPACE })
     }
 
-    fn unreserve(&self, demand: Demand) {
-        self.left.fetch_add(demand.blocks as i64, Ordering::SeqCst);
+    fn unreserve(&self, blocks: u64) {
+        self.left.fetch_add(blocks as i64, Ordering::SeqCst);
+    }
+
+    fn renew(&self, blocks: u64, most: u64) -> u64 {
+        let stay = most.min(blocks);
+        self.unreserve(blocks - stay);
+        stay
+    }
+
+    fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
+        let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+        self.reserve(bytes / BLOCK_BYTES as u64, false)
     }
 }
+
+/// The log and the superblocks.
+const FIXED: i64 = 256 + 3;
+/// Blocks for write-back, and for removals.
+const SUMS: i64 = 2 * 128;
 
 fn open(left: i64) -> (Arc<Limited>, Volume) {
     let memory = MemoryDevice::new(4096 * BLOCK_BYTES as u64).unwrap();
@@ -91,7 +110,7 @@ fn nothing_is_reserved_before_the_first_change() {
     let (device, volume) = open(1000);
     assert_eq!(device.left.load(Ordering::SeqCst), 1000);
     volume.changeable().unwrap();
-    assert_eq!(device.left.load(Ordering::SeqCst), 1000 - 259 - 128);
+    assert_eq!(device.left.load(Ordering::SeqCst), 1000 - FIXED - SUMS);
     volume.close().unwrap();
 }
 
@@ -111,23 +130,63 @@ fn what_transactions_have_not_used_is_used_again() {
         drop(volume.begin(need(60, false)).unwrap());
     }
     volume.settle_credits();
-    assert_eq!(device.left.load(Ordering::SeqCst), 1000 - 259 - 128);
+    assert_eq!(device.left.load(Ordering::SeqCst), 1000 - FIXED - SUMS);
     let credits = volume.credits();
     assert_eq!(credits.bound.load(Ordering::SeqCst), 0);
     volume.close().unwrap();
 }
 
-/// Transactions under way are refused when nothing is left; urgent ones get more.
+/// Removals get more when others don't.
 #[test]
-fn transactions_are_refused_and_the_log_is_not() {
-    let (_, volume) = open(259 + 128 + 100 + 70);
-    let first = volume.begin(need(60, false)).unwrap();
+fn removals_get_what_is_urgent_and_what_is_set_aside() {
+    let (device, volume) = open(1000);
+    volume.changeable().unwrap();
+    device.left.store(70, Ordering::SeqCst);
     assert!(matches!(volume.begin(need(60, false)), Err(Fault::NoSpace)));
-    // From the urgent part.
-    let urgent = volume.begin(need(60, true)).unwrap();
-    drop((first, urgent));
+    // From the urgent part, and from what is set aside.
+    drop(volume.begin(need(60, true)).unwrap());
+    let aside = volume.begin(need(100, true)).unwrap();
+    assert_eq!(volume.credits().aside.missing(), 100);
+    drop(aside);
+    // All of it comes back, and calls that need space are accepted again.
     volume.roomy().unwrap();
-    assert!(volume.failure().is_none());
+    device.left.store(170, Ordering::SeqCst);
     drop(volume.begin(need(60, false)).unwrap());
+    volume.close().unwrap();
+}
+
+/// Near the limit, a transaction waits for those under way instead of being refused.
+#[test]
+fn a_transaction_waits_for_what_others_give_back() {
+    let (_, volume) = open(FIXED + SUMS + 100 + 70);
+    for _ in 0..100 {
+        let first = volume.begin(need(60, false)).unwrap();
+        thread::scope(|scope| {
+            let second = scope.spawn(|| drop(volume.begin(need(60, false)).unwrap()));
+            thread::yield_now();
+            drop(first);
+            second.join().unwrap();
+        });
+    }
+    assert!(volume.failure().is_none());
+    volume.close().unwrap();
+}
+
+/// The write-back of pages is certain, whatever removals have used.
+#[test]
+fn pages_bring_what_their_write_back_changes() {
+    let (device, volume) = open(FIXED + SUMS + 100 + 70);
+    volume.changeable().unwrap();
+    let credits = volume.credits();
+    credits.reserve_pages(20, false).unwrap();
+    assert!(matches!(credits.reserve_pages(4, false), Err(Fault::NoSpace)));
+    // Write-back has used all that is kept but for what pages have brought.
+    assert!(credits.bind_for(Purpose::WriteBack, 128));
+    assert!(credits.bind_for(Purpose::WriteBack, 40));
+    assert!(!credits.bind_for(Purpose::WriteBack, 1));
+    assert!(matches!(volume.roomy(), Ok(())), "what was bound is not used");
+    credits.unreserve_pages(20);
+    volume.settle_credits();
+    assert_eq!(device.left.load(Ordering::SeqCst), 170);
     volume.close().unwrap();
 }
