@@ -19,6 +19,7 @@ use crate::Uuid;
 use crate::alloc::Groups;
 use crate::alloc::space::Space;
 use crate::base::fault::Fault;
+use crate::base::reserve::fault_of;
 use crate::buffer::BufferCache;
 use crate::format::superblock::{LogPlace, Superblock};
 use crate::format::{BLOCK_BYTES, byte_of_block};
@@ -64,7 +65,7 @@ impl Volume {
         let places = Arc::new(Places::new(&superblock));
         let look = if read_only { read_log } else { open_log };
         let Logged { device, hooks, journal, recovered } =
-            look(device, &superblock, &places, &options)?;
+            look(device, &superblock, &places, &options).map_err(replay_fault)?;
         let cache = block_cache(device.clone(), uuid, &options);
         hooks.set_write_queue(cache.write_queue());
         let groups = Groups::load(&Reader::new(&cache, &places), geometry, superblock.log())?;
@@ -120,6 +121,18 @@ fn credits(device: &Arc<dyn Device>, is_writable: bool, superblock: &Superblock)
     let copies = superblock.geometry().copies().map(|copy| blocks(copy, 1));
     let fixed = copies.filter(|copy| copy.end <= device.size()).chain(log).collect();
     Credits::new(Arc::clone(device), is_writable, fixed, superblock.log_blocks())
+}
+
+/// Returns the fault of an opening whose replay of the log has failed: a lack of storage is told as
+/// such. The log is as before then.
+fn replay_fault(fault: Fault) -> Fault {
+    match fault {
+        Fault::Journal(vfscale_journal::Error::Device(error)) => match fault_of(error.clone()) {
+            Fault::NoSpace => Fault::NoSpace,
+            _ => Fault::Journal(error.into()),
+        },
+        fault => fault,
+    }
 }
 
 /// Creates the cache of metadata blocks, which joins the budget of the options.

@@ -24,6 +24,7 @@ const REFUSED_MAX: u64 = 50;
 
 /// A pool whose branch `main` was made by a test.
 struct Limited {
+    device: Arc<MemoryDevice>,
     pool: Pool,
     /// How many writes of volumes have found it full.
     full: Arc<AtomicU64>,
@@ -50,7 +51,8 @@ impl Limited {
         names: &[&str],
         fill: impl FnOnce(&Task),
     ) -> Self {
-        let pool = Pool::create(Arc::new(MemoryDevice::new(bytes).unwrap()), [5; 16]).unwrap();
+        let device = Arc::new(MemoryDevice::new(bytes).unwrap());
+        let pool = Pool::create(device.clone(), [5; 16]).unwrap();
         pool.create_branch("main", volume).unwrap();
         pool.create_branch("filler", 2 * bytes).unwrap();
         let main = Arc::new(pool.branch("main").unwrap());
@@ -63,7 +65,18 @@ impl Limited {
         for name in names {
             pool.fork("main", name, false).unwrap();
         }
-        Self { pool, full: Arc::new(AtomicU64::new(0)) }
+        Self { device, pool, full: Arc::default() }
+    }
+
+    /// Opens a copy of the pool as a crash at this moment would leave it.
+    fn copy(&self) -> Self {
+        let device = Arc::new(MemoryDevice::new(self.device.size()).unwrap());
+        let mut bytes = vec![0; MIB as usize];
+        for at in (0..self.device.size()).step_by(bytes.len()) {
+            self.device.read_at(at, &mut bytes).unwrap();
+            device.write_at(at, &bytes).unwrap();
+        }
+        Self { pool: Pool::open(device.clone()).unwrap(), device, full: Arc::default() }
     }
 
     /// Opens a branch whose volume writes back only when it must.
@@ -228,4 +241,79 @@ fn the_log_is_reserved() {
     drop(task);
     limited.close(open);
     limited.check();
+}
+
+/// Small files that wait for write-back are written by the close of a full branch, although
+/// removals have used up what is set aside for them.
+#[test]
+fn accepted_data_survives_removals_and_the_close() {
+    const FILES: u64 = 3000;
+    let limited = Limited::new((64 * MIB, 64 * MIB, 512), &["a"], |task| {
+        for file in 0..FILES {
+            task.write(format!("/file{file}"), vec![1; PAGE as usize]).unwrap();
+            task.write(format!("/small{file}"), "").unwrap();
+        }
+    });
+    let open = limited.open("a");
+    open.task().write("/first", "").unwrap();
+    open.volume.sync().unwrap();
+    limited.fill(6 * MIB);
+    let (mut accepted, mut removed) = (Vec::new(), 0);
+    for file in 0..FILES {
+        let file = file * 1001 % FILES;
+        if is_accepted(overwrite(&open.task(), &format!("/file{file}"), 0, 2)) {
+            accepted.push(file);
+        }
+        let gone = open.task().remove_file(format!("/small{file}"));
+        removed += u64::from(is_accepted(gone));
+    }
+    assert!(accepted.len() > 20, "{} were accepted", accepted.len());
+    assert!(accepted.len() < FILES as usize, "none was refused");
+    assert!(removed > 500, "{removed} were removed");
+    limited.assert_never_full("writing");
+    limited.close(open);
+    limited.assert_never_full("closing");
+    let open = limited.open("a");
+    for file in accepted {
+        let bytes = open.task().read(format!("/file{file}")).unwrap();
+        assert!(bytes == [2; PAGE as usize], "file {file} was not written back");
+    }
+    limited.close(open);
+    limited.check();
+}
+
+/// A crash leaves a log to be replayed, and the pool is full afterwards: the branch is opened when
+/// there is room, with all that was synced.
+#[test]
+fn a_log_is_replayed_when_there_is_room() {
+    const FILES: u64 = 3000;
+    let mode = Mode::from_bits_retain(0o600);
+    let limited = Limited::new((64 * MIB, 64 * MIB, 1000), &["a"], |task| {
+        for file in 0..FILES {
+            task.write(format!("/file{file}"), "").unwrap();
+        }
+    });
+    let open = limited.open("a");
+    for file in 0..FILES {
+        let task = open.task();
+        task.posix().fchmodat(At::Cwd, format!("/file{file}"), mode, AtFlags::empty()).unwrap();
+    }
+    open.volume.sync().unwrap();
+    let crashed = limited.copy();
+    limited.close(open);
+    crashed.fill(0);
+    let branch = crashed.pool.branch("a").unwrap();
+    let refused = vfscale::volume_on(branch.clone()).open().err().unwrap();
+    assert_eq!(refused.errno(), Errno::NOSPC, "{refused}");
+    branch.close().unwrap();
+    drop(branch);
+    crashed.pool.delete("filler").unwrap();
+    while crashed.pool.reap(1000).unwrap().more {}
+    let open = crashed.open("a");
+    for file in 0..FILES {
+        let status = open.task().metadata(format!("/file{file}")).unwrap();
+        assert_eq!(status.mode & 0o777, 0o600, "file {file}");
+    }
+    crashed.close(open);
+    crashed.check();
 }
