@@ -1,6 +1,7 @@
 //! The device trait, and the checks that every device makes first.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use vfscale_sync::page::{PAGE_SIZE, PageBox, read_pages, write_pages};
@@ -127,6 +128,53 @@ pub trait Device: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Returns whether a write may fail because storage is short, unless its blocks are
+    /// [reserved](Self::reserve). Constant.
+    fn must_reserve(&self) -> bool {
+        false
+    }
+
+    /// Reserves storage for `blocks` blocks of 4096 bytes, wherever they lie and whatever is
+    /// written there now: until they are [given back](Self::unreserve), writes of as many blocks
+    /// don't fail for lack of storage. With `is_urgent` also from a part that is kept for users
+    /// that must not be refused. A device that needs no reservations does nothing.
+    ///
+    /// May block for the I/O.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with [`OsError::NO_SPACE`](crate::OsError::NO_SPACE): too little is left, and
+    /// nothing was reserved. [`Error::Io`] of others.
+    fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {
+        let _ = (blocks, is_urgent);
+        Ok(())
+    }
+
+    /// Gives back `blocks` blocks that were reserved, after they were written or when they will not
+    /// be. Does not block.
+    fn unreserve(&self, blocks: u64) {
+        let _ = blocks;
+    }
+
+    /// Gives back `blocks` blocks that were reserved, as [`unreserve`](Self::unreserve) does, but
+    /// up to `most` of them stay reserved, if there is storage for them that no write has used.
+    /// Returns how many stay. No other user of the storage gets them in between. Does not block.
+    fn renew(&self, blocks: u64, most: u64) -> u64 {
+        most.min(blocks)
+    }
+
+    /// Reserves storage for the whole blocks of 4096 bytes in these ranges of bytes, until the
+    /// device is closed: writes of them don't fail for lack of storage, however often they are
+    /// written. A block that has storage of its own takes no more. A second call does nothing.
+    ///
+    /// May block for the I/O.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve).
+    fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
+        let _ = ranges;
+        Ok(())
+    }
+
     /// Reads several ranges, given as `(offset, buffer)`, in parallel if the device can.
     ///
     /// # Errors
@@ -242,6 +290,26 @@ macro_rules! forward {
 
             fn identity(&self) -> Option<[u8; 16]> {
                 (**self).identity()
+            }
+
+            fn must_reserve(&self) -> bool {
+                (**self).must_reserve()
+            }
+
+            fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {
+                (**self).reserve(blocks, is_urgent)
+            }
+
+            fn unreserve(&self, blocks: u64) {
+                (**self).unreserve(blocks);
+            }
+
+            fn renew(&self, blocks: u64, most: u64) -> u64 {
+                (**self).renew(blocks, most)
+            }
+
+            fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
+                (**self).reserve_ranges(ranges)
             }
 
             fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), Error> {

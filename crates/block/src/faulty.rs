@@ -44,6 +44,7 @@
 //! so yields the states that the lie permits.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -452,6 +453,26 @@ impl<D: Device> Device for FaultyDevice<D> {
 
     fn identity(&self) -> Option<[u8; 16]> {
         self.inner.identity()
+    }
+
+    fn must_reserve(&self) -> bool {
+        self.inner.must_reserve()
+    }
+
+    fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {
+        self.inner.reserve(blocks, is_urgent)
+    }
+
+    fn unreserve(&self, blocks: u64) {
+        self.inner.unreserve(blocks);
+    }
+
+    fn renew(&self, blocks: u64, most: u64) -> u64 {
+        self.inner.renew(blocks, most)
+    }
+
+    fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
+        self.inner.reserve_ranges(ranges)
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {

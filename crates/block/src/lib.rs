@@ -23,10 +23,12 @@
 //! | device | what durable means |
 //! | --- | --- |
 //! | [`FileDevice`] | on the disk: survives the process, the system, and a power failure |
-//! | `RbdDevice` (feature `rbd`) | on the disks of a Ceph cluster, in as many copies as its pool has |
+//! | `RbdDevice` (feature `rbd`) | on the disks of a Ceph cluster, in as many copies as its pool
+//! has |
 //! | [`MemoryDevice`] | nothing: the data is lost with its process |
 //! | [`CowDevice`] | nothing: a trial copy, whose base does not change |
-//! | [`RecordingDevice`] | the contents of the states that it rebuilds: its flushes are the promises |
+//! | [`RecordingDevice`] | the contents of the states that it rebuilds: its flushes are the
+//! promises |
 //! | [`FaultyDevice`] | as for the inner device, unless a fault lies about it |
 //!
 //! # Locks

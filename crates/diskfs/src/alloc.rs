@@ -438,7 +438,7 @@ impl Groups {
     /// Returns a transaction's changes of no group.
     fn finished(&self) -> Finished<'_> {
         let (delayed, largest_trees) = (&self.delayed, &self.largest_trees);
-        Finished { delayed, largest_trees, parts: SmallVec::new() }
+        Finished { delayed, largest_trees, parts: SmallVec::new(), used: 0 }
     }
 
     /// Returns the groups with delayed changes.

@@ -5,4 +5,5 @@ pub mod fault;
 pub(crate) mod numbers;
 pub mod open_error;
 pub mod ranks;
+pub(crate) mod reserve;
 pub(crate) mod shared_limit;

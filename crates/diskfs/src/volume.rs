@@ -32,6 +32,7 @@
 
 mod block_map;
 pub mod copies;
+pub(crate) mod credits;
 mod delayed;
 mod delayed_dirs;
 mod discard;
@@ -46,6 +47,7 @@ mod options;
 mod own_log;
 mod reader;
 pub(crate) mod recovery;
+mod settle;
 pub(crate) mod stopped;
 pub mod tx;
 
@@ -70,10 +72,12 @@ use crate::alloc::Groups;
 use crate::alloc::space::Space;
 use crate::base::fault::Fault;
 use crate::base::ranks::SuperblockLock;
+use crate::base::reserve::ReservePages;
 use crate::buffer::BufferCache;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{LogSeen, Superblock};
 use crate::inode::orphans::OrphanList;
+use credits::Credits;
 use freed::VolumeDiscards;
 use hooks::VolumeHooks;
 
@@ -132,6 +136,12 @@ impl Volume {
         &*self.device
     }
 
+    /// Returns what reserves storage for pages, if what is written to the device has to be
+    /// reserved.
+    pub(crate) fn reserving(&self) -> Option<Arc<dyn ReservePages>> {
+        self.credits().is_on().then(|| Arc::clone(&self.metadata) as Arc<dyn ReservePages>)
+    }
+
     /// Returns the geometry of the volume.
     #[must_use]
     pub fn geometry(&self) -> Geometry {
@@ -185,6 +195,10 @@ impl Volume {
     #[must_use]
     pub fn space(&self) -> &Space {
         self.metadata.space()
+    }
+
+    pub(crate) fn credits(&self) -> &Credits {
+        self.metadata.credits()
     }
 
     pub(crate) fn metadata(&self) -> &Metadata {
@@ -277,10 +291,14 @@ impl Volume {
     /// Checks that changes are possible, for a call that would otherwise fail only at write-back.
     ///
     /// # Errors
-    /// [`Fault::ReadOnly`]; the error of the log, if that is shut down.
+    /// [`Fault::ReadOnly`]; the error of the log, if that is shut down; [`Fault::NoSpace`] if the
+    /// device has no storage for the log.
     pub fn changeable(&self) -> Result<(), Fault> {
         let journal = self.writable()?;
-        if journal.is_shut_down() { self.failure().map_or(Ok(()), Err) } else { Ok(()) }
+        if journal.is_shut_down() {
+            return self.failure().map_or(Ok(()), Err);
+        }
+        self.credits().prepare()
     }
 
     /// Returns whether nothing becomes durable any more ([`failure`](Self::failure)).
@@ -342,7 +360,9 @@ impl Volume {
         if let Some(journal) = &self.journal {
             journal.force_all()?;
         }
-        self.flush_data(written)
+        self.flush_data(written)?;
+        self.settle_credits();
+        Ok(())
     }
 
     /// Returns the reason why nothing becomes durable any more, if there is one.

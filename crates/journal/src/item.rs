@@ -95,6 +95,12 @@ pub trait LogItem: Send + Sync {
         size_of_val(self)
     }
 
+    /// Returns how many blocks of the device [`push`](Self::push) may write. Constant for each
+    /// item. Takes no lock.
+    fn home_blocks(&self) -> u64 {
+        1
+    }
+
     /// Writes the item back to its on-disk location. `lsn` is the LSN of the version's log record,
     /// which the implementation also writes into the object as the LSN that last changed it. Called
     /// without any lock of the journal, by one thread at a time.

@@ -305,6 +305,16 @@ impl Journal {
         self.log.quiesce()
     }
 
+    /// Returns the most blocks that writing back would write now: those of the items that are
+    /// committed and not written back. An item counts twice if it was logged again since it became
+    /// durable in the log. Items of transactions that end during the call may be missing.
+    #[must_use]
+    pub fn unwritten_blocks(&self) -> u64 {
+        // First: of an item that is settled in between, both counts have to be newer, or neither.
+        let settled = self.log.ail.settled();
+        self.log.cil.homes().saturating_sub(settled)
+    }
+
     /// Stops transactions from beginning, waits until none is active, writes all items back, and
     /// covers the log: a recovery would have nothing to do. Lasts until [`thaw`](Self::thaw).
     /// Freezes nest. The caller has no transaction.

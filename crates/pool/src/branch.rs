@@ -23,6 +23,7 @@ use vfscale_sync::{Mutex, RwLock};
 use crate::Error;
 use crate::commit::Shared;
 use crate::format::{Entry, FANOUT};
+use crate::held::Held;
 use crate::map::{self, Map};
 use crate::record::{LogArea, Record};
 use crate::space::Lease;
@@ -31,6 +32,7 @@ pub(crate) mod flush;
 pub(crate) mod log;
 mod read;
 mod relocate;
+mod reserve;
 mod write;
 
 vfscale_sync::lock_class! {
@@ -112,6 +114,8 @@ pub(crate) struct Inner {
     /// How many blocks are in `open` and `fragile`.
     tracked: AtomicUsize,
     lease: Mutex<Lease, BranchLease>,
+    /// The reservations of its user.
+    pub(crate) held: Arc<Held>,
     flush: Mutex<LogState, BranchFlush>,
 }
 
@@ -144,6 +148,7 @@ impl Inner {
             pending: Mutex::new(Pending::default()),
             tracked: AtomicUsize::new(0),
             lease: Mutex::new(Lease::default()),
+            held: Arc::new(Held::new(shared.slots)),
             flush: Mutex::new(log),
         })
     }
@@ -226,6 +231,7 @@ impl std::fmt::Debug for Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         // No lock: the last handle may go where no lock can be waited for.
+        self.end_reservations();
         self.shared.space.end(self.lease.get_mut());
     }
 }

@@ -20,6 +20,7 @@ use zerocopy::FromBytes;
 use crate::Error;
 use crate::disk::{Disk, offset};
 use crate::format::{self, Entry, LEAD, Lead, PLACE_BYTES, ROWS, SUPER, Superblock, VERSION};
+use crate::held::Held;
 use crate::layout::Layout;
 use crate::map::Written;
 use crate::plant::{Plant, Plants};
@@ -57,12 +58,20 @@ pub(crate) struct Shared {
     pub(crate) slots: usize,
     pub(crate) plants: Plants,
     failed: AtomicBool,
+    is_low: AtomicBool,
 }
 
 impl State {
     /// Notes that places were taken from the reserve.
     pub(crate) fn owe(&mut self, places: u64) {
         self.debt += places;
+    }
+
+    /// Gives back to the reserve what it lacks, out of `places` places. Returns how many these are.
+    fn repay(&mut self, places: u64) -> u64 {
+        let paid = places.min(self.debt);
+        self.debt -= paid;
+        paid
     }
 }
 
@@ -76,6 +85,10 @@ pub(crate) struct Change {
     pub(crate) clears: Vec<u64>,
     /// How many of `sets` were taken from the reserve.
     pub(crate) reserved: u64,
+    /// How many of `clears` were blocks of the pool itself that others have replaced.
+    pub(crate) replaced: u64,
+    /// The reservations of the branch that gives places up: they are filled first.
+    pub(crate) held: Option<Arc<Held>>,
 }
 
 impl Change {
@@ -181,6 +194,7 @@ impl Shared {
         if !space.budget.take(paid) {
             return Err(Error::Full);
         }
+        space.fill_urgent();
         let state = State {
             generation: block.header.generation.get(),
             next_node,
@@ -190,8 +204,8 @@ impl Shared {
             lease: Lease::default(),
             debt: used - paid,
         };
-        let (plants, failed) = (Plants::default(), AtomicBool::new(false));
-        Ok(Self { disk, space, state: Mutex::new(state), slots, plants, failed })
+        let (plants, failed, is_low) = Default::default();
+        Ok(Self { disk, space, state: Mutex::new(state), slots, plants, failed, is_low })
     }
 
     /// Returns an error if a commit has failed.
@@ -254,6 +268,7 @@ impl Shared {
         let (lease, table) = (&mut state.lease, &mut state.table);
         let mut place = || change.place(&self.space, lease);
         let (root, given_up) = table.write(generation, &mut place, &mut written)?;
+        change.replaced += given_up.len() as u64;
         change.clears.extend(given_up);
         if self.plants.has(Plant::EarlyReuse) {
             let reused = |place: &u64| (*place, Box::new([0xee; PLACE_BYTES]));
@@ -273,12 +288,32 @@ impl Shared {
         if !self.plants.has(Plant::ReaderUnseen) {
             drain();
         }
-        self.space.release(&change.clears);
-        state.debt += change.reserved;
-        while state.debt > 0 && self.space.budget.take(1) {
-            state.debt -= 1;
-        }
+        self.space.free(&change.clears);
+        self.give_back(state, &change);
         Ok(())
+    }
+
+    /// Gives back the places that a commit has made free. First to the reserve, as many as stood in
+    /// for blocks that were taken from it; then to the reservations of the branch; then what the
+    /// reserve still lacks. A pool that is full for a long time would use up its reserve otherwise.
+    fn give_back(&self, state: &mut State, change: &Change) {
+        let mut count = change.clears.len() as u64;
+        state.debt += change.reserved;
+        count -= state.repay(change.replaced.min(count));
+        count = change.held.as_ref().map_or(count, |held| held.refill(count));
+        count -= state.repay(count);
+        self.space.give(count);
+        let more = state.debt.min(self.space.budget.available());
+        if self.space.budget.take(more) {
+            state.debt -= more;
+        }
+        let is_low = state.debt > space::reserve(self.disk.layout.places) / 2;
+        self.is_low.store(is_low, Ordering::Release);
+    }
+
+    /// Returns whether commits have used up half of their reserve.
+    pub(crate) fn is_low(&self) -> bool {
+        self.is_low.load(Ordering::Acquire)
     }
 
     fn write_superblock(&self, state: &State, root: Entry, generation: u64) -> Result<(), Error> {

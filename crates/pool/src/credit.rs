@@ -81,6 +81,6 @@ impl Credit {
 
 impl Drop for Credit {
     fn drop(&mut self) {
-        self.inner.shared.space.budget.give(self.blocks * self.inner.cost());
+        self.inner.shared.space.give(self.blocks * self.inner.cost());
     }
 }

@@ -75,6 +75,7 @@ pub(crate) fn append(
         // The newest block has room.
         let (former, previous) = read_block(&shared.disk, head)?;
         change.clears.push(head);
+        change.replaced += 1;
         entries.splice(0..0, former);
         head = previous;
     }

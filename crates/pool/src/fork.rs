@@ -94,7 +94,11 @@ impl Pool {
             captured();
             return self.shared.commit(&mut state, Change::default(), || ());
         };
-        let Captured { change, record, is_next, .. } = capture.take(&mut state, Some(next))?;
+        // Reservations must be there in full: from now on no block is the parent's own.
+        let Some(captured_parent) = capture.take(&mut state, Some(next))? else {
+            return Err(Error::Full);
+        };
+        let Captured { change, record, is_next, .. } = captured_parent;
         captured();
         let generation = state.generation + 1;
         let area = record.log.map(|area| LogArea { sequence: generation, ..area });

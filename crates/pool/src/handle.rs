@@ -51,6 +51,7 @@ impl Branch {
             1 => close(&mut branches, &self.name, 1)?,
             _ => _ = self.inner.handles.fetch_sub(1, Ordering::Release),
         }
+        self.inner.end_reservations();
         self.is_closed.store(true, Ordering::Release);
         Ok(())
     }
@@ -60,6 +61,7 @@ impl Branch {
     /// other call may run concurrently.
     pub fn release(&self) {
         if !self.is_closed.swap(true, Ordering::AcqRel) {
+            self.inner.end_reservations();
             self.inner.handles.fetch_sub(1, Ordering::Release);
         }
     }
@@ -184,6 +186,37 @@ impl Device for Branch {
         (!self.inner.is_read_only()).then_some(Discards { granularity, is_thin: true })
     }
 
+    fn must_reserve(&self) -> bool {
+        !self.inner.is_read_only()
+    }
+
+    /// Reserves a place for each block, and one for each node of the map that leads to it.
+    fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), DeviceError> {
+        self.inside(Operation::Write, 0, 0)?;
+        self.writable(Operation::Write)?;
+        let result = self.inner.reserve(blocks, is_urgent);
+        result.map_err(|error| self.failed(Operation::Write, 0, 0, error))
+    }
+
+    fn unreserve(&self, blocks: u64) {
+        if !self.is_closed.load(Ordering::Acquire) {
+            self.inner.unreserve(blocks);
+        }
+    }
+
+    fn renew(&self, blocks: u64, most: u64) -> u64 {
+        if self.is_closed.load(Ordering::Acquire) { 0 } else { self.inner.renew(blocks, most) }
+    }
+
+    fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), DeviceError> {
+        for Range { start, end } in ranges {
+            self.inside(Operation::Write, *start, end.saturating_sub(*start))?;
+        }
+        self.writable(Operation::Write)?;
+        let result = self.inner.reserve_fixed(ranges);
+        result.map_err(|error| self.failed(Operation::Write, 0, 0, error))
+    }
+
     /// Returns an id made of those of the pool and of the branch. The branch retains it when others
     /// are forked from it. A rollback gives it a new one. A branch whose volume was there before
     /// the pool has none.
@@ -201,6 +234,7 @@ impl fmt::Debug for Branch {
 impl Drop for Branch {
     fn drop(&mut self) {
         if !*self.is_closed.get_mut() {
+            self.inner.end_reservations();
             self.inner.handles.fetch_sub(1, Ordering::Release);
         }
     }

@@ -54,7 +54,7 @@
 //! * I5. Contents are overwritten in place only while no record has their checksum, or after a
 //!   later record or checkpoint has confirmed it. So later writes never undo a flush.
 //! * I6. Whoever takes a place has taken it from a budget before. Commits have a reserve. A
-//!   [`Credit`] takes from the budget before anything is dirty.
+//!   [`Credit`] or a reservation of a branch's user takes from the budget before anything is dirty.
 //!
 //! Why a power cut keeps the promises of a device: recovery reads the last commit, and then the
 //! records of each branch that followed. By I4 the commit is whole. By I3 nothing that it refers to
@@ -66,7 +66,7 @@
 //!
 //! # Locks
 //!
-//! The modules of branches, commits and space say which; ranks 64000 to 64070, below those of
+//! The modules of branches, commits and space say which; ranks 64000 to 64080, below those of
 //! devices and above those of volumes. Branches share no lock while they read, write, and flush
 //! into their logs, if the pool has a zone of 124 MiB for each; they share checkpoints.
 
@@ -81,6 +81,7 @@ mod error;
 mod fork;
 mod format;
 mod handle;
+mod held;
 mod layout;
 mod map;
 mod plant;

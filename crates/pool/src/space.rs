@@ -30,6 +30,7 @@ use vfscale_sync::{Mutex, MutexGuard};
 use crate::Error;
 use crate::disk::Disk;
 use crate::format::{self, BITMAP, BitmapBlock, Bytes, ZONE_PLACES, ZONES_MAX};
+use crate::held::Held;
 use crate::layout::Layout;
 
 vfscale_sync::lock_class! {
@@ -70,25 +71,42 @@ pub(crate) struct Space {
     made: AtomicU64,
     /// Free places less the reserve, in units of one place.
     pub(crate) budget: Budget,
+    /// The size of the urgent part, and how much of it is there.
+    urgent_max: u64,
+    urgent: AtomicU64,
 }
+
+/// The part of the places that only urgent reservations get.
+const URGENT_SHARE: u64 = 32;
+/// Its most places: 32 MiB.
+const URGENT_MAX: u64 = 8192;
+/// Pools of fewer places have no such part: 32 MiB.
+const URGENT_FROM: u64 = 8192;
 
 /// Pays for places: from the budget of a pool, or first from what was taken from it before.
 #[derive(Debug)]
 pub(crate) struct Purse<'s> {
     budget: &'s Budget,
+    /// The reservations of the branch, for the time when the budget is empty.
+    held: Option<(&'s Space, &'s Held)>,
     left: Cell<u64>,
 }
 
 impl<'s> Purse<'s> {
     /// Makes a purse that has `left` places, which are taken from the budget already.
     pub(crate) fn new(budget: &'s Budget, left: u64) -> Self {
-        Self { budget, left: Cell::new(left) }
+        Self { budget, held: None, left: Cell::new(left) }
+    }
+
+    /// Makes an empty purse that spends what a branch has reserved when the budget is empty.
+    pub(crate) fn of_branch(space: &'s Space, held: &'s Held) -> Self {
+        Self { budget: &space.budget, held: Some((space, held)), left: Cell::new(0) }
     }
 
     /// Pays for `count` places. Returns false, and pays nothing, if there are fewer.
     pub(crate) fn take(&self, count: u64) -> bool {
         let Some(left) = self.left.get().checked_sub(count) else {
-            return self.budget.take(count);
+            return self.budget.take(count) || self.held.is_some_and(|(_, held)| held.spend(count));
         };
         self.left.set(left);
         true
@@ -102,7 +120,11 @@ impl<'s> Purse<'s> {
 
 impl Drop for Purse<'_> {
     fn drop(&mut self) {
-        self.budget.give(self.left.get());
+        let left = self.left.get();
+        match self.held {
+            Some((space, held)) => space.give(held.refill(left)),
+            None => self.budget.give(left),
+        }
     }
 }
 
@@ -137,7 +159,39 @@ impl Space {
         let budget = Budget::new(total, slots);
         let lessees = (0..zones).map(|_| AtomicU32::new(0)).collect();
         let zones = (0..zones).map(zone).collect();
-        Self { disk: disk.clone(), zones, lessees, made: made.into(), budget }
+        let is_large = layout.places >= URGENT_FROM;
+        let urgent_max = if is_large { (layout.places / URGENT_SHARE).min(URGENT_MAX) } else { 0 };
+        let urgent = AtomicU64::new(0);
+        Self { disk: disk.clone(), zones, lessees, made: made.into(), budget, urgent_max, urgent }
+    }
+
+    /// Gives places to the budget; the urgent part is filled first.
+    pub(crate) fn give(&self, count: u64) {
+        let fill = |there: u64| {
+            (there < self.urgent_max).then(|| there.saturating_add(count).min(self.urgent_max))
+        };
+        let filled = match self.urgent.load(Ordering::Acquire) < self.urgent_max {
+            true => self.urgent.fetch_update(Ordering::AcqRel, Ordering::Acquire, fill),
+            false => Err(0),
+        };
+        let kept = filled.map_or(0, |there| (self.urgent_max - there).min(count));
+        self.budget.give(count - kept);
+    }
+
+    /// Takes the urgent part from the budget, as far as that has it.
+    pub(crate) fn fill_urgent(&self) {
+        let some = self.urgent_max.min(self.budget.available());
+        if self.budget.take(some) {
+            self.give(some);
+        }
+    }
+
+    /// Takes places from the budget; if that has too few and `is_urgent`, from the urgent part.
+    pub(crate) fn take_budget(&self, count: u64, is_urgent: bool) -> bool {
+        let less = |there: u64| there.checked_sub(count);
+        self.budget.take(count)
+            || is_urgent
+                && self.urgent.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
     }
 
     /// Locks a zone whose bitmaps are in memory.
@@ -265,8 +319,8 @@ impl Space {
         Ok(is_free)
     }
 
-    /// Makes places free that no durable state refers to, and gives them back to the budget.
-    pub(crate) fn release(&self, places: &[u64]) {
+    /// Makes places free that no durable state refers to. The caller gives back as many.
+    pub(crate) fn free(&self, places: &[u64]) {
         for place in places {
             let (zone, at) = self.disk.layout.locate(*place);
             let mut guard = self.zones[zone].lock();
@@ -275,7 +329,6 @@ impl Space {
             maps.used[at as usize / 64] &= !(1 << (at % 64));
             maps.free += 1;
         }
-        self.budget.give(places.len() as u64);
     }
 
     /// Enters the changes of a commit into the committed bitmaps, and returns the blocks of all

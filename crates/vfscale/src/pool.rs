@@ -47,9 +47,10 @@
 //! # Space
 //!
 //! A pool has the space of its image, which is twice that of the volume that it was and 128 MiB
-//! more, and sparse. When that is in use ([`Pool::usage`]), a branch that needs a block stops as it
-//! does when its device fails, whatever free space it shows itself: what was synced is there when
-//! it is opened again. The space of deleted branches becomes free in the background.
+//! more, and sparse. When that is in use ([`Pool::usage`]), calls that need space fail with
+//! `ENOSPC`, whatever free space the branch shows itself, also those that only overwrite bytes: the
+//! block may be one that another branch shares. Removing files works, on a reserve. The space of
+//! deleted branches becomes free in the background.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -233,6 +233,14 @@ impl VolumeBuilder {
         self
     }
 
+    /// Sets the size of the log that a volume in a branch of a pool gets when the branch is first
+    /// opened for writing, in bytes: 4 MiB by default, at most the space of the volume's first log.
+    /// While the branch is open for writing, the pool has that much reserved for it.
+    pub fn branch_log_size(mut self, bytes: u64) -> Self {
+        self.options.branch_log_blocks = Some(bytes / BLOCK_BYTES as u64);
+        self
+    }
+
     /// Sets the approximate size of the caches, in bytes: three quarters for file data, a quarter
     /// for metadata. Changed metadata may take another half of the size until it is written back;
     /// at that limit changes wait for write-back, even if the log has space. 320 MiB by default.

@@ -133,10 +133,15 @@ impl DelayedGroups {
         }
     }
 
+    /// Returns the log space that is set aside, in bytes.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        self.log_bytes.load(Ordering::Acquire)
+    }
+
     /// Counts log space that is used.
     pub(super) fn use_up(&self, log_bytes: u64) {
         if log_bytes > 0 {
-            self.log_bytes.fetch_sub(log_bytes, Ordering::Relaxed);
+            self.log_bytes.fetch_sub(log_bytes, Ordering::Release);
         }
     }
 }

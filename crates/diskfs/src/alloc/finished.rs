@@ -59,6 +59,8 @@ pub struct Finished<'g> {
     /// Upper bound on the tree blocks of any group so far.
     pub(super) largest_trees: &'g AtomicU64,
     pub(super) parts: SmallVec<[Locked<'g>; 1]>,
+    /// The log space that was set aside and that it uses, in bytes.
+    pub(super) used: u64,
 }
 
 pub(super) struct Locked<'g> {
@@ -97,7 +99,7 @@ impl Finished<'_> {
             match work {
                 Work::Written(_) => {
                     log.take_over(there.log_bytes);
-                    delayed.use_up(there.log_bytes);
+                    self.used += there.log_bytes;
                     (there.log_bytes, there.blocks) = (0, 0);
                 }
                 Work::Delayed(update) => {
@@ -138,6 +140,8 @@ impl Finished<'_> {
     /// unlocks the groups.
     pub fn committed(self, changes: Changes, order: u64) {
         let Changes { new_chunks, claimed_inodes, undo, .. } = changes;
+        // Not before the commit: the blocks are always counted, here or in the log.
+        self.delayed.use_up(self.used);
         for Locked { group, work, mut guard } in self.parts {
             guard.order = guard.order.max(order);
             let range = group.whole().blocks();

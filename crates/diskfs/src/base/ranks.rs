@@ -7,6 +7,18 @@
 use vfscale_sync::lock_class;
 
 lock_class! {
+    /// The right to begin a transaction when the device has hardly any storage left.
+    pub CreditsTight = ("credits_tight", 28900) sleeping;
+}
+lock_class! {
+    /// The account of what a volume has reserved on its device.
+    pub CreditsLock = ("credits", 30910) sleeping;
+}
+lock_class! {
+    /// The sleep of a thread until no transaction is under way.
+    pub CreditsWake = ("credits_wake", 30920) sleeping;
+}
+lock_class! {
     /// An inode: from its first change in a transaction to the end of its commit.
     pub NodeLock = ("i_node", 29000) sleeping;
 }

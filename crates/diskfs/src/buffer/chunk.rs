@@ -65,6 +65,10 @@ impl LogItem for InodeChunk {
         size_of::<Self>() + self.buffers.len() * BUFFER_BYTES
     }
 
+    fn home_blocks(&self) -> u64 {
+        self.buffers.len() as u64
+    }
+
     fn push(&self, lsn: Lsn) -> vfscale_journal::Result<Pushed> {
         if self.log.is_pinned() {
             return Ok(Pushed::Pinned);

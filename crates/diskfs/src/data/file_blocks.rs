@@ -13,6 +13,7 @@ use crate::inode::core::{DataFork, InodeCore};
 use crate::inode::extents::{ExtentMap, ExtentTree, MapOwner};
 use crate::inode::incore::Node;
 use crate::page_cache::{Change, Cut, FilePages, Mapping, PAGE, Store, Writing, pages_of};
+use crate::volume::credits::Purpose;
 use crate::volume::tx::{Tx, TxReservation};
 
 /// The most extents that a transaction changes.
@@ -95,13 +96,13 @@ impl<'a> FileBlocks<'a> {
     /// Begins a transaction that takes blocks of trees from the pool. If the pool is empty, waits
     /// for blocks that are being freed: they fill the pool first. The caller may hold
     /// `i_writeback`, which no commit needs.
-    fn begin(&self, need: TxReservation) -> Result<Tx<'_>, Fault> {
+    fn begin(&self, need: TxReservation, purpose: Purpose) -> Result<Tx<'_>, Fault> {
         let volume = &self.state.volume;
-        match volume.begin(need) {
+        match volume.begin_for(need, purpose) {
             Err(Fault::NoSpace) if volume.space().is_coming() => {
                 volume.sync()?;
                 volume.await_discard();
-                volume.begin(need)
+                volume.begin_for(need, purpose)
             }
             begun => begun,
         }
@@ -169,7 +170,11 @@ impl<'a> FileBlocks<'a> {
             _ => EXTENTS_PER_TX,
         };
         let need = self.need(3 * extents as u32, extents as u32)?;
-        let tx = self.begin(need)?;
+        let purpose = match step {
+            RangeStep::Unwrite => Purpose::Growth,
+            RangeStep::Free | RangeStep::Cut { .. } => Purpose::Removal,
+        };
+        let tx = self.begin(need, purpose)?;
         self.update(tx, |tx, core| {
             let (mut map, mut grown, mut freed) = (ExtentMap::of(&core.data), 0, Vec::new());
             let (owner, range) = (self.owner(core), (from, to));
@@ -240,7 +245,7 @@ impl<'a> FileBlocks<'a> {
     /// Stores times that no transaction has stored yet.
     pub(super) fn store_times(&self) -> Result<(), Fault> {
         let need = TxReservation { log_blocks: 1, space: 0, from_pool: true };
-        let mut tx = self.state.volume.begin(need)?;
+        let mut tx = self.state.volume.begin_for(need, Purpose::WriteBack)?;
         let _guard = self.node.lock();
         // Not if it is free: its block may have been reused by now.
         if self.node.has_new_times() {
@@ -262,6 +267,24 @@ impl<'a> FileBlocks<'a> {
 impl Store for FileBlocks<'_> {
     fn changeable(&self) -> Result<(), Fault> {
         self.state.volume.changeable()
+    }
+
+    fn extendable(&self) -> Result<(), Fault> {
+        self.state.volume.changeable()?;
+        self.state.volume.roomy()
+    }
+
+    fn make_room(&self) -> Result<(), Fault> {
+        self.state.volume.make_room()
+    }
+
+    fn write_reserved(
+        &self,
+        blocks: u64,
+        write: impl FnOnce() -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let _reserved = self.state.volume.reserve_blocks(blocks)?;
+        write()
     }
 
     fn writable(&self) -> Result<(), Fault> {
@@ -374,7 +397,12 @@ impl Store for FileBlocks<'_> {
             _ => None,
         };
         let records = if matches!(change, Change::Size | Change::Inline(_)) { 0 } else { 4 };
-        let begun = self.need(records, 1).and_then(|need| self.begin(need));
+        // An allocation may be refused; the rest was accepted.
+        let purpose = match change {
+            Change::Insert { is_unwritten: true, .. } => Purpose::Growth,
+            _ => Purpose::WriteBack,
+        };
+        let begun = self.need(records, 1).and_then(|need| self.begin(need, purpose));
         let mut tx = match begun {
             Ok(tx) => tx,
             Err(fault) => {

@@ -124,9 +124,10 @@ impl Files {
         let FileOptions { cache_bytes, cache_budget, interval, dirty_lists, auto_da_alloc } =
             options;
         let slots = cpu::slots() as usize;
+        let reserving = volume.reserving();
         let pages = match cache_budget {
-            Some(budget) => PageCache::in_room(Arc::clone(budget.pages()), slots),
-            None => PageCache::new(cache_bytes, slots),
+            Some(budget) => PageCache::in_room(Arc::clone(budget.pages()), slots, reserving),
+            None => PageCache::alone(cache_bytes, slots, reserving),
         };
         let log_blocks = volume.superblock().log_blocks();
         let files = Arc::new_cyclic(|this| Self {
@@ -277,6 +278,7 @@ impl Files {
     /// The errors of the device and the log that this call has met. [`Node::write_errors`] reports
     /// those of earlier write-back.
     pub fn sync(&self, node: &Arc<Node>, data_only: bool) -> Result<(), Fault> {
+        self.store_times_early(node);
         let written = match self.cached_file(node) {
             Some(file) => file.write_back().map(|_| ()),
             None => Ok(()),
@@ -307,12 +309,21 @@ impl Files {
         self.state.dirty.push(Arc::clone(node));
     }
 
+    /// Stores the times of a file whose pages have brought reserved storage for that, which is
+    /// given back when they are written back. An error is left to the time after that.
+    fn store_times_early(&self, node: &Arc<Node>) {
+        if node.has_new_times() && self.state.volume.reserving().is_some() {
+            let _ = self.blocks(node).store_times();
+        }
+    }
+
     /// Writes back the data and the times of an inode that was taken from the lists. Blocks for
     /// I/O.
     ///
     /// An error is recorded for the next sync of the volume; a file that can't be written now is
     /// queued again.
     fn write_node_back(&self, node: &Arc<Node>) -> Result<(), Fault> {
+        self.store_times_early(node);
         // Directories and the like have no data of this kind, only times.
         let file = self.cached_file(node);
         let written = file.as_ref().map_or(Ok(()), |file| {
@@ -329,6 +340,8 @@ impl Files {
         let stored = blocks.store_times();
         match &stored {
             Err(Fault::ReadOnly) => self.state.dirty.push(Arc::clone(node)),
+            // Nothing was reserved for times alone, such as those of reads: they stay in memory.
+            Err(Fault::NoSpace) if self.state.volume.reserving().is_some() => return written,
             Err(fault) => blocks.write_failed(fault),
             Ok(()) => {}
         }

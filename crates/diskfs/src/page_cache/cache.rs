@@ -9,6 +9,8 @@ use vfscale_sync::{Mutex, lock_class};
 
 use super::budget::{CachedFile, PageRoom, SCAN};
 use super::units::READ_PAGES_MAX;
+use crate::base::fault::Fault;
+use crate::base::reserve::ReservePages;
 
 lock_class! {
     /// One thread at a time reads a megabyte of a file.
@@ -36,6 +38,8 @@ pub struct PageCache {
     unstable_batch: i64,
     fill: Box<[Mutex<(), FillLock>]>,
     room: Arc<PageRoom>,
+    /// Reserves storage for each unstable page, if the device needs that.
+    reserving: Option<Arc<dyn ReservePages>>,
     /// Pages that are dirty or being written back: for each CPU the difference that it has not
     /// added to the sum yet.
     unstable_parts: PerCpu<AtomicI64>,
@@ -64,12 +68,26 @@ impl PageCache {
     /// Creates a cache of `bytes` bytes, at least 16 pages, with per-CPU accounts of `slots` slots.
     #[must_use]
     pub fn new(bytes: u64, slots: usize) -> Arc<Self> {
-        let slots = slots.max(1);
-        Self::in_room(Arc::new(PageRoom::new(bytes, slots, false)), slots)
+        Self::alone(bytes, slots, None)
     }
 
-    /// Creates a cache in `room`, with per-CPU accounts of `slots` slots.
-    pub(crate) fn in_room(room: Arc<PageRoom>, slots: usize) -> Arc<Self> {
+    /// Creates a cache in room of its own; see [`in_room`](Self::in_room).
+    pub(crate) fn alone(
+        bytes: u64,
+        slots: usize,
+        reserving: Option<Arc<dyn ReservePages>>,
+    ) -> Arc<Self> {
+        let slots = slots.max(1);
+        Self::in_room(Arc::new(PageRoom::new(bytes, slots, false)), slots, reserving)
+    }
+
+    /// Creates a cache in `room`, with per-CPU accounts of `slots` slots. With
+    /// `reserving`, storage for its unstable pages is reserved.
+    pub(crate) fn in_room(
+        room: Arc<PageRoom>,
+        slots: usize,
+        reserving: Option<Arc<dyn ReservePages>>,
+    ) -> Arc<Self> {
         let slots = slots.max(1);
         // All of them together hide a 64th of the pages.
         let caches = if room.is_shared { SHARED_CACHES } else { 1 };
@@ -79,6 +97,7 @@ impl PageCache {
             unstable_batch: batch as i64,
             fill: (0..FILL_LOCKS).map(|_| Mutex::default()).collect(),
             room,
+            reserving,
             unstable_parts: PerCpu::new(slots, |_| AtomicI64::new(0)),
             low: AtomicU64::new(0),
             pages_low: AtomicU64::new(0),
@@ -172,6 +191,29 @@ impl PageCache {
 
     pub(super) fn remove_unstable(&self, pages: u64) {
         self.change_unstable(-(pages as i64));
+        self.unreserve(pages);
+    }
+
+    /// Reserves storage on the device for pages that are about to become unstable; those that do
+    /// are to be [kept](PageCredit::keep). With `is_urgent` also from what is kept for removals.
+    /// May block for the I/O.
+    ///
+    /// # Errors
+    /// [`Fault::NoSpace`], and those of the device.
+    pub(super) fn reserve(&self, pages: u64, is_urgent: bool) -> Result<PageCredit<'_>, Fault> {
+        let pages = if let Some(reserving) = &self.reserving {
+            reserving.reserve_pages(pages, is_urgent)?;
+            pages
+        } else {
+            0
+        };
+        Ok(PageCredit { cache: self, pages })
+    }
+
+    fn unreserve(&self, pages: u64) {
+        if let Some(reserving) = self.reserving.as_ref().filter(|_| pages > 0) {
+            reserving.unreserve_pages(pages);
+        }
     }
 
     /// Adds to the count of this CPU, and adds that to the sum when it becomes too large.
@@ -220,6 +262,27 @@ impl PageCache {
 impl Drop for PageCache {
     fn drop(&mut self) {
         self.room.leave(self.written.unstable.load(Ordering::Relaxed));
+    }
+}
+
+/// Storage on the device for pages that are about to become unstable.
+#[derive(Debug)]
+pub(super) struct PageCredit<'c> {
+    cache: &'c PageCache,
+    pages: u64,
+}
+
+impl PageCredit<'_> {
+    /// Notes that `pages` of them are unstable from now on, and gives back the rest.
+    pub(super) fn keep(mut self, pages: u64) {
+        self.pages = self.pages.saturating_sub(pages);
+        self.cache.add_unstable(pages);
+    }
+}
+
+impl Drop for PageCredit<'_> {
+    fn drop(&mut self) {
+        self.cache.unreserve(self.pages);
     }
 }
 

@@ -64,7 +64,7 @@ impl<S: Store> RegularFile<S> {
     /// The errors of [`Store::changeable`], [`Fault::NoSpace`], and others; nothing was allocated
     /// then.
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<(), Fault> {
-        self.store.changeable()?;
+        self.store.extendable()?;
         self.move_out_of_inode()?;
         let end = offset.saturating_add(len);
         let blocks = page_of(offset)..pages_of(end);

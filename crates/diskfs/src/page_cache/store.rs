@@ -88,6 +88,37 @@ pub trait Store {
     /// [`Fault::ReadOnly`]; the error of the log, if that is shut down.
     fn changeable(&self) -> Result<(), Fault>;
 
+    /// Checks that a call which needs more space may be accepted; includes
+    /// [`changeable`](Self::changeable).
+    ///
+    /// # Errors
+    /// Those of [`changeable`](Self::changeable); [`Fault::NoSpace`].
+    fn extendable(&self) -> Result<(), Fault> {
+        self.changeable()
+    }
+
+    /// Lets the device have what it can get back, since it lacks storage. May block for the I/O.
+    ///
+    /// # Errors
+    /// Those of the log.
+    fn make_room(&self) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    /// Reserves storage on the device for writing `blocks` blocks besides those of pages, calls
+    /// `write`, and gives back what was reserved.
+    ///
+    /// # Errors
+    /// [`Fault::NoSpace`]; `write` was not called. Those of `write`.
+    fn write_reserved(
+        &self,
+        blocks: u64,
+        write: impl FnOnce() -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let _ = blocks;
+        write()
+    }
+
     /// Checks that the volume can be written at the moment.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use vfscale_sync::atomic::{Ordering, thread};
 use vfscale_sync::page::{PAGE_SIZE, Page, PageBox};
 
+use super::cache::PageCredit;
 use super::mapping::Mapping;
 use super::pages::CHUNK_PAGES;
 use super::regular_file::RegularFile;
@@ -28,7 +29,7 @@ impl<S: Store> RegularFile<S> {
     /// The errors of [`Store::changeable`], [`Fault::NoSpace`], and those of reading a page;
     /// nothing was written then.
     pub fn write(&self, offset: u64, buf: &[u8]) -> Result<usize, Fault> {
-        self.store.changeable()?;
+        self.store.extendable()?;
         let written = self.write_parts(offset, buf);
         if self.pages.is_renewed() {
             self.store.note_renewed(&self.pages);
@@ -56,7 +57,7 @@ impl<S: Store> RegularFile<S> {
             let at = offset + done as u64;
             let pages = most.min(CHUNK_PAGES - page_of(at) % CHUNK_PAGES);
             let len = (offset_of(page_of(at) + pages) - at).min((buf.len() - done) as u64);
-            match self.write_some(at, &buf[done..done + len as usize]) {
+            match self.write_some(at, &buf[done..done + len as usize], false) {
                 Ok(written) => done += written,
                 Err(Fault::NoSpace) if most > 1 => {
                     most = 1;
@@ -168,7 +169,7 @@ impl<S: Store> RegularFile<S> {
     fn write_all(&self, at: u64, bytes: &[u8]) -> Result<(), Fault> {
         let index = page_of(at);
         loop {
-            let written = self.write_some(at, bytes)?;
+            let written = self.write_some(at, bytes, true)?;
             if written == bytes.len() && self.pages.read().is_unstable(index) {
                 return Ok(());
             }
@@ -177,15 +178,17 @@ impl<S: Store> RegularFile<S> {
 
     /// Writes to pages of one chunk, and makes them dirty; with no bytes it makes one page dirty.
     /// Returns the number of bytes written: possibly none, if another thread has changed these
-    /// pages in the meantime. Nothing has changed if this fails.
-    fn write_some(&self, at: u64, bytes: &[u8]) -> Result<usize, Fault> {
+    /// pages in the meantime. Nothing has changed if this fails. With `is_urgent` it may use what
+    /// is kept on the device for removals.
+    fn write_some(&self, at: u64, bytes: &[u8], is_urgent: bool) -> Result<usize, Fault> {
         let (index, within) = (page_of(at), (at % PAGE) as usize);
         let wanted = pages_of((within + bytes.len()) as u64).max(1);
+        let credit = self.reserve(wanted.min(CHUNK_PAGES), is_urgent)?;
         let (count, backed) = {
             let mut pages = self.pages.write();
             if let Some((written, stable)) = pages.write(index, within, bytes) {
                 drop(pages);
-                self.pages.cache.add_unstable(stable);
+                credit.keep(stable);
                 return Ok(written);
             }
             let backed = pages.marks(index).map_or(0, |marks| marks.mapped | marks.reserved);
@@ -208,11 +211,25 @@ impl<S: Store> RegularFile<S> {
         self.wait_for_room(count);
         let memory = fresh(count as usize, within, bytes, &partial);
         let put = self.pages.write().put_dirty(index, memory, mapped, granted);
-        self.pages.cache.add_unstable(put.stable);
+        credit.keep(put.stable);
         self.pages.join_clock();
         self.unreserve(reserved - put.reserved);
         self.pages.cache.return_pages(count - put.pages);
         Ok(bytes.len().min((put.count as usize * PAGE_SIZE).saturating_sub(within)))
+    }
+
+    /// Reserves storage on the device for pages. Writes dirty files back if there is too little,
+    /// and then what that has changed: what was reserved for these comes back.
+    fn reserve(&self, pages: u64, is_urgent: bool) -> Result<PageCredit<'_>, Fault> {
+        loop {
+            match self.pages.cache.reserve(pages, is_urgent) {
+                Err(Fault::NoSpace) if self.store.write_back_one() => {}
+                Err(Fault::NoSpace) => break,
+                reserved => return reserved,
+            }
+        }
+        self.store.make_room()?;
+        self.pages.cache.reserve(pages, is_urgent)
     }
 
     /// Reads the first and the last page of a write of `len` bytes at `at`, if it covers them in

@@ -395,7 +395,7 @@ impl<S: Store> RegularFile<S> {
     fn wait_and_change(&self, segment: Segment, writing: Writing<'_>) -> Result<(), Failed> {
         writing.wait().map_err(Failed::Write)?;
         let before = self.store.disk_size();
-        let (first, end) = segment.range();
+        let (first, _) = segment.range();
         let change = match segment.target {
             SegmentTarget::Inline => {
                 let mut bytes = [0; PAGE_SIZE];
@@ -406,11 +406,7 @@ impl<S: Store> RegularFile<S> {
             }
             SegmentTarget::Blocks { start, is_unwritten } => match is_unwritten {
                 true => {
-                    let (from, to) = self.widened(segment, start).map_err(Failed::Change)?;
-                    let block_of = |page: u64| start - (first - from) + (page - from);
-                    write_zeros(&self.store, block_of(from), first - from)
-                        .map_err(Failed::Change)?;
-                    write_zeros(&self.store, block_of(end), to - end).map_err(Failed::Change)?;
+                    let (from, to) = self.write_around(segment, start).map_err(Failed::Change)?;
                     Change::Written { from, to }
                 }
                 false if self.size_with(segment, before) == before => return Ok(()),
@@ -421,6 +417,28 @@ impl<S: Store> RegularFile<S> {
             }
         };
         self.store.change(change, self.size_with(segment, before)).map_err(Failed::Change)
+    }
+
+    /// Writes zeros around a segment in an unwritten extent, whose blocks lie from `start` on, as
+    /// far as [`widened`](Self::widened) says. Returns the range of blocks that become written:
+    /// only those of the segment if the device lacks storage for zeros.
+    fn write_around(&self, segment: Segment, start: u64) -> Result<(u64, u64), Fault> {
+        let (first, end) = segment.range();
+        let (from, to) = self.widened(segment, start)?;
+        let zeros = (first - from) + (to - end);
+        if zeros == 0 {
+            return Ok((first, end));
+        }
+        let block_of = |page: u64| start - (first - from) + (page - from);
+        let written = self.store.write_reserved(zeros, || {
+            write_zeros(&self.store, block_of(from), first - from)?;
+            write_zeros(&self.store, block_of(end), to - end)
+        });
+        match written {
+            Ok(()) => Ok((from, to)),
+            Err(Fault::NoSpace) => Ok((first, end)),
+            Err(fault) => Err(fault),
+        }
     }
 
     /// Finds the blocks that become written with a segment in an unwritten extent, whose blocks lie

@@ -67,6 +67,11 @@ impl DelayedDirs {
         is_taken
     }
 
+    /// Returns the log space that is set aside, in bytes of items.
+    pub(super) fn log_bytes(&self) -> u64 {
+        self.log.used_exactly()
+    }
+
     /// Returns the log space that may still be set aside, in bytes of items.
     #[cfg(test)]
     pub(crate) fn left(&self) -> u64 {

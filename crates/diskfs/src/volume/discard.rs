@@ -119,8 +119,8 @@ impl Volume {
         Ok(true)
     }
 
-    /// Discards everything that was freed, for the end of the volume. The log is closed, so all of
-    /// it is free. An error is reported and has no further effect.
+    /// Discards everything that was freed and is durable, for the end of the volume, or because the
+    /// device is full. An error is reported and has no further effect.
     pub(super) fn discard_all_freed(&self) {
         let Some(freed) = &self.metadata.shared().freed else { return };
         // First the regions that are due, then those that were noted since.

@@ -65,6 +65,9 @@ impl From<vfscale_block::Error> for GrowError {
     }
 }
 
+/// Blocks that are written for each new group.
+const GROUP_BLOCKS: u64 = 3;
+
 impl Volume {
     /// Grows the volume to `bytes` bytes, or to the size of its device, rounded down to a size that
     /// a volume can have. Durable when it returns. Changes nothing if the volume has that size
@@ -88,6 +91,8 @@ impl Volume {
         if device.size() < geometry.bytes() {
             device.set_size(geometry.bytes())?;
         }
+        let groups = geometry.groups() - former.groups();
+        let _reserved = self.reserve_blocks(u64::from(groups) * GROUP_BLOCKS)?;
         write_groups(self, former, geometry)?;
         self.update_superblock(|superblock| {
             if let Some(grown) = superblock.clone().with_geometry(geometry) {
@@ -104,7 +109,7 @@ impl Volume {
     }
 }
 
-/// Writes the groups by which a volume grows. Durable when it returns.
+/// Writes the groups by which a volume grows. Their storage is reserved. Durable when it returns.
 fn write_groups(volume: &Volume, former: Geometry, geometry: Geometry) -> Result<(), GrowError> {
     let log = volume.superblock().log();
     for group in former.groups()..geometry.groups() {

@@ -6,6 +6,7 @@ use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 
 use super::block_map::Places;
+use super::credits::Credits;
 use super::delayed_dirs::DelayedDirs;
 use super::freed::FreedRegions;
 use super::reader::Reader;
@@ -25,6 +26,7 @@ pub(crate) struct Metadata {
     shared: PerCpuArc<Shared>,
     orphans: OrphanList,
     dirs: DelayedDirs,
+    credits: Credits,
 }
 
 /// The state that transactions refer to until they are durable.
@@ -44,8 +46,9 @@ impl Metadata {
         cache: PerCpuArc<BufferCache>,
         shared: PerCpuArc<Shared>,
         (orphans, dirs): (OrphanList, DelayedDirs),
+        credits: Credits,
     ) -> Self {
-        Self { uuid, places, cache, shared, orphans, dirs }
+        Self { uuid, places, cache, shared, orphans, dirs, credits }
     }
 
     pub(super) fn uuid(&self) -> Uuid {
@@ -84,6 +87,11 @@ impl Metadata {
     /// Returns the directories with delayed names.
     pub(crate) fn dirs(&self) -> &DelayedDirs {
         &self.dirs
+    }
+
+    /// Returns what is reserved on the device.
+    pub(super) fn credits(&self) -> &Credits {
+        &self.credits
     }
 
     /// Returns a reader of the published state.

@@ -8,6 +8,7 @@ use vfscale_sync::percpu_arc::PerCpuArc;
 use vfscale_sync::{Mutex, cpu};
 
 use super::block_map::Places;
+use super::credits::Credits;
 use super::delayed::DelayedWriter;
 use super::delayed_dirs::DelayedDirs;
 use super::freed::{FreedRegions, VolumeDiscards};
@@ -18,8 +19,10 @@ use crate::Uuid;
 use crate::alloc::Groups;
 use crate::alloc::space::Space;
 use crate::base::fault::Fault;
+use crate::base::reserve::fault_of;
 use crate::buffer::BufferCache;
-use crate::format::BLOCK_BYTES;
+use crate::format::superblock::{LogPlace, Superblock};
+use crate::format::{BLOCK_BYTES, byte_of_block};
 use crate::inode::orphans::OrphanList;
 
 /// The ratio of the cache's memory limit to that of the groups' indexes.
@@ -62,7 +65,7 @@ impl Volume {
         let places = Arc::new(Places::new(&superblock));
         let look = if read_only { read_log } else { open_log };
         let Logged { device, hooks, journal, recovered } =
-            look(device, &superblock, &places, &options)?;
+            look(device, &superblock, &places, &options).map_err(replay_fault)?;
         let cache = block_cache(device.clone(), uuid, &options);
         hooks.set_write_queue(cache.write_queue());
         let groups = Groups::load(&Reader::new(&cache, &places), geometry, superblock.log())?;
@@ -78,9 +81,10 @@ impl Volume {
         let orphans = OrphanList::new(options.orphan_lists);
         let log_bytes = superblock.log_blocks() * BLOCK_BYTES as u64;
         let dirs = DelayedDirs::new(log_bytes, options.dir_heat);
+        let credits = credits(&device, journal.is_some(), &superblock);
         let opened = Self {
             device,
-            metadata: Arc::new(Metadata::new((uuid, places), cache, shared, (orphans, dirs))),
+            metadata: Metadata::new((uuid, places), cache, shared, (orphans, dirs), credits).into(),
             superblock: Arc::new(Mutex::new(superblock)),
             hooks,
             journal,
@@ -92,6 +96,7 @@ impl Volume {
         if let Some(journal) = &opened.journal {
             opened.hooks.set_superblock(Arc::clone(&opened.superblock));
             if journal.has_epoch() {
+                opened.credits().prepare()?;
                 let log_seen = opened.log_seen();
                 opened.update_superblock(|superblock| superblock.note_mount(log_seen))?;
             }
@@ -101,6 +106,32 @@ impl Volume {
             grow::finish(&opened)?;
         }
         Ok(opened)
+    }
+}
+
+/// Creates the account of what the volume reserves on its device: among others the log and the
+/// superblocks, which are written again and again. Copies that the volume has not yet are included,
+/// if the device has room.
+fn credits(device: &Arc<dyn Device>, is_writable: bool, superblock: &Superblock) -> Credits {
+    let blocks = |start: u64, blocks: u64| byte_of_block(start)..byte_of_block(start + blocks);
+    let log = match superblock.log() {
+        LogPlace::Inside { start, .. } => Some(blocks(start, superblock.log_blocks())),
+        LogPlace::Outside { .. } => None,
+    };
+    let copies = superblock.geometry().copies().map(|copy| blocks(copy, 1));
+    let fixed = copies.filter(|copy| copy.end <= device.size()).chain(log).collect();
+    Credits::new(Arc::clone(device), is_writable, fixed, superblock.log_blocks())
+}
+
+/// Returns the fault of an opening whose replay of the log has failed: a lack of storage is told as
+/// such. The log is as before then.
+fn replay_fault(fault: Fault) -> Fault {
+    match fault {
+        Fault::Journal(vfscale_journal::Error::Device(error)) => match fault_of(error.clone()) {
+            Fault::NoSpace => Fault::NoSpace,
+            _ => Fault::Journal(error.into()),
+        },
+        fault => fault,
     }
 }
 

@@ -61,6 +61,7 @@ use crate::format::inode::{
 use crate::format::{BLOCK_BYTES, Block, BlockRange, Expected, Identity};
 use crate::inode::core::InodeCore;
 use crate::inode::incore::{KIND_INODE, Node};
+use crate::volume::credits::{Purpose, TxCredit};
 use crate::volume::{Metadata, Volume};
 use shadows::Shadows;
 pub use shadows::{BlockRef, Slot};
@@ -101,6 +102,8 @@ pub struct Tx<'v> {
     from_pool: bool,
     /// Whether it has exceeded its reservation, and can only be dropped.
     is_spoiled: bool,
+    /// The blocks that it may write home, reserved on the device. Ends after the commit.
+    _credit: TxCredit<'v>,
 }
 
 /// The part of a transaction in the log.
@@ -143,13 +146,22 @@ impl Volume {
     /// # Errors
     /// [`Fault::ReadOnly`], [`Fault::NoSpace`], and the errors of the log.
     pub fn begin(&self, need: TxReservation) -> Result<Tx<'_>, Fault> {
+        self.begin_for(need, if need.from_pool { Purpose::Removal } else { Purpose::Growth })
+    }
+
+    /// Begins a transaction like [`begin`](Self::begin); `purpose` says what may refuse it.
+    ///
+    /// # Errors
+    /// Those of [`begin`](Self::begin).
+    pub(crate) fn begin_for(&self, need: TxReservation, purpose: Purpose) -> Result<Tx<'_>, Fault> {
         let journal = self.writable()?;
+        let credit = self.credit(need, purpose)?;
         if !self.space().take(need.space, need.from_pool) {
             return Err(Fault::NoSpace);
         }
         let log_bytes =
             Reservation::item_bytes(BLOCK_BYTES as u64).saturating_mul(need.log_blocks.into());
-        let mut tx = Tx::new(self.metadata(), None);
+        let mut tx = Tx::new(self.metadata(), None, credit);
         (tx.log_bytes, tx.space_left, tx.from_pool) = (log_bytes, need.space, need.from_pool);
         // The volume may have been sealed during the wait.
         let may_begin = || self.writable().is_ok();
@@ -160,8 +172,9 @@ impl Volume {
 }
 
 impl<'v> Tx<'v> {
-    fn new(metadata: &'v Metadata, log: Option<TxLog<'v>>) -> Self {
+    fn new(metadata: &'v Metadata, log: Option<TxLog<'v>>, credit: TxCredit<'v>) -> Self {
         Self {
+            _credit: credit,
             metadata,
             shadows: Shadows::new(metadata.cache(), metadata.uuid()),
             nodes: SmallVec::new(),
@@ -180,7 +193,8 @@ impl<'v> Tx<'v> {
     /// Begins a transaction at the end of a context of the log, to log delayed changes with the
     /// space that was set aside for them.
     pub(super) fn at_end(metadata: &'v Metadata, delayed: &'v dyn Delayed) -> Self {
-        Self::new(metadata, Some(TxLog::AtEnd(delayed.begin(), delayed)))
+        let credit = metadata.credit_of_delayed();
+        Self::new(metadata, Some(TxLog::AtEnd(delayed.begin(), delayed)), credit)
     }
 
     /// Takes `blocks` of the reserved space; reserves more if that is too little.

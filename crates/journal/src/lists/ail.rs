@@ -25,7 +25,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use vfscale_sync::atomic::{AtomicBool, Ordering};
+use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vfscale_sync::percpu::CachePadded;
 use vfscale_sync::prefetch::{prefetch, soon};
 use vfscale_sync::{Condvar, Mutex};
@@ -48,6 +48,9 @@ pub(crate) struct Ail {
     /// Whether the items take more memory than they may. Every transaction reads it when it begins;
     /// it is written with the state locked.
     is_crowded: CachePadded<AtomicBool>,
+    /// Home blocks of the items of contexts that are settled: written back, or replaced by a later
+    /// context's.
+    settled: AtomicU64,
     /// Notified when the items take no more memory than they may, or when the journal is shut down.
     uncrowded: Condvar,
 }
@@ -127,6 +130,7 @@ impl Ail {
             changed: Condvar::new(),
             levels,
             is_crowded: CachePadded::new(AtomicBool::new(false)),
+            settled: AtomicU64::new(0),
             uncrowded: Condvar::new(),
         }
     }
@@ -140,13 +144,14 @@ impl Ail {
         lsn: Lsn,
         commit_lsn: Lsn,
     ) -> bool {
-        let mut entries = Vec::with_capacity(items.size_hint().0);
+        let (mut entries, mut settled) = (Vec::with_capacity(items.size_hint().0), 0);
         // The replaced entry refers to the same item, so this can't drop the last reference.
         let mut state = self.state.lock();
         for item in items {
             let log = item.state();
-            if state.take(log.ail_position()).is_none() {
-                state.bytes += item.memory_bytes() as u64;
+            match state.take(log.ail_position()) {
+                Some(_) => settled += item.home_blocks(),
+                None => state.bytes += item.memory_bytes() as u64,
             }
             log.set_ail_position(AilPosition { lsn, index: entries.len() as u32 });
             entries.push(Some(item));
@@ -157,6 +162,7 @@ impl Ail {
             state.items += left;
             state.checkpoints.push_back(AilCheckpoint { lsn, entries, left });
         }
+        self.settled.fetch_add(settled, Ordering::Release);
         state.sync_lsn = commit_lsn;
         let is_heavy = state.bytes > self.levels.heavy;
         state.is_heavy |= is_heavy;
@@ -201,6 +207,11 @@ impl Ail {
     pub(crate) fn memory(&self) -> (u64, u64) {
         let state = self.state.lock();
         (state.bytes, state.waits)
+    }
+
+    /// Returns the home blocks of the items that were settled since the journal was opened.
+    pub(crate) fn settled(&self) -> u64 {
+        self.settled.load(Ordering::Acquire)
     }
 
     /// Returns whether enough items are written back for [`Goal::Memory`].
@@ -271,6 +282,8 @@ impl Ail {
         }
         state.trim();
         drop(state);
+        let homes = removed.iter().map(|item: &Item| item.home_blocks()).sum();
+        self.settled.fetch_add(homes, Ordering::Release);
         let bytes: u64 = removed.iter().map(|item: &Item| item.memory_bytes() as u64).sum();
         drop((removed, written));
         let mut state = self.state.lock();

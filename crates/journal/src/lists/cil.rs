@@ -99,6 +99,9 @@ struct Counters {
     /// Log space that commits gave less what they took back, in bytes. Only the sum over all CPUs
     /// is never negative: an item may grow on one and shrink on another.
     reserved: AtomicI64,
+    /// Home blocks of the items that were put into a context on this CPU since the journal was
+    /// opened.
+    homes: AtomicU64,
     /// Number of transactions that were committed on this CPU since the journal was opened.
     commits: AtomicU64,
 }
@@ -173,6 +176,7 @@ impl Cil {
         let counters = |_| Counters {
             stream_bytes: AtomicI64::new(0),
             reserved: AtomicI64::new(0),
+            homes: AtomicU64::new(0),
             commits: AtomicU64::new(0),
         };
         Self {
@@ -234,7 +238,7 @@ impl Cil {
             order = order.max(list.order + 1);
             list.order = order;
         }
-        let (mut longer, mut late) = (0, Items::new());
+        let (mut longer, mut homes, mut late) = (0, 0, Items::new());
         for (item, vector) in items.drain(..) {
             let state = item.state();
             let bytes = stream_bytes(&vector);
@@ -244,6 +248,7 @@ impl Cil {
             if let Some(list) = list.as_mut().filter(|_| is_new(&item)) {
                 // The context takes over the transaction's pin.
                 longer += signed(bytes);
+                homes += item.home_blocks();
                 list.memory += item.memory_bytes() as u64;
                 state.set_cil_position(CilPosition { sequence, slot, index: list.entries.len() });
                 let (key, vector) = (item.key(), put.err().unwrap_or_default());
@@ -262,6 +267,9 @@ impl Cil {
             self.memory.fetch_add(mem::take(&mut list.memory), Ordering::Relaxed);
         }
         drop(list);
+        if homes > 0 {
+            self.counters.this().homes.fetch_add(homes, Ordering::Release);
+        }
         for (item, vector) in late {
             let list = self.lists.get(item.state().cil_position().slot);
             replaced.extend(list.and_then(|list| list.lock().replace(&item, vector)));
@@ -354,6 +362,12 @@ impl Cil {
     /// included.
     pub(crate) fn commits(&self) -> u64 {
         self.counters.iter().map(|counters| counters.commits.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Returns the home blocks of the items that were put into contexts since the journal was
+    /// opened.
+    pub(crate) fn homes(&self) -> u64 {
+        self.counters.iter().map(|counters| counters.homes.load(Ordering::Acquire)).sum()
     }
 
     /// Returns whether no transaction is committed that no push has taken, at one moment during the

@@ -180,8 +180,10 @@ impl Inner {
         let mut state = self.shared.state.lock();
         self.shared.alive()?;
         let captured = self.capture(&mut state, log, None);
-        let Captured { change, record, is_changed, .. } =
-            captured.inspect_err(|_| self.shared.fail())?;
+        let captured = captured.inspect_err(|_| self.shared.fail())?;
+        let Some(Captured { change, record, is_changed, .. }) = captured else {
+            return Err(Error::Full);
+        };
         if !is_changed {
             return Ok(self.shared.disk.device.flush()?);
         }
@@ -205,7 +207,8 @@ impl Inner {
     }
 
     /// Writes the map as it is now into blocks. With `next`, later writes belong to that node,
-    /// unless the branch has nothing of its own yet.
+    /// unless the branch has nothing of its own yet. `None`, and nothing was done, if then places
+    /// would be missing that its user has reserved.
     ///
     /// # Errors
     /// Any; the branch is of no use then.
@@ -214,19 +217,23 @@ impl Inner {
         state: &mut State,
         log: &LogState,
         next: Option<NextNode>,
-    ) -> Result<Captured, Error> {
+    ) -> Result<Option<Captured>, Error> {
         let Some(mut record) = state.table.get(self.node()).cloned() else {
             return Err(Error::NoBranch(self.label.to_string()));
         };
-        let mut change = Change::default();
+        let mut change = Change { held: Some(self.held.clone()), ..Change::default() };
         let stamp = Stamp { generation: state.generation + 1, birth: record.depth };
         let (pending, root, is_next) = {
             let _alone = self.gate.write();
+            let Some(backing) = self.backing(next.is_some()) else { return Ok(None) };
             let pending = self.take_pending();
             let root = self.write_map(stamp, &mut self.lease.lock(), &mut change)?;
             let next = next.filter(|next| next.parent_root != Some(root));
             if let Some(next) = next {
                 self.begin(next, record.depth);
+                self.held.give_fixed(backing);
+            } else {
+                self.shared.space.give(backing);
             }
             (pending, root, next.is_some())
         };
@@ -234,7 +241,7 @@ impl Inner {
             || !(pending.allocs.is_empty() && pending.frees.is_empty())
             || log.must_checkpoint;
         if !is_changed {
-            return Ok(Captured { change, record, is_changed, is_next });
+            return Ok(Some(Captured { change, record, is_changed, is_next }));
         }
         change.sets.extend(pending.allocs);
         change.clears.extend(pending.frees);
@@ -253,7 +260,26 @@ impl Inner {
         let list = dead::append(&self.shared, state, &mut change, record.id, list, deads)?;
         (record.dead, record.dead_count) = (list.head, list.count);
         record.log = self.next_log(record.log, stamp.generation, &mut change);
-        Ok(Captured { change, record, is_changed, is_next })
+        Ok(Some(Captured { change, record, is_changed, is_next }))
+    }
+
+    /// Takes the places that a fork needs in addition to what is reserved, and returns how many,
+    /// for fixed blocks; `None` if the pool has too few. Without `is_fork` none is needed. The
+    /// caller has the gate.
+    fn backing(&self, is_fork: bool) -> Option<u64> {
+        if !is_fork {
+            return Some(0);
+        }
+        let budget = &self.shared.space.budget;
+        let places = self.held.own_fixed();
+        if !budget.take(places) {
+            return None;
+        }
+        if !self.held.is_filled(budget) {
+            self.shared.space.give(places);
+            return None;
+        }
+        Some(places)
     }
 
     /// Takes what has changed; blocks that are fragile stay so.
@@ -288,7 +314,8 @@ impl Inner {
             Ok(place)
         };
         let root = self.map.write(stamp, &mut place, &mut change.written)?;
-        self.shared.space.budget.give(std::mem::take(&mut change.written.spared));
+        let spared = std::mem::take(&mut change.written.spared);
+        self.shared.space.give(self.held.refill(spared));
         change.sets = sets;
         Ok(root)
     }
@@ -315,7 +342,7 @@ impl Inner {
                 Some(LogArea { place, blocks: blocks as u32, sequence })
             }
             Err(_) => {
-                space.budget.give(blocks);
+                space.give(blocks);
                 None
             }
         }
@@ -374,7 +401,7 @@ impl Capture<'_> {
         &mut self,
         state: &mut State,
         next: Option<NextNode>,
-    ) -> Result<Captured, Error> {
+    ) -> Result<Option<Captured>, Error> {
         let captured = self.inner.capture(state, self.log, next);
         captured.inspect_err(|_| self.inner.shared.fail())
     }

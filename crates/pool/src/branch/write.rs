@@ -50,7 +50,7 @@ impl Inner {
     /// # Errors
     /// [`Error::Full`], and errors of the device.
     pub(crate) fn write(&self, start: u64, buf: &[u8]) -> Result<(), Error> {
-        let purse = Purse::new(&self.shared.space.budget, 0);
+        let purse = Purse::of_branch(&self.shared.space, &self.held);
         match self.write_parts(start, buf, &purse) {
             // A checkpoint frees what the branch gave up; then all of it is written again.
             Err(Error::Full) if self.reclaim()? => self.write_parts(start, buf, &purse)?,
@@ -178,10 +178,22 @@ impl Inner {
             };
             part.blocks().map(|(block, ..)| block).filter(needs).collect()
         };
-        let places = self.take_places(fresh.len() as u64, purse)?;
+        let not_own = fresh.iter().copied().filter(|block| !self.is_own(leaf.entry(*block)));
+        let prepaid = self.held.take_fixed(not_own);
+        let count = fresh.len() as u64;
+        let places = match self.take_places(count, prepaid, purse) {
+            Ok(places) => places,
+            Err(error) => {
+                self.held.give_fixed(prepaid);
+                return Err(error);
+            }
+        };
         let written = self.write_fresh(part, leaf, &fresh, &places);
         if written.is_err() {
-            self.shared.space.release(&places);
+            let space = &self.shared.space;
+            space.free(&places);
+            self.held.give_fixed(prepaid);
+            space.give(count - prepaid);
         }
         written
     }
@@ -235,10 +247,15 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes places, as few rows of them as possible.
-    pub(super) fn take_places(&self, count: u64, purse: &Purse<'_>) -> Result<Vec<u64>, Error> {
+    /// Takes places, as few rows of them as possible. `prepaid` of them are paid for.
+    pub(super) fn take_places(
+        &self,
+        count: u64,
+        prepaid: u64,
+        purse: &Purse<'_>,
+    ) -> Result<Vec<u64>, Error> {
         let space = &self.shared.space;
-        if !purse.take(count) {
+        if !purse.take(count - prepaid) {
             return Err(Error::Full);
         }
         let mut searches = 0;
@@ -251,8 +268,8 @@ impl Inner {
                 // search.
                 Err(Error::Full) if searches < SEARCHES_MAX => searches += 1,
                 Err(error) => {
-                    purse.give(count - places.len() as u64);
-                    space.release(&places);
+                    purse.give(count - prepaid);
+                    space.free(&places);
                     return Err(error);
                 }
             }
@@ -286,7 +303,13 @@ impl Inner {
         }
         let mut given_up = Vec::new();
         let path = self.map.path(blocks.start)?;
-        let purse = Purse::new(&self.shared.space.budget, 0);
+        // With an own place, the nodes are own as well. So a checkpoint gives back more than is
+        // spent.
+        let space = &self.shared.space;
+        let purse = match blocks.clone().any(|block| self.is_own(leaf.entry(block))) {
+            true => Purse::of_branch(space, &self.held),
+            false => Purse::new(&space.budget, 0),
+        };
         let dirty = path.make_dirty(&purse, &mut |home| given_up.push(home));
         let mut pending = self.pending.lock();
         pending.dirty_nodes += given_up.len();

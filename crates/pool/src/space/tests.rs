@@ -23,7 +23,8 @@ fn places_are_handed_out_once() {
         }
     }
     assert_eq!(seen.len() as u64, places - space.disk.layout.fixed());
-    space.release(&[100, 101, 102]);
+    space.free(&[100, 101, 102]);
+    space.give(3);
     assert_eq!(space.take(&mut lease, 3, 5).unwrap(), (100, 3));
 }
 

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -372,6 +373,26 @@ impl Device for BranchDevice {
 
     fn identity(&self) -> Option<[u8; 16]> {
         self.0.branch.identity()
+    }
+
+    fn must_reserve(&self) -> bool {
+        self.0.branch.must_reserve()
+    }
+
+    fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), DeviceError> {
+        self.0.branch.reserve(blocks, is_urgent)
+    }
+
+    fn unreserve(&self, blocks: u64) {
+        self.0.branch.unreserve(blocks);
+    }
+
+    fn renew(&self, blocks: u64, most: u64) -> u64 {
+        self.0.branch.renew(blocks, most)
+    }
+
+    fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), DeviceError> {
+        self.0.branch.reserve_ranges(ranges)
     }
 
     fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), DeviceError> {

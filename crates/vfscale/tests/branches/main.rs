@@ -5,4 +5,7 @@
 
 mod common;
 mod diffs;
+mod full;
+mod limit;
 mod pools;
+mod watched;

@@ -33,7 +33,7 @@ fn a_cache_may_have_what_others_leave_and_always_its_share() {
 #[test]
 fn caches_leave_nothing_behind() {
     let room = room();
-    let caches = [(); 3].map(|()| PageCache::in_room(Arc::clone(&room), 1));
+    let caches = [(); 3].map(|()| PageCache::in_room(Arc::clone(&room), 1, None));
     for cache in &caches {
         cache.add_unstable(600);
         cache.remove_unstable(37);

@@ -1,0 +1,192 @@
+//! Tests of reservations, on a device that counts them.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::thread;
+
+use vfscale_block::{Device, Error, MemoryDevice, Operation, OsError};
+
+use crate::base::fault::Fault;
+use crate::format::BLOCK_BYTES;
+use crate::tools::mkfs::{self, MkfsOptions};
+use crate::volume::credits::Purpose;
+use crate::volume::tx::TxReservation;
+use crate::volume::{Volume, VolumeOptions};
+
+/// A device on which a number of blocks can be reserved.
+#[derive(Debug)]
+struct Limited {
+    memory: MemoryDevice,
+    left: AtomicI64,
+    /// Only urgent reservations get the last ones.
+    urgent: i64,
+}
+
+impl Device for Limited {
+    fn name(&self) -> &str {
+        self.memory.name()
+    }
+
+    fn describe(&self) -> String {
+        self.memory.describe()
+    }
+
+    fn size(&self) -> u64 {
+        self.memory.size()
+    }
+
+    fn block_size(&self) -> u32 {
+        self.memory.block_size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        self.memory.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
+        self.memory.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        self.memory.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
+        self.memory.discard(offset, len)
+    }
+
+    fn must_reserve(&self) -> bool {
+        true
+    }
+
+    fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {
+        let least = if is_urgent { 0 } else { self.urgent };
+        let blocks = blocks as i64;
+        if self.left.fetch_sub(blocks, Ordering::SeqCst) - blocks >= least {
+            return Ok(());
+        }
+        self.left.fetch_add(blocks, Ordering::SeqCst);
+        let (device, operation) = (self.name().into(), Operation::Write);
+        Err(Error::Io { device, operation, offset: 0, length: 0, source: OsError::NO_SPACE })
+    }
+
+    fn unreserve(&self, blocks: u64) {
+        self.left.fetch_add(blocks as i64, Ordering::SeqCst);
+    }
+
+    fn renew(&self, blocks: u64, most: u64) -> u64 {
+        let stay = most.min(blocks);
+        self.unreserve(blocks - stay);
+        stay
+    }
+
+    fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
+        let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+        self.reserve(bytes / BLOCK_BYTES as u64, false)
+    }
+}
+
+/// The log and the superblocks.
+const FIXED: i64 = 256 + 3;
+/// Blocks for write-back, and for removals.
+const SUMS: i64 = 2 * 128;
+
+fn open(left: i64) -> (Arc<Limited>, Volume) {
+    let memory = MemoryDevice::new(4096 * BLOCK_BYTES as u64).unwrap();
+    let options = MkfsOptions { log_blocks: Some(256), ..MkfsOptions::default() };
+    mkfs::format(&memory, &options).unwrap();
+    let device = Arc::new(Limited { memory, left: left.into(), urgent: 100 });
+    let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
+    (device, volume)
+}
+
+fn need(log_blocks: u32, from_pool: bool) -> TxReservation {
+    TxReservation { log_blocks, space: 0, from_pool }
+}
+
+#[test]
+fn nothing_is_reserved_before_the_first_change() {
+    let (device, volume) = open(1000);
+    assert_eq!(device.left.load(Ordering::SeqCst), 1000);
+    volume.changeable().unwrap();
+    assert_eq!(device.left.load(Ordering::SeqCst), 1000 - FIXED - SUMS);
+    volume.close().unwrap();
+}
+
+#[test]
+fn a_volume_whose_log_has_no_room_is_not_changed() {
+    let (_, volume) = open(300);
+    assert!(matches!(volume.changeable(), Err(Fault::NoSpace)));
+    assert!(matches!(volume.begin(need(1, true)), Err(Fault::NoSpace)));
+    volume.close().unwrap();
+}
+
+/// Transactions that have ended and left nothing to be written give all back.
+#[test]
+fn what_transactions_have_not_used_is_used_again() {
+    let (device, volume) = open(1000);
+    for _ in 0..1000 {
+        drop(volume.begin(need(60, false)).unwrap());
+    }
+    volume.settle_credits();
+    assert_eq!(device.left.load(Ordering::SeqCst), 1000 - FIXED - SUMS);
+    let credits = volume.credits();
+    assert_eq!(credits.bound.load(Ordering::SeqCst), 0);
+    volume.close().unwrap();
+}
+
+/// Removals get more when others don't.
+#[test]
+fn removals_get_what_is_urgent_and_what_is_set_aside() {
+    let (device, volume) = open(1000);
+    volume.changeable().unwrap();
+    device.left.store(70, Ordering::SeqCst);
+    assert!(matches!(volume.begin(need(60, false)), Err(Fault::NoSpace)));
+    // From the urgent part, and from what is set aside.
+    drop(volume.begin(need(60, true)).unwrap());
+    let aside = volume.begin(need(100, true)).unwrap();
+    assert_eq!(volume.credits().aside.missing(), 100);
+    drop(aside);
+    // All of it comes back, and calls that need space are accepted again.
+    volume.roomy().unwrap();
+    device.left.store(170, Ordering::SeqCst);
+    drop(volume.begin(need(60, false)).unwrap());
+    volume.close().unwrap();
+}
+
+/// Near the limit, a transaction waits for those under way instead of being refused.
+#[test]
+fn a_transaction_waits_for_what_others_give_back() {
+    let (_, volume) = open(FIXED + SUMS + 100 + 70);
+    for _ in 0..100 {
+        let first = volume.begin(need(60, false)).unwrap();
+        thread::scope(|scope| {
+            let second = scope.spawn(|| drop(volume.begin(need(60, false)).unwrap()));
+            thread::yield_now();
+            drop(first);
+            second.join().unwrap();
+        });
+    }
+    assert!(volume.failure().is_none());
+    volume.close().unwrap();
+}
+
+/// The write-back of pages is certain, whatever removals have used.
+#[test]
+fn pages_bring_what_their_write_back_changes() {
+    let (device, volume) = open(FIXED + SUMS + 100 + 70);
+    volume.changeable().unwrap();
+    let credits = volume.credits();
+    credits.reserve_pages(20, false).unwrap();
+    assert!(matches!(credits.reserve_pages(4, false), Err(Fault::NoSpace)));
+    // Write-back has used all that is kept but for what pages have brought.
+    assert!(credits.bind_for(Purpose::WriteBack, 128));
+    assert!(credits.bind_for(Purpose::WriteBack, 40));
+    assert!(!credits.bind_for(Purpose::WriteBack, 1));
+    assert!(matches!(volume.roomy(), Ok(())), "what was bound is not used");
+    credits.unreserve_pages(20);
+    volume.settle_credits();
+    assert_eq!(device.left.load(Ordering::SeqCst), 170);
+    volume.close().unwrap();
+}

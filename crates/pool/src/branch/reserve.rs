@@ -1,0 +1,97 @@
+//! Reservations of the user of a branch: see [`crate::held`].
+
+use std::ops::Range;
+
+use super::Inner;
+use crate::Error;
+use crate::format::{FANOUT, PLACE_BYTES};
+use crate::map::levels;
+
+impl Inner {
+    /// Returns the most places that writing these blocks takes.
+    fn places_of(&self, blocks: u64) -> u64 {
+        blocks.saturating_mul(self.cost())
+    }
+
+    /// Reserves what writing `blocks` blocks takes, wherever they lie.
+    ///
+    /// May block for the I/O.
+    ///
+    /// # Errors
+    /// [`Error::Full`], and those of a checkpoint.
+    pub(crate) fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {
+        self.shared.alive()?;
+        // Writes of a branch make commits take from their reserve.
+        if self.shared.is_low() && !is_urgent {
+            return Err(Error::Full);
+        }
+        let (places, space) = (self.places_of(blocks), &self.shared.space);
+        let take = || space.take_budget(places, is_urgent);
+        if !(take() || self.reclaim()? && take()) {
+            return Err(Error::Full);
+        }
+        self.held.promise(places);
+        Ok(())
+    }
+
+    /// Gives back what was reserved.
+    pub(crate) fn unreserve(&self, blocks: u64) {
+        self.shared.space.give(self.held.release(self.places_of(blocks)));
+    }
+
+    /// Gives back what was reserved, but for up to `most` blocks that nothing has used. Returns how
+    /// many these are.
+    pub(crate) fn renew(&self, blocks: u64, most: u64) -> u64 {
+        let (stay, rest) = self.held.renew(self.places_of(blocks), self.cost(), most);
+        self.shared.space.give(rest);
+        stay
+    }
+
+    /// Reserves what writing the whole blocks in these ranges of bytes takes, for as long as the
+    /// branch is open; once.
+    ///
+    /// May block for the I/O.
+    ///
+    /// # Errors
+    /// [`Error::Full`], and those of reading the map and of a checkpoint.
+    pub(crate) fn reserve_fixed(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
+        self.shared.alive()?;
+        let unit = PLACE_BYTES as u64;
+        let rows = ranges.iter().map(|range| range.start.div_ceil(unit)..range.end / unit);
+        let rows: Vec<_> = rows.filter(|row| row.start < row.end).collect();
+        if self.is_fixed(&rows)? || self.reclaim()? && self.is_fixed(&rows)? {
+            Ok(())
+        } else {
+            Err(Error::Full)
+        }
+    }
+
+    /// Makes blocks fixed, unless some are. Returns false if the pool has too little for that.
+    fn is_fixed(&self, rows: &[Range<u64>]) -> Result<bool, Error> {
+        let _alone = self.gate.write();
+        if self.held.fixed() > 0 {
+            return Ok(true);
+        }
+        let (mut blocks, mut left) = (0, 0);
+        for block in rows.iter().flat_map(Range::clone) {
+            let leaf = self.map.leaf(block)?;
+            blocks += 1;
+            left += u64::from(!leaf.is_some_and(|leaf| self.is_own(leaf.entry(block))));
+        }
+        // Each leaf, and the nodes above it: a row begins and ends within one.
+        let leaves = (2 * rows.len() as u64 + blocks / FANOUT as u64).min(blocks);
+        let nodes = leaves.saturating_mul(levels(self.blocks()).into());
+        if !self.shared.space.budget.take(left + nodes) {
+            return Ok(false);
+        }
+        self.held.promise(nodes);
+        self.held.fix(rows.to_vec(), left);
+        Ok(true)
+    }
+
+    /// Gives back all that is reserved. No other call of the branch runs concurrently. Waits for no
+    /// lock.
+    pub(crate) fn end_reservations(&self) {
+        self.shared.space.give(self.held.end());
+    }
+}
