@@ -41,6 +41,10 @@ fn they_are_those_of_the_bench() {
         "orphan-cut",
         "push",
         "create-many-sync",
+        "pwrite",
+        "pread",
+        "write-truncate",
+        "punch-write",
     ];
     assert_eq!(missing.collect::<Vec<_>>(), left_out);
     for workload in all() {
