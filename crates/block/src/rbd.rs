@@ -164,9 +164,18 @@ impl RbdDevice {
     }
 
     /// Asks the cluster whether this client still has the lock.
+    ///
+    /// A connection that was lost for longer than a watch lives ends the watch, and librbd makes a
+    /// new one. Until it has put that into the lock, it says that the lock is not its own. The
+    /// cluster still says whose it is: who takes an image over removes that entry, and this client
+    /// can't make another one, since it is refused from then on.
     fn check_lock(&self, image: &Image, operation: Operation) -> Result<(), Error> {
         let call = Self::whole(operation);
-        match image.has_lock() {
+        let has_lock = image.has_lock().and_then(|has_lock| match has_lock {
+            true => Ok(true),
+            false => Ok(image.lock_owner()?.is_some_and(|owner| self.client() == Some(&owner))),
+        });
+        match has_lock {
             Ok(true) => Ok(()),
             Ok(false) => Err(self.failed(call, OsError::new(BLOCKLISTED))),
             Err(code) => Err(self.failed(call, code)),

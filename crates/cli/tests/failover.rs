@@ -361,7 +361,14 @@ fn a_mount_that_was_cut_off_and_not_taken_over_goes_on() {
     let writer = std::thread::spawn(move || {
         let mut file = fs::File::create(path)?;
         file.write_all(b"kept as well")?;
-        file.sync_all()
+        file.sync_all()?;
+        // Meanwhile the client gets a new watch, and puts it into its lock.
+        let end = Instant::now() + Duration::from_secs(3);
+        while Instant::now() < end {
+            file.write_all(b".")?;
+            file.sync_all()?;
+        }
+        Ok::<(), std::io::Error>(())
     });
     std::thread::sleep(Duration::from_secs(14));
     assert!(!writer.is_finished(), "a sync waits for the cluster");
