@@ -174,7 +174,7 @@ fn power_cuts_in_a_child() {
         (0..(states / 40).max(2)).map(|_| script::random(&mut random, 6)).collect();
     let volumes = Volumes { log_blocks: Some(256), ..Volumes::default() };
     let subject = Branches { volumes, forks: 2, of_child: true };
-    // What a volume reserves for its log and its removals counts several times.
+    // A volume reserves room for its log and its removals, and that counts several times.
     sweep(&subject, 16 << 20, &scripts, states / 2, seed);
 }
 
