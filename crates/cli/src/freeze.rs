@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use vfscale::Errno;
 
-use crate::ended::exit_code;
+use crate::child::{exit_code, spawn};
 use crate::error::Failure;
 use crate::{mounts, options};
 
@@ -49,11 +49,7 @@ pub(crate) fn freeze(args: &FreezeArgs) -> Result<ExitCode, Failure> {
     let [program, arguments @ ..] = &args.command[..] else {
         return Err(Failure::Usage("no command given".into()));
     };
-    let mut child =
-        Command::new(program).args(arguments).spawn().map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => Failure::CommandNotFound(program.clone()),
-            _ => Failure::CommandNotRunnable(program.clone(), error),
-        })?;
+    let mut child = spawn(Command::new(program).args(arguments), program)?;
     let status = child.wait().map_err(|error| Failure::System("wait", error))?;
     if begun.elapsed() >= limit {
         let seconds = limit.as_secs_f64();

@@ -34,9 +34,9 @@ use std::process::ExitCode;
 
 mod args;
 mod bench_program;
+mod child;
 mod device;
 mod elsewhere;
-mod ended;
 mod error;
 mod freeze;
 mod helper;

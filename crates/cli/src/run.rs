@@ -15,8 +15,8 @@ use vfscale_fuse::Mounted;
 use vfscale_vfs::lockstat;
 
 use crate::args::RunArgs;
+use crate::child::{exit_code, spawn};
 use crate::elsewhere;
-use crate::ended::exit_code;
 use crate::error::Failure;
 use crate::options::MountOptions;
 use crate::source::{self, Source};
@@ -147,10 +147,7 @@ fn start(dir: &Path, command: &[OsString], signals: Blocked) -> Result<Child, Fa
     command.env("VFSCALE_MOUNT", dir).env("PWD", dir);
     // SAFETY: does one system call, which is allowed between `fork` and `exec`.
     unsafe { command.pre_exec(move || signals.restore()) };
-    command.spawn().map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound => Failure::CommandNotFound(program.clone()),
-        _ => Failure::CommandNotRunnable(program.clone(), e),
-    })
+    spawn(&mut command, program)
 }
 
 /// Returns the path of a program. A relative path with directories starts at the user's working

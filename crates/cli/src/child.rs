@@ -1,0 +1,22 @@
+//! A command that is run: its start, and its exit status.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitCode, ExitStatus};
+
+use crate::error::Failure;
+
+/// Starts a command, which the user has called `program`.
+pub(crate) fn spawn(command: &mut Command, program: &OsString) -> Result<Child, Failure> {
+    command.spawn().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Failure::CommandNotFound(program.clone()),
+        _ => Failure::CommandNotRunnable(program.clone(), error),
+    })
+}
+
+/// Returns the command's own status, or 128 plus the number of the signal that ended it.
+pub(crate) fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
