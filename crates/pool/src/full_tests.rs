@@ -7,9 +7,10 @@ use vfscale_sync::random::{Random, seed};
 
 use crate::{Branch, Error, Pool};
 
-const UNIT: u64 = 4096;
+pub(crate) const UNIT: u64 = 4096;
 
-fn pool(places: u64) -> Pool {
+/// Returns a pool of this many places, with a branch.
+pub(crate) fn pool(places: u64) -> Pool {
     let device = Arc::new(MemoryDevice::new(places * UNIT).unwrap());
     let pool = Pool::create(device, [5; 16]).unwrap();
     pool.create_branch("main", 4 * places * UNIT).unwrap();

@@ -7,7 +7,7 @@
 
 use vfscale::posix::OFlags;
 
-use super::expect::{expect_equal, expect_names, write_at};
+use super::expect::{expect_equal, expect_names, mark, write_at};
 use super::workload::{Scene, Workload};
 use crate::base::error::{Fault, Outcome};
 use crate::measure::work::Work;
@@ -63,11 +63,6 @@ impl Workload for Bytes {
 /// Returns the size of a file in MiB.
 fn parts(scene: &Scene) -> u64 {
     (scene.database / MIB as u64).max(1)
-}
-
-/// Stores the number of a part of a file into it.
-fn mark(buffer: &mut [u8], n: u64) {
-    buffer[..8].copy_from_slice(&n.to_le_bytes());
 }
 
 pub(super) struct BytesWork<C: Calls> {

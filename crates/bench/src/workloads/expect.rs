@@ -14,6 +14,11 @@ pub(crate) fn write_file<C: Calls>(calls: &C, name: &CStr, bytes: &[u8]) -> Outc
     write_at(calls, &file, bytes, 0)
 }
 
+/// Stores the number of a part of a file at the beginning of the part.
+pub(super) fn mark(part: &mut [u8], number: u64) {
+    part[..8].copy_from_slice(&number.to_le_bytes());
+}
+
 /// Writes all bytes, in several calls if need be.
 pub(crate) fn write_at<C: Calls>(
     calls: &C,

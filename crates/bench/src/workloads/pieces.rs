@@ -6,7 +6,7 @@
 
 use vfscale::posix::OFlags;
 
-use super::expect::{expect_equal, expect_names, write_at};
+use super::expect::{expect_equal, expect_names, mark, write_at};
 use super::workload::{Scene, Workload};
 use crate::base::error::{Fault, Outcome};
 use crate::measure::work::Work;
@@ -64,11 +64,6 @@ impl Pieces {
             _ => (scene.database / scene.io_size as u64).max(1),
         }
     }
-}
-
-/// Stores the number of a write at the beginning of its piece.
-fn mark(buffer: &mut [u8], number: u64) {
-    buffer[..8].copy_from_slice(&number.to_le_bytes());
 }
 
 pub(super) struct PiecesWork<C: Calls> {

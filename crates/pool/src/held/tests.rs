@@ -1,21 +1,12 @@
 //! Tests of reservations: a full pool fails no write of a reserved block.
 
 use std::slice;
-use std::sync::Arc;
 
-use vfscale_block::{Device, MemoryDevice};
+use vfscale_block::Device;
 use vfscale_sync::random::{Random, seed};
 
-use crate::{Branch, Error, Pool};
-
-const UNIT: u64 = 4096;
-
-fn pool(places: u64) -> Pool {
-    let device = Arc::new(MemoryDevice::new(places * UNIT).unwrap());
-    let pool = Pool::create(device, [5; 16]).unwrap();
-    pool.create_branch("main", 4 * places * UNIT).unwrap();
-    pool
-}
+use crate::full_tests::{UNIT, pool};
+use crate::{Branch, Error};
 
 fn is_written(branch: &Branch, block: u64) -> bool {
     branch.write_at(block * UNIT, &[7; UNIT as usize]).is_ok()
