@@ -23,8 +23,8 @@
 //! # Locks
 //!
 //! `BranchHeld`, a leaf, only while places are spent or missing, for fixed blocks, and to renew.
-//! Who gives back reduces the promises first and looks for spent places then; who spends does it
-//! the other way round.
+//! A thread that gives back reduces the promises first and looks for spent places then; one that
+//! spends does it the other way round.
 
 use std::ops::Range;
 

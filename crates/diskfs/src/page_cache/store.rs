@@ -92,7 +92,7 @@ pub trait Store {
     /// [`changeable`](Self::changeable).
     ///
     /// # Errors
-    /// Those of [`changeable`](Self::changeable); [`Fault::NoSpace`].
+    /// Errors of [`changeable`](Self::changeable); [`Fault::NoSpace`].
     fn extendable(&self) -> Result<(), Fault> {
         self.changeable()
     }
@@ -100,7 +100,7 @@ pub trait Store {
     /// Lets the device have what it can get back, since it lacks storage. May block for the I/O.
     ///
     /// # Errors
-    /// Those of the log.
+    /// Errors of the log.
     fn make_room(&self) -> Result<(), Fault> {
         Ok(())
     }

@@ -137,7 +137,7 @@ impl Volume {
     /// device needs no reservations. Blocks for the I/O. The caller has no transaction.
     ///
     /// # Errors
-    /// Those of the log.
+    /// Errors of the log.
     pub(crate) fn make_room(&self) -> Result<(), Fault> {
         if self.credits().is_on {
             self.write_home()?;

@@ -152,7 +152,7 @@ impl Volume {
     /// Begins a transaction like [`begin`](Self::begin); `purpose` says what may refuse it.
     ///
     /// # Errors
-    /// Those of [`begin`](Self::begin).
+    /// Errors of [`begin`](Self::begin).
     pub(crate) fn begin_for(&self, need: TxReservation, purpose: Purpose) -> Result<Tx<'_>, Fault> {
         let journal = self.writable()?;
         let credit = self.credit(need, purpose)?;
