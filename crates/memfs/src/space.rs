@@ -22,8 +22,11 @@
 //!
 //! Bytes are moved to the limbo in batches, one for each CPU. To a caller that needs space,
 //! unfinished batches and withheld memory count as free: [`Space::take`] collects the batches
-//! before it fails, and the VFS calls [`Space::reclaim`], which waits for withheld memory, before
-//! it reports `ENOSPC` for data.
+//! before it fails, and the VFS calls [`Space::reclaim`], which waits for withheld memory and for
+//! batches that other threads are releasing, before it reports `ENOSPC` for data.
+//!
+//! Readers that make no progress are waited for only for a while. A machine or process that was
+//! stopped meanwhile gave them no chance, so that time does not count.
 //!
 //! # Invariants
 //!
@@ -56,6 +59,10 @@ const LIMBO_SHARE: u64 = 8;
 /// Maximum time to wait for readers without progress. After that, the space that they hold counts
 /// as used.
 const RECLAIM_TIME: Duration = Duration::from_secs(2);
+
+/// Maximum time that counts as waited between two looks. The rest of a longer time was a pause of
+/// this thread, and probably of the readers.
+const LOOK_MAX: Duration = Duration::from_millis(10);
 
 /// Number of times that a waiting thread yields before it sleeps, and for how long it sleeps each
 /// time.
@@ -99,6 +106,40 @@ struct Local {
     budgets: Arc<Budgets>,
     /// Bytes in the batch that is being filled.
     batch: AtomicU64,
+    /// Numbers of releases of this batch that have begun and ended. Bytes that have left the batch
+    /// are neither free nor withheld before the end.
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+impl Local {
+    fn new(budgets: &Arc<Budgets>) -> Local {
+        Local {
+            budgets: Arc::clone(budgets),
+            batch: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+        }
+    }
+}
+
+/// The time left to wait for progress.
+struct Patience {
+    left: Duration,
+    last: Instant,
+}
+
+impl Patience {
+    fn new(now: Instant) -> Patience {
+        Patience { left: RECLAIM_TIME, last: now }
+    }
+
+    /// Counts the time since the last look, and returns whether there is more.
+    fn look(&mut self, now: Instant) -> bool {
+        let passed = now.saturating_duration_since(std::mem::replace(&mut self.last, now));
+        self.left = self.left.saturating_sub(passed.min(LOOK_MAX));
+        !self.left.is_zero()
+    }
 }
 
 /// The space of one file system. See the [module](self).
@@ -118,8 +159,7 @@ impl Space {
             given_late: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
         });
-        let local = |_| Local { budgets: Arc::clone(&budgets), batch: AtomicU64::new(0) };
-        let locals = PerCpu::new(slots, |slot| Arc::new(local(slot)));
+        let locals = PerCpu::new(slots, |_| Arc::new(Local::new(&budgets)));
         Space { budgets, locals }
     }
 
@@ -178,24 +218,20 @@ impl Space {
     pub(crate) fn reclaim(&self) -> Reclaimed {
         let budgets = &self.budgets;
         let given_late = || budgets.given_late.load(Ordering::Relaxed);
-        let (before, target) = (given_late(), budgets.withheld.load(Ordering::Relaxed));
-        let (mut now, mut since, mut turns) = (before, Instant::now(), 0);
-        while now < target && since.elapsed() < RECLAIM_TIME {
-            rcu::pin().flush();
-            turns += 1;
-            if turns < YIELDS {
-                thread::yield_now()
-            } else {
-                thread::sleep(RECLAIM_SLEEP)
-            }
-            let last = std::mem::replace(&mut now, given_late());
-            if now > last {
-                since = Instant::now();
-            }
-        }
-        // Both only grow.
-        let changes = now.wrapping_add(budgets.withheld.load(Ordering::Relaxed));
+        let before = given_late();
+        // Acquire: pairs with the end of `release`, after which its bytes are in the counters.
+        let ended = || self.sum(|local| local.ended.load(Ordering::Acquire));
+        wait_for(ended, self.sum(|local| local.begun.load(Ordering::Relaxed)));
+        let target = budgets.withheld.load(Ordering::Relaxed);
+        let now = wait_for(given_late, target);
+        // All of them only grow.
+        let changes =
+            now.wrapping_add(budgets.withheld.load(Ordering::Relaxed)).wrapping_add(ended());
         Reclaimed { has_freed: now > before && before < target, changes }
+    }
+
+    fn sum(&self, count: impl Fn(&Local) -> u64) -> u64 {
+        self.locals.iter().map(|local| count(local)).sum()
     }
 
     /// Declares that the superblock has ended and no caller waits for space any more.
@@ -211,7 +247,7 @@ impl Space {
     /// Returns the charged bytes; exact while no other thread changes the file system.
     pub(crate) fn used(&self) -> u64 {
         let budgets = &self.budgets;
-        let batched: u64 = self.locals.iter().map(|l| l.batch.load(Ordering::Relaxed)).sum();
+        let batched = self.sum(|local| local.batch.load(Ordering::Relaxed));
         let given_late = budgets.given_late.load(Ordering::Relaxed);
         let withheld = budgets.withheld.load(Ordering::Relaxed).saturating_sub(given_late);
         budgets.taken.used().saturating_sub(batched + withheld)
@@ -230,13 +266,54 @@ impl Space {
     }
 }
 
+/// Waits until `count`, which only grows, has reached `target`, for at most [`RECLAIM_TIME`] in
+/// which it does not grow. Returns the count.
+fn wait_for(count: impl Fn() -> u64, target: u64) -> u64 {
+    let mut now = count();
+    let (mut patience, mut turns) = (Patience::new(Instant::now()), 0);
+    while now < target && patience.look(Instant::now()) {
+        rcu::pin().flush();
+        turns += 1;
+        if turns < YIELDS {
+            thread::yield_now()
+        } else {
+            thread::sleep(RECLAIM_SLEEP)
+        }
+        let last = std::mem::replace(&mut now, count());
+        if now > last {
+            patience = Patience::new(Instant::now());
+        }
+    }
+    now
+}
+
 /// Ends the batch of `local`: its bytes are uncharged, now or after a grace period.
 #[cold]
 fn release(local: &Arc<Local>) {
-    let bytes = local.batch.swap(0, Ordering::Relaxed);
-    if bytes == 0 {
-        return;
+    if let Some(bytes) = begin_release(local) {
+        end_release(local, bytes);
     }
+}
+
+/// Takes the bytes out of the batch of `local`; `None` if there are none. [`Space::reclaim`] waits
+/// for the end.
+fn begin_release(local: &Local) -> Option<u64> {
+    // A thread that finds the batch empty, and therefore lacks space, knows of the release that has
+    // emptied it: acquire here, and release below. It counts none of its own, so that a call which
+    // fails on a full file system changes nothing.
+    if local.batch.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    local.begun.fetch_add(1, Ordering::Relaxed);
+    let bytes = local.batch.swap(0, Ordering::AcqRel);
+    if bytes == 0 {
+        local.ended.fetch_add(1, Ordering::Release);
+        return None;
+    }
+    Some(bytes)
+}
+
+fn end_release(local: &Arc<Local>, bytes: u64) {
     let later = Arc::clone(local);
     let guard = rcu::pin();
     if local.budgets.limbo.take(bytes) {
@@ -251,6 +328,7 @@ fn release(local: &Arc<Local>) {
             guard.hand_over();
         }
     }
+    local.ended.fetch_add(1, Ordering::Release);
 }
 
 #[cfg(test)]

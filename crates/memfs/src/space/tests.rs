@@ -108,6 +108,55 @@ fn reclaiming_gets_what_another_thread_has_withheld() {
     });
 }
 
+/// Bytes that another thread has taken out of a batch are neither free nor withheld yet.
+///
+/// Race: A call that lacks space against a release of a batch.
+#[test]
+fn reclaiming_waits_for_a_release() {
+    let space = Space::new(TOTAL, 2);
+    assert_eq!(space.take(TOTAL), Ok(()));
+    let (begun, looked) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _cpu = cpu::pretend(1);
+            let local = space.locals.this();
+            local.batch.fetch_add(TOTAL, Ordering::Relaxed);
+            let bytes = begin_release(local).unwrap();
+            begun.wait();
+            looked.wait();
+            std::thread::sleep(Duration::from_millis(20));
+            end_release(local, bytes);
+        });
+        begun.wait();
+        assert_eq!(space.take(TOTAL), Err(NoSpace));
+        looked.wait();
+        space.reclaim();
+        assert_eq!(space.take(TOTAL), Ok(()), "the release was not waited for");
+    });
+}
+
+/// A call that fails, and fails again, is not repeated for changes of its own.
+#[test]
+fn failures_change_nothing() {
+    let space = Space::new(TOTAL, 4);
+    assert_eq!(space.take(TOTAL), Ok(()));
+    let before = space.reclaim().changes;
+    assert_eq!(space.take(1), Err(NoSpace));
+    assert_eq!(space.reclaim().changes, before);
+}
+
+/// A thread that did not run while it waited knows nothing of the readers.
+#[test]
+fn a_pause_counts_as_one_look() {
+    let start = Instant::now();
+    let mut patience = Patience::new(start);
+    let hour = Duration::from_secs(3600);
+    assert!(patience.look(start + hour), "a pause used up the time");
+    let looks = (1..).take_while(|n| patience.look(start + hour + *n * LOOK_MAX / 2)).count();
+    let expected = (RECLAIM_TIME - LOOK_MAX).as_millis() * 2 / LOOK_MAX.as_millis();
+    assert_eq!(looks as u128 + 1, expected);
+}
+
 /// Many threads charge and free; in the end nothing is lost or returned twice.
 #[test]
 fn nothing_is_lost_between_cpus() {
