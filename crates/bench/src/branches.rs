@@ -6,7 +6,8 @@
 //!
 //! # Invariants
 //!
-//! * The image was made for the run, and is removed at its end. In memory there is none.
+//! * The image was made for the run, and is removed at its end, as is that of a plain volume to
+//!   compare with. In memory there is none.
 //! * A measurement checks what it reads: a branch has the files of its parent.
 //!
 //! # Ownership
@@ -14,10 +15,13 @@
 //! The run owns the pool and all volumes in it. Only the writers of a parent are threads of their
 //! own; each has a task and a file of its own. There are no locks.
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use vfscale::block::{Device, MemoryDevice};
+use vfscale::{PoolBuilder, Volume};
 use vfscale_diskfs::mkfs::{self, MkfsOptions};
 
 use crate::base::error::{Error, Fault, Outcome, Result};
@@ -26,6 +30,7 @@ use crate::base::machine::{self, Machine};
 use crate::report::table::{Columns, number};
 
 mod plan;
+mod rates;
 mod steps;
 
 use plan::said;
@@ -100,19 +105,35 @@ pub fn branches(
         watch(&row);
         report.rows.push(row);
     });
-    if let Some(image) = &plan.image {
-        std::fs::remove_file(image).map_err(|e| Error::System("unlink", e))?;
+    for image in plan.image.iter().chain(&plan.plain()) {
+        match std::fs::remove_file(image) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::System("unlink", e));
+            }
+            _ => {}
+        }
     }
     outcome.map_err(failed).map(|()| report)
 }
 
-/// Makes the pool, and takes all measurements.
+/// Makes the pool and a plain volume with the same files, and takes all measurements.
 fn measure(
     plan: &Branching,
     interrupt: &Interrupt,
     note: &mut dyn FnMut(BranchRow),
 ) -> Outcome<()> {
-    let (volume, pool) = match &plan.image {
+    let (volume, pool) = make(plan, plan.image.as_deref())?;
+    volume.close().map_err(said)?;
+    let pool = pool.convert(true).open().map_err(said)?;
+    let run = steps::Steps { pool: &pool, plan, interrupt };
+    run.all(note)?;
+    run.rates(make(plan, plan.plain().as_deref())?.0, note)?;
+    pool.close().map_err(said)
+}
+
+/// Makes a volume with files; returns it, and the pool that it can become.
+fn make(plan: &Branching, image: Option<&Path>) -> Outcome<(Volume, PoolBuilder)> {
+    let (volume, pool) = match image {
         Some(path) => (vfscale::volume(path).create(plan.size), vfscale::pool(path)),
         None => {
             let device = MemoryDevice::new(plan.size).map_err(said)?;
@@ -123,11 +144,7 @@ fn measure(
     };
     let volume = volume.open().map_err(said)?;
     steps::fill(&volume, plan.files)?;
-    volume.close().map_err(said)?;
-    let pool = pool.convert(true).open().map_err(said)?;
-    let run = steps::Steps { pool: &pool, plan, interrupt };
-    run.all(note)?;
-    pool.close().map_err(said)
+    Ok((volume, pool))
 }
 
 #[cfg(test)]

@@ -10,7 +10,8 @@ use crate::base::stats;
 /// The plan of a run.
 #[derive(Clone, Debug)]
 pub struct Branching {
-    /// The image, which must not exist yet; `None` for a device in memory.
+    /// The image, which must not exist yet; `None` for a device in memory. A volume without
+    /// branches is made beside it, in an image with `.plain` behind its name.
     pub image: Option<PathBuf>,
     /// Size of the volume in bytes.
     pub size: u64,
@@ -29,12 +30,23 @@ impl Branching {
             Self { files: 0, .. } => wrong("--files 0: must be at least 1".to_owned()),
             Self { forks: 0, .. } => wrong("--forks 0: must be at least 1".to_owned()),
             Self { depth: 0, .. } => wrong("--depth 0: must be at least 1".to_owned()),
-            Self { image: Some(image), .. } if image.exists() => wrong(format!(
-                "{} exists already; name a new image, which is made for the run",
-                image.display()
-            )),
-            _ => Ok(()),
+            _ => match self.image.iter().chain(&self.plain()).find(|image| image.exists()) {
+                Some(image) => wrong(format!(
+                    "{} exists already; name a new image, which is made for the run",
+                    image.display()
+                )),
+                None => Ok(()),
+            },
         }
+    }
+
+    /// Returns the image of the volume without branches.
+    pub(super) fn plain(&self) -> Option<PathBuf> {
+        self.image.as_ref().map(|image| {
+            let mut name = image.clone().into_os_string();
+            name.push(".plain");
+            name.into()
+        })
     }
 }
 

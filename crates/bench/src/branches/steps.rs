@@ -16,7 +16,7 @@ const FILES_PER_DIR: u64 = 1_000;
 const WRITERS: usize = 8;
 
 /// Size of the file of which a branch changes a block.
-const LARGE: u64 = 50 << 20;
+pub(super) const LARGE: u64 = 50 << 20;
 
 /// The path of a file of the volume.
 fn path(file: u64) -> String {
@@ -35,7 +35,7 @@ pub(super) fn fill(volume: &Volume, files: u64) -> Outcome<()> {
     write_zeros(&task, "/large", LARGE)
 }
 
-fn write_zeros(task: &Task, path: &str, bytes: u64) -> Outcome<()> {
+pub(super) fn write_zeros(task: &Task, path: &str, bytes: u64) -> Outcome<()> {
     let file = task.create(path)?;
     let piece = vec![7; 1 << 20];
     let mut left = bytes;
@@ -48,7 +48,7 @@ fn write_zeros(task: &Task, path: &str, bytes: u64) -> Outcome<()> {
 }
 
 /// Returns the duration of a call in microseconds, and its result.
-fn timed<T>(call: impl FnOnce() -> T) -> (f64, T) {
+pub(super) fn timed<T>(call: impl FnOnce() -> T) -> (f64, T) {
     let begun = Instant::now();
     let result = call();
     (begun.elapsed().as_secs_f64() * 1e6, result)
@@ -71,11 +71,10 @@ impl Steps<'_> {
         self.fork_and_open(note)?;
         self.pause(note)?;
         self.change_one_block(note)?;
-        self.deepen(note)?;
-        self.create_and_unlink(note)
+        self.deepen(note)
     }
 
-    fn is_over(&self) -> Outcome<()> {
+    pub(super) fn is_over(&self) -> Outcome<()> {
         let over = self.interrupt.is_raised();
         if over { Err(Fault::wrong("the run was interrupted")) } else { Ok(()) }
     }
@@ -86,7 +85,7 @@ impl Steps<'_> {
     }
 
     /// Returns how many times a measurement that takes milliseconds is repeated.
-    fn some(&self) -> u64 {
+    pub(super) fn some(&self) -> u64 {
         self.plan.forks.div_ceil(10).clamp(1, 100)
     }
 
@@ -269,35 +268,6 @@ impl Steps<'_> {
             timed(|| (0..files).try_for_each(|n| task.metadata(path(n)).map(drop)));
         looked?;
         Ok(time / files as f64)
-    }
-
-    /// Creates and unlinks a file in the parent and in a branch.
-    fn create_and_unlink(&self, note: &mut dyn FnMut(BranchRow)) -> Outcome<()> {
-        self.pool.fork("main", "work").map_err(said)?;
-        let names = ["main", "work"];
-        let volumes = names.map(|name| self.pool.open(name).map_err(said));
-        let [main, work] = volumes;
-        let volumes = [main?, work?];
-        let mut times = [const { Vec::new() }; 2];
-        for _ in 0..11 {
-            self.is_over()?;
-            for (volume, times) in volumes.iter().zip(&mut times) {
-                let task = volume.task();
-                let (time, done) = timed(|| -> vfscale::Result<()> {
-                    for _ in 0..5_000 {
-                        drop(task.create("/new")?);
-                        task.remove_file("/new")?;
-                    }
-                    Ok(())
-                });
-                done?;
-                times.push(time / 5e3);
-            }
-        }
-        for (name, times) in ["the parent", "a branch"].into_iter().zip(&times) {
-            note(BranchRow::of(format!("create and unlink in {name}"), "us", times));
-        }
-        volumes.into_iter().try_for_each(|volume| volume.close().map_err(said))
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::*;
 
 fn small(image: Option<PathBuf>) -> Branching {
-    Branching { image, size: 256 << 20, files: 40, forks: 10, depth: 3 }
+    Branching { image, size: 512 << 20, files: 40, forks: 10, depth: 3 }
 }
 
 #[test]
@@ -17,7 +17,7 @@ fn a_run_measures_everything_in_memory_and_in_an_image() {
         let mut watch = |row: &BranchRow| seen.push(row.name.clone());
         let report = branches(&plan, &Interrupt::new(), &mut watch).unwrap();
         let names: Vec<_> = report.rows.iter().map(|row| row.name.clone()).collect();
-        assert_eq!((&names, names.len()), (&seen, 17));
+        assert_eq!((&names, names.len()), (&seen, 37));
         let closed = &report.rows[0];
         assert_eq!(closed.count, 10);
         assert!(report.rows.iter().all(|row| row.median <= row.p99 && row.p99 <= row.max));
