@@ -315,8 +315,10 @@ impl Volume {
 
     /// Records that data was written to the device. The data is flushed before any transaction that
     /// commits from now on becomes durable. The caller's write has returned.
-    pub fn mark_data_written(&self) {
-        self.hooks.mark_data_written();
+    ///
+    /// Returns a count of the data marked so far, for [`flush_data`](Self::flush_data).
+    pub fn mark_data_written(&self) -> u64 {
+        self.hooks.mark_data_written()
     }
 
     /// Returns whether the present context can't end yet, because of delayed changes.

@@ -70,6 +70,11 @@ pub trait Hooks: Send + Sync {
         Ok(())
     }
 
+    /// Notes that all records of a checkpoint are written, and the device of the log is about to be
+    /// flushed. If [`on_durable`](Self::on_durable) follows, that flush has covered all writes to
+    /// this device which had returned before this call. One thread at a time calls the two.
+    fn flush_begins(&self) {}
+
     /// Makes the writes of [`LogItem::push`](crate::LogItem::push) durable: flushes the device with
     /// the items' on-disk locations.
     ///

@@ -35,8 +35,8 @@ pub(super) struct Store(pub(super) StoreCall);
 impl Workload for Store {
     type Work<C: Calls> = StoreWork<C>;
 
-    /// Puts a first value for every key. If the puts to come are durable, so are these: otherwise the
-    /// file system would write them beside the measured ones.
+    /// Puts a first value for every key. If the puts to come are durable, so are these: otherwise
+    /// the file system would write them beside the measured ones.
     fn prepare<C: Calls>(&self, calls: &mut C, scene: &Scene) -> Outcome<()> {
         for dir in 0..DIRS {
             calls.mkdir(&name(format!("d{dir:03}")))?;

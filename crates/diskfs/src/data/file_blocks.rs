@@ -345,7 +345,7 @@ impl Store for FileBlocks<'_> {
     fn write_pages(&self, start: u64, from: &[PageBox]) -> Result<(), Fault> {
         let volume = &self.state.volume;
         volume.device().write_pages(byte_of_block(start), from)?;
-        volume.mark_data_written();
+        self.node.note_data_written(volume.mark_data_written());
         Ok(())
     }
 
@@ -354,7 +354,7 @@ impl Store for FileBlocks<'_> {
         let pending = volume.device().begin_write_pages(byte_of_block(start), from);
         Writing::in_flight(move || {
             pending.wait()?;
-            volume.mark_data_written();
+            self.node.note_data_written(volume.mark_data_written());
             Ok(())
         })
     }

@@ -295,11 +295,10 @@ impl Files {
         }
         self.write_renewed();
         let volume = &self.state.volume;
-        let to_flush = volume.data_written();
+        // The push has to do this otherwise, and other threads would wait for it. Data that was
+        // written in place belongs to no transaction.
+        volume.flush_data(node.data_written(|| volume.data_written()))?;
         volume.force(node.sequence())?;
-        // Data that was written in place belongs to no transaction. The checkpoint, if there was
-        // one, has covered the rest.
-        volume.flush_data(to_flush)?;
         written
     }
 

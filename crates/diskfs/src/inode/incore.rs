@@ -85,6 +85,9 @@ pub struct Node {
     published: Mutex<Published, NodeCore>,
     /// The checkpoint with the last transaction that changed it; 0 for none since it was read.
     sequence: AtomicU64,
+    /// The volume's count of writes of data at the last one of this inode's; 0 if there was none
+    /// since it was read.
+    data_written: AtomicU64,
     log: ItemState,
     /// Errors of write-back of its data (`wb_err`).
     write_errors: ErrorSeq,
@@ -129,6 +132,7 @@ impl Node {
             orphan: AtomicU32::new(0),
             published: Mutex::new(published),
             sequence: AtomicU64::new(0),
+            data_written: AtomicU64::new(0),
             log: ItemState::new(),
             write_errors: ErrorSeq::new(),
             ino,
@@ -369,6 +373,26 @@ impl Node {
     #[must_use]
     pub fn sequence(&self) -> u64 {
         self.sequence.load(Ordering::Acquire)
+    }
+
+    /// Notes that data of the inode was written, with the volume's count since. Called before its
+    /// pages are clean.
+    pub(crate) fn note_data_written(&self, count: u64) {
+        self.data_written.fetch_max(count, Ordering::AcqRel);
+    }
+
+    /// Returns the count that has to be flushed for the data of the inode to be durable, for
+    /// [`Volume::flush_data`](crate::volume::Volume::flush_data). `all` returns the volume's count:
+    /// an inode that was read lately may have data that was written before.
+    pub(crate) fn data_written(&self, all: impl FnOnce() -> u64) -> u64 {
+        match self.data_written.load(Ordering::Acquire) {
+            0 => {
+                let all = all();
+                self.note_data_written(all);
+                all
+            }
+            count => count,
+        }
     }
 
     /// Returns the list of orphans that the inode is on, if any.

@@ -8,12 +8,15 @@
 //! suffice; but a thread whose data an earlier flush has covered does not wait. A flush that fails
 //! covers nothing: the threads that wait for it flush themselves, and each gets the error of its
 //! own flush.
+//!
+//! The flush at the end of a checkpoint is one of them, if the log is on the same device. So a
+//! thread whose data was written while another one pushed the log needs no flush of its own.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use vfscale_block::Device;
-use vfscale_journal::{Delayed, Hooks, Known};
+use vfscale_journal::{Delayed, Durable, Hooks, Known};
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::percpu_arc::Kept;
 use vfscale_sync::{Condvar, Mutex};
@@ -54,12 +57,18 @@ pub(super) struct VolumeHooks {
     /// The number of writes of data, and the number of these that are durable.
     written: AtomicU64,
     flushed: AtomicU64,
+    /// Whether the log is on the device as well.
+    log_is_here: bool,
+    /// The number of writes of data when the last flush of the log began. Only the thread that
+    /// pushes accesses it.
+    log_covers: AtomicU64,
     is_flushing: Mutex<bool, DataFlush>,
     flush_ended: Condvar,
 }
 
 impl VolumeHooks {
-    pub(super) fn new(device: Arc<dyn Device>) -> Self {
+    /// `log_is_here` means that the log is on `device` as well.
+    pub(super) fn new(device: Arc<dyn Device>, log_is_here: bool) -> Self {
         Self {
             device,
             write_queue: OnceLock::new(),
@@ -67,6 +76,8 @@ impl VolumeHooks {
             superblock: OnceLock::new(),
             written: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
+            log_is_here,
+            log_covers: AtomicU64::new(0),
             is_flushing: Mutex::new(false),
             flush_ended: Condvar::new(),
         }
@@ -90,8 +101,9 @@ impl VolumeHooks {
         let _ = self.superblock.set(superblock);
     }
 
-    pub(super) fn mark_data_written(&self) {
-        self.written.fetch_add(1, Ordering::SeqCst);
+    /// Counts a write of data; returns the number of all of them.
+    pub(super) fn mark_data_written(&self) -> u64 {
+        self.written.fetch_add(1, Ordering::SeqCst) + 1
     }
 
     /// Returns a count of the data written so far, for [`flush_data`](Self::flush_data).
@@ -163,6 +175,17 @@ impl Hooks for VolumeHooks {
 
     fn before_commit_record(&self, _sequence: u64) -> vfscale_journal::Result<()> {
         Ok(self.flush_data(self.data_written())?)
+    }
+
+    fn flush_begins(&self) {
+        self.log_covers.store(self.data_written(), Ordering::Relaxed);
+    }
+
+    fn on_durable(&self, _checkpoint: Durable) {
+        if self.log_is_here {
+            let covered = self.log_covers.load(Ordering::Relaxed);
+            self.flushed.fetch_max(covered, Ordering::SeqCst);
+        }
     }
 
     fn flush_home(&self) -> vfscale_journal::Result<()> {

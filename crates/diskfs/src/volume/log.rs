@@ -25,7 +25,7 @@ pub(super) struct Logged {
 
 impl Logged {
     fn read_only(device: Arc<dyn Device>, recovered: Recovered) -> Self {
-        let hooks = Arc::new(VolumeHooks::new(device.clone()));
+        let hooks = Arc::new(VolumeHooks::new(device.clone(), false));
         Self { device, hooks, journal: None, recovered }
     }
 }
@@ -77,7 +77,8 @@ pub(super) fn open_log(
     let (log_device, region) = log_of(&device, superblock, options)?;
     let volume = log_id(superblock);
     let mut sink = Replay::new(&*device, superblock.volume(), places);
-    let hooks = Arc::new(VolumeHooks::new(device.clone()));
+    let shares_device = matches!(superblock.log(), LogPlace::Inside { .. });
+    let hooks = Arc::new(VolumeHooks::new(device.clone(), shares_device));
     let journal = vfscale_journal::Options { known: known(superblock), ..options.journal };
     let opened = Journal::open(log_device, region, volume, hooks.clone(), &mut sink, journal);
     let (journal, recovered) = opened?;

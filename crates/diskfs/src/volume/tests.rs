@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use vfscale_block::{Device, FaultyDevice, MemoryDevice, Operation, OsError};
-use vfscale_journal::{Hooks, Reservation};
+use vfscale_journal::{Durable, Hooks, Lsn, Reservation};
 
 use super::hooks::VolumeHooks;
 use super::tx::TxReservation;
@@ -202,7 +202,7 @@ fn runs_that_files_can_have_lie_in_one_group_and_not_over_the_log() {
 }
 
 fn hooks(faulty: &Arc<FaultyDevice<MemoryDevice>>) -> VolumeHooks {
-    VolumeHooks::new(faulty.clone())
+    VolumeHooks::new(faulty.clone(), true)
 }
 
 #[test]
@@ -220,6 +220,29 @@ fn data_is_flushed_when_some_was_written() {
     hooks.mark_data_written();
     hooks.flush_data(hooks.data_written()).unwrap();
     assert_eq!(flushes(), 2);
+}
+
+/// The flush of a checkpoint covers the data that was written before it began, if the log is on the
+/// same device, and only if it succeeds.
+#[test]
+fn a_flush_of_the_log_covers_data() {
+    for (log_is_here, expected) in [(true, [0, 1, 2]), (false, [1, 1, 2])] {
+        let faulty = Arc::new(FaultyDevice::new(device()));
+        let hooks = VolumeHooks::new(faulty.clone(), log_is_here);
+        let flushes = |count: u64| {
+            hooks.flush_data(count).unwrap();
+            faulty.calls(Operation::Flush)
+        };
+        let before = hooks.mark_data_written();
+        hooks.flush_begins();
+        let after = hooks.mark_data_written();
+        let lsn = Lsn::new(1, 1);
+        hooks.on_durable(Durable { sequence: 1, lsn, commit_lsn: lsn });
+        let seen = [flushes(before), flushes(after)];
+        let last = hooks.mark_data_written();
+        hooks.flush_begins();
+        assert_eq!([seen[0], seen[1], flushes(last)], expected, "the last flush has failed");
+    }
 }
 
 #[test]

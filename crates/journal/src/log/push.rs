@@ -27,7 +27,7 @@
 //!    then on commits enter the next one.
 //! 2. Its records are written, the last one after
 //!    [`Hooks::before_commit_record`](crate::Hooks::before_commit_record).
-//! 3. One flush.
+//! 3. One flush, of which the owner is told before and after: it may cover the owner's writes.
 //! 4. Items enter the AIL, so that the tail accounts for them; then they are unpinned.
 //! 5. Hooks and callbacks are called, then waiting threads are woken; and excess reservation is
 //!    returned.
@@ -171,6 +171,7 @@ impl<'i> WriterGuard<'i> {
         let (lsn, commit_lsn) = stream.lsns();
         let (tail, records) = (stream.tail_lsn, stream.records);
         drop(stream);
+        log.hooks.flush_begins();
         writer.flush()?;
         let durable = Durable { sequence, lsn, commit_lsn };
         Ok(WrittenCheckpoint { durable, tail, used, records })

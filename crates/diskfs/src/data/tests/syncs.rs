@@ -113,6 +113,31 @@ fn a_sync_does_all_it_can_and_tells_errors_of_other_threads() {
     mounted.files.sync_all().unwrap();
 }
 
+/// A sync of a file flushes the device for data of this file, and not for that of others.
+#[test]
+fn a_sync_flushes_for_its_own_data() {
+    let (slow, mounted) = slow();
+    let nodes = [mounted.create(), mounted.create()];
+    nodes.iter().for_each(|node| write(&mounted, node, 1));
+    mounted.files.sync_all().unwrap();
+    let sync = |node: &Arc<Node>| {
+        let before = slow.calls(Operation::Flush);
+        mounted.files.sync(node, true).unwrap();
+        slow.calls(Operation::Flush) - before
+    };
+    assert_eq!([sync(&nodes[0]), sync(&nodes[1])], [0, 0], "everything is durable");
+    let write_in_place = |node: &Arc<Node>, byte| {
+        write(&mounted, node, byte);
+        mounted.files.file(node).write_back().unwrap();
+    };
+    write_in_place(&nodes[0], 2);
+    assert_eq!([sync(&nodes[1]), sync(&nodes[0]), sync(&nodes[0])], [0, 1, 0]);
+    // A node that is read anew does not know what was written before.
+    write_in_place(&nodes[0], 3);
+    let again = mounted.read_anew(&nodes[0]);
+    assert_eq!([sync(&again), sync(&again)], [1, 0]);
+}
+
 /// Dirty pages on a sealed volume are written when they can be.
 ///
 /// Race: A sync against other threads that write back.

@@ -71,6 +71,11 @@ impl Mounted {
         self.nodes.get(self.volume(), ino).unwrap().unwrap()
     }
 
+    /// Returns a second node of the inode, as after an eviction.
+    pub(super) fn read_anew(&self, node: &Arc<Node>) -> Arc<Node> {
+        Node::new(node.ino(), Arc::clone(&node.stored()), self.volume().cache())
+    }
+
     pub(super) fn contents(&self, node: &Arc<Node>) -> Vec<u8> {
         let mut bytes = vec![1; self.files.size(node) as usize];
         assert_eq!(self.files.file(node).read(0, &mut bytes).unwrap(), bytes.len());
