@@ -3,6 +3,7 @@
 use pyo3::PyErrArguments;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
+use vfscale::block;
 use vfscale::{Errno, VolumeError};
 
 use crate::path::{FsPath, Name};
@@ -50,6 +51,12 @@ pub(crate) fn os_error(errno: Errno, names: [Option<Name>; 2]) -> PyErr {
 /// Makes the `OSError` of a volume, whose text names the cause and the remedy.
 pub(crate) fn volume_error(error: &VolumeError, path: &FsPath) -> PyErr {
     let (errno, text) = (error.errno().raw_os_error(), error.to_string());
+    PyOSError::new_err(Arguments { errno, text, names: [Some(path.into()), None] })
+}
+
+/// Makes the `OSError` of a volume that another machine has taken over.
+pub(crate) fn fenced(error: &block::Error, path: &FsPath) -> PyErr {
+    let (errno, text) = (Errno::SHUTDOWN.raw_os_error(), error.to_string());
     PyOSError::new_err(Arguments { errno, text, names: [Some(path.into()), None] })
 }
 

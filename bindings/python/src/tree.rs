@@ -2,14 +2,16 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use vfscale::block::Ceph;
 use vfscale::{Credentials, Errno, Vfs};
 
 use crate::cell::{Cell, TaskCell};
 use crate::changes::Changes;
-use crate::error::{OrRaise, closed, os_error, volume_error};
+use crate::error::{OrRaise, closed, fenced, os_error, volume_error};
 use crate::gil;
 use crate::path::FsPath;
 
@@ -95,6 +97,12 @@ impl Memory {
     }
 }
 
+/// Returns a time in seconds.
+fn seconds(time: f64) -> PyResult<Duration> {
+    let invalid = |_| PyValueError::new_err(format!("{time} is no time in seconds"));
+    Duration::try_from_secs_f64(time).map_err(invalid)
+}
+
 /// A volume in an image file or on a device. `vfscale.open_volume` opens one.
 #[pyclass(frozen, subclass, module = "vfscale._vfscale")]
 pub(crate) struct Volume {
@@ -107,7 +115,10 @@ pub(crate) struct Volume {
 #[pymethods]
 impl Volume {
     #[new]
-    #[pyo3(signature = (path, *, create=None, read_only=false, cache_size=None, mode=0o755, uid=0, gid=0))]
+    #[pyo3(signature = (
+        path, *, create=None, read_only=false, cache_size=None, mode=0o755, uid=0, gid=0,
+        ceph_conf=None, ceph_id=None, take_over=false, patience=None
+    ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -118,8 +129,14 @@ impl Volume {
         mode: u32,
         uid: u32,
         gid: u32,
+        ceph_conf: Option<FsPath>,
+        ceph_id: Option<String>,
+        take_over: bool,
+        patience: Option<f64>,
     ) -> PyResult<Volume> {
-        let mut options = vfscale::volume(path.path()).read_only(read_only);
+        let ceph = Ceph { conf: ceph_conf.map(|conf| conf.path().to_owned()), id: ceph_id };
+        let mut options = vfscale::volume(path.path()).read_only(read_only).ceph(ceph);
+        options = options.take_over(take_over).patience(patience.map(seconds).transpose()?);
         if let Some(bytes) = create {
             options = options.create(bytes).mode(mode).owner(uid, gid);
         }
@@ -154,6 +171,17 @@ impl Volume {
         let volume = self.volume.get().ok_or_else(|| closed("volume"))?;
         let synced = py.detach(|| volume.sync());
         synced.map_err(|error| volume_error(&error, &self.path))
+    }
+
+    /// Asks the device whether this process still has it; if another machine has taken it over, the
+    /// volume writes nothing any more. Does nothing for an image in a file.
+    ///
+    /// Raises `OSError` with `ESHUTDOWN` if another machine has taken the volume over.
+    fn prove(&self, py: Python<'_>) -> PyResult<()> {
+        let volume = self.volume.get().ok_or_else(|| closed("volume"))?;
+        let fence = volume.fence();
+        drop(volume);
+        py.detach(|| fence.check()).map_err(|error| fenced(&error, &self.path))
     }
 
     /// Makes all changes durable, ends the tasks of the volume, closes it and releases its image.

@@ -65,5 +65,5 @@ pub use memory::MemoryDevice;
 pub use named::DeviceOptions;
 pub use pending::PendingWrite;
 #[cfg(feature = "rbd")]
-pub use rbd::{RbdDevice, RbdOptions};
+pub use rbd::RbdDevice;
 pub use recording::{CrashId, CrashPlan, CrashState, CrashStates, Moment, RecordingDevice};

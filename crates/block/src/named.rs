@@ -59,7 +59,8 @@ impl DeviceOptions {
     }
 
     /// Sets the time after which a request of the opening of an image of Ceph RBD fails with
-    /// `ETIMEDOUT`, rounded up to seconds. By default it waits for the cluster.
+    /// `ETIMEDOUT`, rounded up to seconds: another opening then has new connections. By default it
+    /// waits for the cluster, as requests of the open image always do.
     pub fn patience(self, patience: Option<Duration>) -> Self {
         Self { patience, ..self }
     }
@@ -69,7 +70,8 @@ impl DeviceOptions {
         Self { ceph, ..self }
     }
 
-    /// Opens a device: as [`FileOptions::open`] does, or as `RbdOptions` of the module `rbd` does.
+    /// Opens a device: as [`FileOptions::open`] does, or as `RbdDevice::open` of the module `rbd`
+    /// does.
     ///
     /// Blocks for the I/O; for an image of Ceph RBD, for at most half a minute if no monitor of the
     /// cluster answers.
@@ -164,19 +166,11 @@ mod rbd {
     use std::sync::Arc;
 
     use super::DeviceOptions;
-    use crate::rbd::{Name, RbdOptions};
+    use crate::rbd::{self, Name, RbdDevice};
     use crate::{Error, Guarded};
 
-    fn options(options: &DeviceOptions) -> RbdOptions {
-        RbdOptions::new()
-            .read_only(options.read_only)
-            .take_over(options.take_over)
-            .patience(options.patience)
-            .ceph(options.ceph.clone())
-    }
-
     pub(super) fn open(name: &Path, with: &DeviceOptions) -> Result<Arc<dyn Guarded>, Error> {
-        Ok(Arc::new(options(with).open(&Name::parse(name)?)?))
+        Ok(Arc::new(RbdDevice::open(&Name::parse(name)?, with)?))
     }
 
     pub(super) fn create(
@@ -184,19 +178,19 @@ mod rbd {
         size: u64,
         with: &DeviceOptions,
     ) -> Result<Arc<dyn Guarded>, Error> {
-        Ok(Arc::new(options(with).create(&Name::parse(name)?, size)?))
+        Ok(Arc::new(RbdDevice::create(&Name::parse(name)?, size, with)?))
     }
 
     pub(super) fn remove(name: &Path, with: &DeviceOptions) -> Result<(), Error> {
-        options(with).remove(&Name::parse(name)?)
+        rbd::remove(&Name::parse(name)?, with)
     }
 
     pub(super) fn exists(name: &Path, with: &DeviceOptions) -> Result<bool, Error> {
-        options(with).exists(&Name::parse(name)?)
+        rbd::exists(&Name::parse(name)?, with)
     }
 
     pub(super) fn check_free(name: &Path, with: &DeviceOptions) -> Result<(), Error> {
-        options(with).check_free(&Name::parse(name)?)
+        rbd::check_free(&Name::parse(name)?, with)
     }
 }
 

@@ -23,10 +23,10 @@
 //! default).
 //!
 //! An opener of an image whose lock is taken gets an error as long as the holder is watching it. If
-//! it is not, or with [`take_over`](RbdOptions::take_over), the lock is *broken*: first all
-//! monitors and OSDs learn that they have to refuse the old client (it is on the *blocklist*), then
-//! the new one takes the lock. A write of the old client that comes after that fails, however late
-//! it was sent: each OSD that has served the new client refuses the old one.
+//! it is not, or with [`take_over`](crate::DeviceOptions::take_over), the lock is *broken*: first
+//! all monitors and OSDs learn that they have to refuse the old client (it is on the *blocklist*),
+//! then the new one takes the lock. A write of the old client that comes after that fails, however
+//! late it was sent: each OSD that has served the new client refuses the old one.
 //!
 //! A flush proves, by asking the cluster, that this client still has the lock. So a flush that has
 //! succeeded covers only what the next holder sees. Once a call has found that the lock is lost,
@@ -62,7 +62,7 @@ mod owner;
 mod requests;
 
 pub use name::Name;
-pub use open::RbdOptions;
+pub(crate) use open::{check_free, exists, remove};
 pub use owner::{Owner, Watch};
 
 vfscale_sync::lock_class! {

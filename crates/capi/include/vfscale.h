@@ -39,6 +39,12 @@
 /** Changes names in a directory side by side always, also if no thread waits for it. */
 #define VFSCALE_VOLUME_NO_DIR_HEAT 64
 
+/**
+ * Takes images of Ceph RBD from a holder that is alive: the cluster refuses it from then on, and
+ * its log is replayed. Not for images in files (EOPNOTSUPP).
+ */
+#define VFSCALE_VOLUME_TAKE_OVER 128
+
 /** The path is new. */
 #define VFSCALE_EVENT_CREATED 1
 
@@ -176,8 +182,18 @@ struct vfscale_volume_options {
    * see VFSCALE_VOLUME_NO_DIR_HEAT.
    */
   uint32_t dir_heat;
-  /** 0. */
-  uint32_t reserved;
+  /**
+   * Seconds after which a request of the opening of an image of Ceph RBD fails with ETIMEDOUT; 0
+   * to wait for the cluster.
+   */
+  uint32_t patience_s;
+  /**
+   * The configuration file of Ceph, for images named rbd:POOL[/NAMESPACE]/IMAGE[@SNAP]; NULL for
+   * the one that Ceph's own programs find: CEPH_CONF, or /etc/ceph/ceph.conf.
+   */
+  const char *ceph_conf;
+  /** The user of Ceph, without `client.`; NULL for admin. */
+  const char *ceph_id;
 };
 
 /** The users of a tree, and what they use of its limits. */
@@ -482,7 +498,9 @@ int vfscale_fs_memory(const struct vfscale_memory_options *options,
 /**
  * Opens the volume in the image file or on the device at `path`, recovers it if it was not closed,
  * and stores the handle of its tree in `fs`. `options` are `options_size` bytes, sizeof *options;
- * NULL means the default of each. Blocks for the I/O.
+ * NULL means the default of each. Blocks for the I/O. A path that begins with `rbd:` names an
+ * image of Ceph RBD, rbd:POOL[/NAMESPACE]/IMAGE[@SNAP], which needs the library librbd at run
+ * time.
  *
  * Errors: ENOENT if there is no image and no create_size; EBUSY if it is in use; EIO and the like
  * of the device; EUCLEAN if it is damaged. vfscale_error names the cause and the remedy.
@@ -504,6 +522,16 @@ int vfscale_fs_is_new(struct vfscale_fs *fs);
  * Errors: EIO and the like if not all changes became durable.
  */
 int vfscale_fs_sync(struct vfscale_fs *fs);
+
+/**
+ * Asks the devices of a volume whether this process still has them. If another machine has taken
+ * one over, shuts the volume down at once: nothing is written any more, and calls fail with EIO.
+ * Returns 0 for a tree in memory and for an image in a file, and also if that can't be found out
+ * at present. Blocks for the I/O.
+ *
+ * Errors: ESHUTDOWN if the volume was taken over.
+ */
+int vfscale_fs_prove(struct vfscale_fs *fs);
 
 /** Stores in `usage` how many tasks and open files a tree has, and how much of its limits is used. */
 int vfscale_fs_usage(struct vfscale_fs *fs, struct vfscale_usage *usage);

@@ -72,6 +72,23 @@ pub(crate) unsafe fn optional_path<'a>(pointer: *const c_char) -> Option<&'a Pat
     unsafe { path(pointer) }.ok()
 }
 
+/// Returns a text, or `None` for a null pointer.
+///
+/// # Safety
+/// As [`string`].
+pub(crate) unsafe fn optional_text(
+    pointer: *const c_char,
+    what: &'static str,
+) -> Result<Option<String>, Failure> {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller promises a string with a zero.
+    let text = unsafe { string(pointer, what) }?;
+    let invalid = || Failure::new(Errno::INVAL, format!("{what} is not UTF-8"));
+    text.to_str().map(|text| Some(text.to_owned())).ok_or_else(invalid)
+}
+
 fn check_len<T>(pointer: *const T, len: usize) -> Result<bool, Failure> {
     if len == 0 {
         return Ok(false);

@@ -1,8 +1,10 @@
 //! Trees: in memory, and on volumes.
 
 use std::ffi::{c_char, c_int};
+use std::path::Path;
 use std::time::Duration;
 
+use vfscale::block::Ceph;
 use vfscale::{Errno, Limits, Vfs, Volume, VolumeBuilder};
 use vfscale_sync::lock::Mutex;
 
@@ -14,8 +16,8 @@ use crate::ranks::TreeLock;
 use crate::structs::{
     VFSCALE_VOLUME_DISCARD, VFSCALE_VOLUME_NO_AUTO_DA_ALLOC, VFSCALE_VOLUME_NO_DIR_HEAT,
     VFSCALE_VOLUME_NO_DISCARD, VFSCALE_VOLUME_NO_RECOVERY, VFSCALE_VOLUME_READ_ONLY,
-    VFSCALE_VOLUME_REMOUNT_RO, vfscale_fs, vfscale_limits, vfscale_memory_options, vfscale_usage,
-    vfscale_volume_options,
+    VFSCALE_VOLUME_REMOUNT_RO, VFSCALE_VOLUME_TAKE_OVER, vfscale_fs, vfscale_limits,
+    vfscale_memory_options, vfscale_usage, vfscale_volume_options,
 };
 
 static TREES: Table<Fs> = Table::new(Kind::Fs, false);
@@ -145,18 +147,16 @@ fn apply(
         | VFSCALE_VOLUME_NO_AUTO_DA_ALLOC
         | VFSCALE_VOLUME_DISCARD
         | VFSCALE_VOLUME_NO_DISCARD
-        | VFSCALE_VOLUME_NO_DIR_HEAT;
+        | VFSCALE_VOLUME_NO_DIR_HEAT
+        | VFSCALE_VOLUME_TAKE_OVER;
     if options.flags & !known != 0 {
         return Err(Failure::new(Errno::INVAL, "unknown flags"));
-    }
-    if options.reserved != 0 {
-        let text = "the options have values that this version does not know";
-        return Err(Failure::new(Errno::TOOBIG, text));
     }
     builder = builder
         .read_only(flag(VFSCALE_VOLUME_READ_ONLY))
         .no_recovery(flag(VFSCALE_VOLUME_NO_RECOVERY))
         .auto_da_alloc(!flag(VFSCALE_VOLUME_NO_AUTO_DA_ALLOC))
+        .take_over(flag(VFSCALE_VOLUME_TAKE_OVER))
         .owner(options.uid, options.gid)
         .limits(limits(&options.limits, Limits::default())?);
     if flag(VFSCALE_VOLUME_REMOUNT_RO) {
@@ -173,6 +173,9 @@ fn apply(
     }
     if options.mode != 0 {
         builder = builder.mode(mode(options.mode));
+    }
+    if options.patience_s != 0 {
+        builder = builder.patience(Some(Duration::from_secs(options.patience_s.into())));
     }
     match options.sync_interval_ms {
         0 => {}
@@ -217,7 +220,9 @@ fn apply_dir_heat(
 
 /// Opens the volume in the image file or on the device at `path`, recovers it if it was not closed,
 /// and stores the handle of its tree in `fs`. `options` are `options_size` bytes, sizeof *options;
-/// NULL means the default of each. Blocks for the I/O.
+/// NULL means the default of each. Blocks for the I/O. A path that begins with `rbd:` names an
+/// image of Ceph RBD, rbd:POOL[/NAMESPACE]/IMAGE[@SNAP], which needs the library librbd at run
+/// time.
 ///
 /// Errors: ENOENT if there is no image and no create_size; EBUSY if it is in use; EIO and the like
 /// of the device; EUCLEAN if it is damaged. vfscale_error names the cause and the remedy.
@@ -235,6 +240,11 @@ pub unsafe extern "C" fn vfscale_fs_volume(
         if let Some(log) = given!(optional_path(options.log_path)) {
             builder = builder.log_path(log);
         }
+        let (conf, id) = (options.ceph_conf, options.ceph_id);
+        builder = builder.ceph(Ceph {
+            conf: given!(optional_path(conf)).map(Path::to_owned),
+            id: given!(optional_text(id, "the user of Ceph"))?,
+        });
         let volume = builder.open().map_err(vfscale::Error::from)?;
         fs.set(insert(Tree::Volume(volume))?);
         Ok(())
@@ -260,6 +270,24 @@ pub extern "C" fn vfscale_fs_sync(fs: *mut vfscale_fs) -> c_int {
             Tree::Memory(_) => Ok(()),
             Tree::Volume(volume) => Ok(volume.sync().map_err(vfscale::Error::from)?),
         })
+    })
+}
+
+/// Asks the devices of a volume whether this process still has them. If another machine has taken
+/// one over, shuts the volume down at once: nothing is written any more, and calls fail with EIO.
+/// Returns 0 for a tree in memory and for an image in a file, and also if that can't be found out
+/// at present. Blocks for the I/O.
+///
+/// Errors: ESHUTDOWN if the volume was taken over.
+#[unsafe(no_mangle)]
+pub extern "C" fn vfscale_fs_prove(fs: *mut vfscale_fs) -> c_int {
+    border("vfscale_fs_prove", || {
+        let fence = tree(fs)?.with(|tree| match tree {
+            Tree::Memory(_) => Ok(None),
+            Tree::Volume(volume) => Ok(Some(volume.fence())),
+        })?;
+        let lost = |error: vfscale::block::Error| Failure::new(Errno::SHUTDOWN, error.to_string());
+        fence.map_or(Ok(()), |fence| fence.check().map_err(lost))
     })
 }
 

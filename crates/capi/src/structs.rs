@@ -252,8 +252,14 @@ pub struct vfscale_volume_options {
     /// names are delayed and changed side by side; 12 by default, UINT32_MAX for never; for always,
     /// see VFSCALE_VOLUME_NO_DIR_HEAT.
     pub dir_heat: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Seconds after which a request of the opening of an image of Ceph RBD fails with ETIMEDOUT; 0
+    /// to wait for the cluster.
+    pub patience_s: u32,
+    /// The configuration file of Ceph, for images named rbd:POOL[/NAMESPACE]/IMAGE[@SNAP]; NULL for
+    /// the one that Ceph's own programs find: CEPH_CONF, or /etc/ceph/ceph.conf.
+    pub ceph_conf: *const c_char,
+    /// The user of Ceph, without `client.`; NULL for admin.
+    pub ceph_id: *const c_char,
 }
 
 /// Opens the volume without writing: no byte of the image changes.
@@ -270,6 +276,9 @@ pub const VFSCALE_VOLUME_DISCARD: u32 = 16;
 pub const VFSCALE_VOLUME_NO_DISCARD: u32 = 32;
 /// Changes names in a directory side by side always, also if no thread waits for it.
 pub const VFSCALE_VOLUME_NO_DIR_HEAT: u32 = 64;
+/// Takes images of Ceph RBD from a holder that is alive: the cluster refuses it from then on, and
+/// its log is replayed. Not for images in files (EOPNOTSUPP).
+pub const VFSCALE_VOLUME_TAKE_OVER: u32 = 128;
 
 /// The users of a tree, and what they use of its limits.
 #[repr(C)]

@@ -10,7 +10,7 @@ use vfscale::{Scaling, ScalingError};
 use vfscale_command::Size;
 use vfscale_fuse::{Polling, Transport, Xattrs};
 
-use crate::device::CephArgs;
+use crate::device::{self, CephArgs};
 use crate::error::Failure;
 use crate::freeze::FreezeArgs;
 use crate::options::{self, MountOptions};
@@ -317,6 +317,18 @@ pub(crate) struct MountArgs {
     pub(crate) places: Vec<PathBuf>,
 }
 
+impl Cli {
+    /// Sets the cluster and the user of all images of Ceph RBD, as all options name them.
+    pub(crate) fn use_ceph(&self) {
+        let serve = match &self.command {
+            Command::Run(args) => Some(&args.serve),
+            Command::Mount(args) => Some(&args.serve),
+            _ => None,
+        };
+        device::use_ceph(&self.ceph, serve.map(ServeArgs::merged_options));
+    }
+}
+
 impl MountArgs {
     /// Returns the image, if there is one, and the directory.
     ///
@@ -469,8 +481,9 @@ pub(crate) struct ServeArgs {
     /// writing, which takes two messages for each opening; without it that is so if there were such
     /// files before), idmap (mounts of it can be id-mapped, as with X-mount.idmap of mount(8), from
     /// Linux 6.12 on), noxattr, noxattr=force, remount, ... The options above can be given here
-    /// too, for fstab(5): branch=NAME, log_device=DEVICE, sync_interval=SECONDS or commit=SECONDS,
-    /// cache_size=SIZE, threads=N, poll=WHEN, transport=TRANSPORT, writeback
+    /// too, for fstab(5): branch=NAME, log_device=DEVICE, ceph_conf=FILE, id=USER,
+    /// sync_interval=SECONDS or commit=SECONDS, cache_size=SIZE, threads=N, poll=WHEN,
+    /// transport=TRANSPORT, writeback
     #[arg(short, value_name = "OPTIONS", value_parser = options::parse)]
     pub(crate) options: Vec<MountOptions>,
 }

@@ -8,8 +8,9 @@ use vfscale::block::{Ceph, DeviceOptions, Guarded};
 use vfscale::pool::PoolBuilder;
 
 use crate::error::Failure;
+use crate::options::MountOptions;
 
-/// Options for images of Ceph RBD, which every command has.
+/// Options for images of Ceph RBD, which every command and every helper has.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct CephArgs {
     /// The configuration file of Ceph, for images named `rbd:POOL[/NAMESPACE]/IMAGE[@SNAP]`
@@ -25,9 +26,11 @@ pub(crate) struct CephArgs {
 /// The options of this process. Set once, before anything is opened.
 static CEPH: OnceLock<Ceph> = OnceLock::new();
 
-/// Sets the cluster and the user of all images that this process opens.
-pub(crate) fn use_ceph(args: &CephArgs) {
-    let ceph = Ceph { conf: args.ceph_conf.clone(), id: args.id.clone() };
+/// Sets the cluster and the user of all images that this process opens: those of `args`, or else
+/// those of the options after `-o`.
+pub(crate) fn use_ceph(args: &CephArgs, options: Option<MountOptions>) {
+    let Ceph { conf, id } = options.map(|options| options.ceph).unwrap_or_default();
+    let ceph = Ceph { conf: args.ceph_conf.clone().or(conf), id: args.id.clone().or(id) };
     CEPH.get_or_init(|| ceph);
 }
 

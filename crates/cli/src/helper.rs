@@ -12,7 +12,7 @@ use vfscale_command::say;
 use vfscale_diskfs::copies;
 
 use crate::args::{self, Cli};
-use crate::device::open;
+use crate::device::{self, CephArgs, open};
 use crate::error::Failure;
 use crate::mount;
 use crate::options;
@@ -58,7 +58,7 @@ impl Helper {
         let outcome = match self {
             Helper::Mount => MountHelper::try_parse_from(arguments).map(|it| it.run()),
             Helper::Umount => UmountHelper::try_parse_from(arguments).map(|it| it.run()),
-            Helper::Mkfs => MkfsHelper::try_parse_from(arguments).map(|it| make::mkfs(&it.args)),
+            Helper::Mkfs => MkfsHelper::try_parse_from(arguments).map(|it| it.run()),
             Helper::Fsck => {
                 FsckHelper::try_parse_from(with_descriptors(arguments)).map(|it| it.run())
             }
@@ -119,9 +119,10 @@ struct PassedOn {
 /// type vfscale. It returns as soon as the file system is mounted, and serves it in the background
 /// until it is unmounted. vfscale-mount(1) describes the options.
 ///
-/// SOURCE is the image of a volume, or a block device. `memory` and `none` stand for a new memory
-/// file system; an image of such a name is `./none`. Without a SOURCE the file system is in memory,
-/// too.
+/// SOURCE is the image of a volume, a block device, or an image of Ceph RBD, named
+/// rbd:POOL[/NAMESPACE]/IMAGE, with `-o ceph_conf=FILE,id=USER,_netdev`. `memory` and `none` stand
+/// for a new memory file system; an image of such a name is `./none`. Without a SOURCE the file
+/// system is in memory, too.
 ///
 /// The exit status is that of mount(8): 0, mounted; 1, the command line is invalid; 32, the mount
 /// failed.
@@ -157,7 +158,9 @@ impl MountHelper {
     fn run(self) -> Result<ExitCode, Failure> {
         let arguments = self.as_command()?;
         let fails = |e: clap::Error| Failure::Usage(e.render().to_string());
-        let args::Command::Mount(args) = args::parse(&arguments).map_err(fails)?.command else {
+        let cli = args::parse(&arguments).map_err(fails)?;
+        cli.use_ceph();
+        let args::Command::Mount(args) = cli.command else {
             return Err(Failure::Usage("no arguments of a mount".into()));
         };
         if self.fake {
@@ -271,6 +274,9 @@ pub(crate) struct UmountHelper {
     #[command(flatten)]
     _passed: PassedOn,
 
+    #[command(flatten)]
+    ceph: CephArgs,
+
     /// The directory of the mount
     #[arg(value_name = "DIR")]
     dir: PathBuf,
@@ -278,6 +284,7 @@ pub(crate) struct UmountHelper {
 
 impl UmountHelper {
     fn run(self) -> Result<ExitCode, Failure> {
+        device::use_ceph(&self.ceph, None);
         let args = umount::UmountArgs {
             force: self.force,
             lazy: self.lazy,
@@ -307,9 +314,19 @@ pub(crate) struct MkfsHelper {
     #[command(flatten)]
     args: make::MkfsArgs,
 
+    #[command(flatten)]
+    ceph: CephArgs,
+
     /// Has no effect: mkfs(8) passes it on
     #[arg(short = 'v', hide = true)]
     verbose: bool,
+}
+
+impl MkfsHelper {
+    fn run(&self) -> Result<ExitCode, Failure> {
+        device::use_ceph(&self.ceph, None);
+        make::mkfs(&self.args)
+    }
 }
 
 /// Check a volume for damage, and repair it
@@ -364,13 +381,17 @@ pub(crate) struct FsckHelper {
     #[arg(long, value_name = "PATH")]
     log_device: Option<PathBuf>,
 
-    /// The image file or block device
+    #[command(flatten)]
+    ceph: CephArgs,
+
+    /// The image file or block device, or `rbd:POOL[/NAMESPACE]/IMAGE[@SNAP]`
     #[arg(value_name = "DEVICE")]
     device: PathBuf,
 }
 
 impl FsckHelper {
     fn run(&self) -> Result<ExitCode, Failure> {
+        device::use_ceph(&self.ceph, None);
         if self.interactive {
             let why = "-r: no questions are asked; -n shows the findings, -y repairs them";
             return Err(Failure::Usage(why.into()));

@@ -68,7 +68,7 @@ fn main() -> ExitCode {
             return refused(&error, if is_fsck { fsck::USAGE } else { 2 });
         }
     };
-    device::use_ceph(&cli.ceph);
+    cli.use_ceph();
     let outcome = match cli.command {
         Command::Run(args) => run::run(args, &arguments),
         Command::Mount(args) => mount::mount(args, &arguments),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use vfscale::block::Ceph;
 use vfscale::posix::MountFlags;
 use vfscale_command::Size;
 use vfscale_diskfs::vfs_impl::{OnError, OnErrorError};
@@ -100,6 +101,7 @@ pub(crate) struct MountOptions {
     pub(crate) gid: Option<u32>,
     pub(crate) branch: Option<String>,
     pub(crate) log_device: Option<PathBuf>,
+    pub(crate) ceph: Ceph,
     pub(crate) sync_interval: Option<Duration>,
     pub(crate) cache_size: Option<Size>,
     pub(crate) threads: Option<u16>,
@@ -153,6 +155,12 @@ impl MountOptions {
         if self.log_device.is_some() {
             return Some("log_device");
         }
+        if self.ceph.conf.is_some() {
+            return Some("ceph_conf");
+        }
+        if self.ceph.id.is_some() {
+            return Some("id");
+        }
         if self.sync_interval.is_some() {
             return Some("commit");
         }
@@ -181,6 +189,10 @@ impl MountOptions {
             gid: later.gid.or(self.gid),
             branch: later.branch.clone().or(self.branch),
             log_device: later.log_device.clone().or(self.log_device),
+            ceph: Ceph {
+                conf: later.ceph.conf.clone().or(self.ceph.conf),
+                id: later.ceph.id.clone().or(self.ceph.id),
+            },
             sync_interval: later.sync_interval.or(self.sync_interval),
             cache_size: later.cache_size.or(self.cache_size),
             threads: later.threads.or(self.threads),
@@ -292,6 +304,8 @@ impl MountOptions {
             "noxattr" => self.xattrs = Some(parse_noxattr(value)?),
             "branch" => self.branch = Some(value.to_owned()),
             "log_device" => self.log_device = Some(value.into()),
+            "ceph_conf" => self.ceph.conf = Some(value.into()),
+            "id" => self.ceph.id = Some(value.to_owned()),
             "sync_interval" | "commit" => {
                 self.sync_interval = Some(named(name, value, parse_seconds(value))?)
             }

@@ -423,6 +423,41 @@ fn a_snapshot_of_a_frozen_volume_needs_no_replay() {
     rbd(&["snap", "rm", "--no-progress", &snapshot]);
 }
 
+/// The cluster and the user in the options of `mount(8)`, and of the helpers of `mkfs(8)` and
+/// `fsck(8)`: nothing else names them.
+#[test]
+#[ignore = "needs a Ceph cluster: scripts/test ceph"]
+fn a_line_of_fstab_names_the_cluster() {
+    let Some(conf) = cluster() else { return };
+    let _alone = ALONE.lock();
+    let volume = Volume::make(conf.clone(), "fstab", false);
+    let (image, dir) = (format!("rbd:{}", volume.image), volume.dir(0));
+    let run = |name: &str, arguments: &[&str]| {
+        let program = volume.folder.path().join(name);
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_vfscale"), &program).unwrap();
+        let output = Command::new(program).args(arguments).env_remove("CEPH_CONF").output();
+        let output = output.unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let conf = conf.to_str().unwrap();
+    let (status, text) = run("mkfs.vfscale", &["-F", "--ceph-conf", conf, "--id=admin", &image]);
+    assert_eq!(status, Some(0), "{text}");
+    let options = format!("rw,_netdev,ceph_conf={conf},id=admin");
+    let (status, text) = run("mount.vfscale", &[&image, dir.to_str().unwrap(), "-o", &options]);
+    assert_eq!(status, Some(0), "{text}");
+    fs::write(dir.join("f"), "by fstab").unwrap();
+    let mut umount = vfscale();
+    umount.arg("umount").arg(&dir).args(["--ceph-conf", conf]);
+    assert!(umount.status().unwrap().success());
+    let (status, text) = run("fsck.vfscale", &["-n", "--ceph-conf", conf, &image]);
+    assert_eq!(status, Some(0), "{text}");
+    let mut nobody = vfscale();
+    nobody.args(["mount", "-o", &format!("ceph_conf={conf},id=nobody"), &image]).arg(&dir);
+    let refused = nobody.output().unwrap();
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && text.contains("no such user"), "{text}");
+}
+
 #[test]
 #[ignore = "needs a Ceph cluster: scripts/test ceph"]
 fn a_dead_osd_delays_writes_and_loses_none() {

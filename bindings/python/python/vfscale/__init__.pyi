@@ -47,6 +47,10 @@ def open_volume(
     mode: int = 0o755,
     uid: int = 0,
     gid: int = 0,
+    ceph_conf: _HostPath | None = None,
+    ceph_id: str | None = None,
+    take_over: bool = False,
+    patience: float | None = None,
 ) -> Volume: ...
 
 class _Tree:
@@ -84,6 +88,10 @@ class Volume(_Tree):
         mode: int = 0o755,
         uid: int = 0,
         gid: int = 0,
+        ceph_conf: _HostPath | None = None,
+        ceph_id: str | None = None,
+        take_over: bool = False,
+        patience: float | None = None,
     ) -> Self: ...
     @property
     def is_new(self) -> bool: ...
@@ -92,6 +100,7 @@ class Volume(_Tree):
     @property
     def path(self) -> str: ...
     def sync(self) -> None: ...
+    def prove(self) -> None: ...
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: object) -> None: ...

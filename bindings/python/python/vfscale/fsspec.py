@@ -489,14 +489,16 @@ class VfscaleVolumeFileSystem(VfscaleFileSystem):
     Parameters
     ----------
     image: str
-        The path of the image file or device; `fo` is another name for it, so that
-        `vfscale+volume://data.csv::/path/of/disk.vfs` works.
+        The path of the image file or device, or `rbd:POOL[/NAMESPACE]/IMAGE`; `fo` is another name
+        for it, so that `vfscale+volume://data.csv::/path/of/disk.vfs` works.
     create: int
         The size in bytes of the image that is made, if there is none.
     read_only: bool
         Whether the volume is opened without writing.
     auto_mkdir: bool
         Whether writing makes the directories above a file that are missing.
+    ceph_conf, ceph_id, take_over:
+        For an image of Ceph RBD, as in `vfscale.open_volume`.
 
     Instances with one image share the volume, which is open until `close`, or the end of the
     interpreter. A volume has one opener: another process can't use it meanwhile.
@@ -505,15 +507,32 @@ class VfscaleVolumeFileSystem(VfscaleFileSystem):
     protocol = "vfscale+volume"
     _blocks = True
 
-    def __init__(self, image=None, create=None, read_only=False, fo=None, **kwargs):
+    def __init__(
+        self,
+        image=None,
+        create=None,
+        read_only=False,
+        fo=None,
+        ceph_conf=None,
+        ceph_id=None,
+        take_over=False,
+        **kwargs,
+    ):
         image = image if image is not None else fo
         if image is None:
             raise ValueError("a volume needs the path of its `image`")
         if kwargs.pop("target_protocol", None) not in (None, "file", "local"):
             raise ValueError("the image of a volume is a file of the host")
         kwargs.pop("target_options", None)
-        self.image = os.path.realpath(os.fspath(image))
-        self._options = {"create": create, "read_only": read_only}
+        image = os.fspath(image)
+        self.image = image if image.startswith("rbd:") else os.path.realpath(image)
+        self._options = {
+            "create": create,
+            "read_only": read_only,
+            "ceph_conf": ceph_conf,
+            "ceph_id": ceph_id,
+            "take_over": take_over,
+        }
         super().__init__(task=self._open_volume(), **kwargs)
 
     def _open_volume(self) -> Task:

@@ -87,12 +87,29 @@ def memory(size=None, *, inodes=None, mode=0o755, uid=0, gid=0):
 
 
 def open_volume(
-    path, create=None, *, read_only=False, cache_size=None, mode=0o755, uid=0, gid=0
+    path,
+    create=None,
+    *,
+    read_only=False,
+    cache_size=None,
+    mode=0o755,
+    uid=0,
+    gid=0,
+    ceph_conf=None,
+    ceph_id=None,
+    take_over=False,
+    patience=None,
 ):
     """Opens the volume in an image file or on a device; recovers it after a crash.
 
     With `create` makes an image of so many bytes, if there is none; `mode`, `uid` and `gid` are then
     those of its root directory. `cache_size` is the approximate size of its caches in bytes.
+
+    A path `rbd:POOL[/NAMESPACE]/IMAGE[@SNAP]` names an image of Ceph RBD; it needs the library librbd.
+    `ceph_conf` is the configuration file (by default CEPH_CONF, or /etc/ceph/ceph.conf), `ceph_id` the
+    user without `client.` (by default admin). With `take_over` the image is taken from a holder that
+    is alive: the cluster refuses that one from then on. `patience` is the time in seconds after which
+    a request of the opening fails with `ETIMEDOUT`; by default it waits for the cluster.
 
     >>> with open_volume(image, create=16 << 20) as volume:
     ...     volume.task().write_bytes("/state", b"1")
@@ -108,4 +125,8 @@ def open_volume(
         mode=mode,
         uid=uid,
         gid=gid,
+        ceph_conf=ceph_conf,
+        ceph_id=ceph_id,
+        take_over=take_over,
+        patience=patience,
     )

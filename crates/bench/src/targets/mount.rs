@@ -10,8 +10,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use vfscale::block::DeviceOptions;
+
 use super::spec::MountSpec;
-use super::volume::IMAGE_BYTES;
+use super::volume::{IMAGE_BYTES, exists};
 use crate::base::error::{Error, Result};
 
 /// The program that mounts.
@@ -45,7 +47,9 @@ impl Mounted {
     /// exist.
     fn by(program: &Path, spec: &MountSpec) -> Result<Mounted> {
         let failed = |e| Error::Mount(PROGRAM, e);
-        let made = spec.image.clone().filter(|image| !image.exists());
+        let image = spec.image.clone();
+        let is_there = image.as_deref().map_or(Ok(false), exists)?;
+        let made = image.filter(|_| !is_there);
         let started = match start(program, spec) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => start(Path::new(PROGRAM), spec),
             started => started,
@@ -100,8 +104,8 @@ impl Drop for Mounted {
             Err(e) => eprintln!("vfscale bench: cannot wait for the server of a mount: {e}"),
         }
         if let Some(image) = &self.made
-            && let Err(e) = std::fs::remove_file(image)
-            && e.kind() != io::ErrorKind::NotFound
+            && exists(image).unwrap_or(true)
+            && let Err(e) = DeviceOptions::new().remove(image)
         {
             eprintln!("vfscale bench: cannot remove {}: {e}", image.display());
         }

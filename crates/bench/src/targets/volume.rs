@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use vfscale::block::DeviceOptions;
 use vfscale::posix::{At, UmountFlags};
 use vfscale::{Mode, Scaling, VolumeError};
 use vfscale_vfs::lockstat::ThreadOwner;
@@ -69,7 +70,7 @@ impl Image {
         let mut name = OsString::from(path);
         name.push(format!(".before-{}-{n}", std::process::id()));
         let path = PathBuf::from(name);
-        if path.exists() {
+        if exists(&path)? {
             let what = format!("{} exists already; remove it", path.display());
             return Err(Error::Usage(what));
         }
@@ -109,10 +110,15 @@ impl Drop for Image {
         if let Err(e) = volume.close() {
             eprintln!("vfscale bench: {e}");
         }
-        if is_new && let Err(e) = std::fs::remove_file(&self.path) {
+        if is_new && let Err(e) = DeviceOptions::new().remove(&self.path) {
             eprintln!("vfscale bench: cannot remove {}: {e}", self.path.display());
         }
     }
+}
+
+/// Returns whether there is an image of a name: a file, or one of Ceph RBD.
+pub(super) fn exists(path: &Path) -> Result<bool> {
+    DeviceOptions::new().exists(path).map_err(|error| Error::Volume(VolumeError::Device(error)))
 }
 
 /// Counters of a journal at one moment.

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use vfscale_sync::Mutex;
 
@@ -11,46 +10,9 @@ use super::image::{Code, EXCLUSIVE_LOCK, Image, Pool};
 use super::name::Name;
 use super::owner::{self, Owner};
 use super::{BLOCK_BYTES, RbdDevice};
-use crate::{Ceph, Error, Operation};
+use crate::{DeviceOptions, Error, Operation};
 
-/// Options for opening an image of Ceph RBD.
-#[derive(Clone, Debug, Default)]
-#[must_use]
-pub struct RbdOptions {
-    read_only: bool,
-    take_over: bool,
-    patience: Option<Duration>,
-    ceph: Ceph,
-}
-
-impl RbdOptions {
-    /// Returns the defaults: reading and writing, and only an image that nobody alive has locked.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets whether to only read. No by default. Needed for a snapshot.
-    pub fn read_only(self, read_only: bool) -> Self {
-        Self { read_only, ..self }
-    }
-
-    /// Sets whether to take the image from a holder that is alive. No by default.
-    pub fn take_over(self, take_over: bool) -> Self {
-        Self { take_over, ..self }
-    }
-
-    /// Sets the time after which a request of the opening itself fails with `ETIMEDOUT`, rounded up
-    /// to seconds: another opening then has new connections. By default they wait for the cluster,
-    /// as requests of the open image always do.
-    pub fn patience(self, patience: Option<Duration>) -> Self {
-        Self { patience, ..self }
-    }
-
-    /// Sets the user and the configuration of Ceph.
-    pub fn ceph(self, ceph: Ceph) -> Self {
-        Self { ceph, ..self }
-    }
-
+impl RbdDevice {
     /// Opens an image, and for writing takes its exclusive lock. Bytes after its last whole block
     /// are ignored.
     ///
@@ -63,72 +25,44 @@ impl RbdOptions {
     /// * [`Error::Refused`] if the libraries, the configuration, the user, the pool or a feature of
     ///   the image is missing: the text names the remedy.
     /// * [`Error::Io`].
-    pub fn open(&self, name: &Name) -> Result<RbdDevice, Error> {
+    pub fn open(name: &Name, options: &DeviceOptions) -> Result<Self, Error> {
         let device: Arc<str> = name.to_string().into();
-        if name.snapshot().is_some() && !self.read_only {
+        if name.snapshot().is_some() && !options.read_only {
             return Err(Error::ReadOnly { device, operation: Operation::Open });
         }
-        let pool = Pool::open(name, &self.ceph, self.patience)?;
-        let image = Image::open(&pool, name, self.read_only);
+        let pool = connect(name, options)?;
+        let image = Image::open(&pool, name, options.read_only);
         let image = image.map_err(|code| failed(name, code))?;
-        if self.read_only {
+        if options.read_only {
             if name.snapshot().is_none() {
                 unused(&device, &image)?;
             }
         } else {
             check_features(name, &image)?;
-            self.lock(&device, &image)?;
+            lock(&device, &image, options.take_over)?;
         }
-        let opened = self.finish(device, image)?;
+        let opened = Self::finish(device, image, options.read_only)?;
         pool.wait_for_ever();
         Ok(opened)
     }
 
-    fn finish(&self, name: Arc<str>, image: Image) -> Result<RbdDevice, Error> {
+    fn finish(name: Arc<str>, image: Image, read_only: bool) -> Result<Self, Error> {
         let size = image.size().map_err(|code| error(&name, code))?;
-        let client = if self.read_only {
+        let client = if read_only {
             None
         } else {
             Some(owner::publish(&image).map_err(|code| error(&name, code))?)
         };
-        Ok(RbdDevice {
+        Ok(Self {
             name,
             image: Mutex::new(Some(Arc::new(image))),
-            read_only: self.read_only,
+            read_only,
             size: AtomicU64::new(size - size % u64::from(BLOCK_BYTES)),
             growing: Mutex::new(()),
             released: AtomicBool::new(false),
             client,
             lost: OnceLock::new(),
         })
-    }
-
-    /// Takes the exclusive lock; first breaks that of a client that has gone, or of any client with
-    /// the option.
-    fn lock(&self, name: &Arc<str>, image: &Image) -> Result<(), Error> {
-        let owner = owner::of(image).map_err(|code| error(name, code))?;
-        if let Some(owner) = owner {
-            if owner.is_watching && !self.take_over {
-                return Err(locked(name, owner));
-            }
-            match image.break_lock(&owner.client) {
-                // The owner has released the lock meanwhile, or another client has taken it.
-                Err(code) if matches!(code.code(), libc::ENOENT | libc::EBUSY) => {}
-                broken => broken.map_err(|code| cannot_break(name, code))?,
-            }
-        }
-        match image.lock() {
-            Ok(()) => Ok(()),
-            // Another client was faster, and keeps the lock.
-            Err(code) if matches!(code.code(), libc::EROFS | libc::EBUSY | libc::EAGAIN) => {
-                let owner = owner::of(image).map_err(|code| error(name, code))?;
-                Err(match owner {
-                    Some(owner) => locked(name, owner),
-                    None => Error::Locked { device: name.clone(), holder: None, client: None },
-                })
-            }
-            Err(code) => Err(error(name, code)),
-        }
     }
 
     /// Creates an image of `size` bytes, all zero, with the features that this device uses
@@ -138,54 +72,87 @@ impl RbdOptions {
     ///
     /// # Errors
     /// [`Error::Misaligned`] for a size that is not in whole blocks; [`Error::ReadOnly`] with the
-    /// option [`read_only`](Self::read_only), or for a snapshot; [`Error::Io`], also if the name
-    /// exists; [`Error::Refused`].
-    pub fn create(&self, name: &Name, size: u64) -> Result<RbdDevice, Error> {
+    /// option [`read_only`](DeviceOptions::read_only), or for a snapshot; [`Error::Io`], also if
+    /// the name exists; [`Error::Refused`].
+    pub fn create(name: &Name, size: u64, options: &DeviceOptions) -> Result<Self, Error> {
         let (device, operation): (Arc<str>, _) = (name.to_string().into(), Operation::Open);
-        if self.read_only || name.snapshot().is_some() {
+        if options.read_only || name.snapshot().is_some() {
             return Err(Error::ReadOnly { device, operation });
         }
         if !size.is_multiple_of(BLOCK_BYTES.into()) {
             let (offset, length, block_size) = (0, size, BLOCK_BYTES);
             return Err(Error::Misaligned { device, operation, offset, length, block_size });
         }
-        let pool = Pool::open(name, &self.ceph, self.patience)?;
+        let pool = connect(name, options)?;
         pool.create(name.image(), size).map_err(|code| error(&device, code))?;
         drop(pool);
-        self.open(name)
+        Self::open(name, options)
     }
+}
 
-    /// Removes an image that nobody has open. Blocks for the I/O.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Refused`].
-    pub fn remove(&self, name: &Name) -> Result<(), Error> {
-        let pool = Pool::open(name, &self.ceph, self.patience)?;
-        pool.remove(name.image()).map_err(|code| failed(name, code))
-    }
+/// Connects to the cluster of an image, and opens its pool.
+fn connect(name: &Name, options: &DeviceOptions) -> Result<Arc<Pool>, Error> {
+    Pool::open(name, &options.ceph, options.patience)
+}
 
-    /// Returns whether an image, or a snapshot of it, exists. Blocks for the I/O.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Refused`].
-    pub fn exists(&self, name: &Name) -> Result<bool, Error> {
-        let pool = Pool::open(name, &self.ceph, self.patience)?;
-        match Image::open(&pool, name, true) {
-            Ok(_) => Ok(true),
-            Err(code) if code.code() == libc::ENOENT => Ok(false),
-            Err(code) => Err(failed(name, code)),
+/// Takes the exclusive lock; first breaks that of a client that has gone, or of any client with
+/// the option.
+fn lock(name: &Arc<str>, image: &Image, take_over: bool) -> Result<(), Error> {
+    let owner = owner::of(image).map_err(|code| error(name, code))?;
+    if let Some(owner) = owner {
+        if owner.is_watching && !take_over {
+            return Err(locked(name, owner));
+        }
+        match image.break_lock(&owner.client) {
+            // The owner has released the lock meanwhile, or another client has taken it.
+            Err(code) if matches!(code.code(), libc::ENOENT | libc::EBUSY) => {}
+            broken => broken.map_err(|code| cannot_break(name, code))?,
         }
     }
-
-    /// Fails if a client that is alive has the image's lock. Takes no lock. Blocks for the I/O.
-    ///
-    /// # Errors
-    /// [`Error::Locked`], [`Error::Io`], [`Error::Refused`].
-    pub fn check_free(&self, name: &Name) -> Result<(), Error> {
-        let pool = Pool::open(name, &self.ceph, self.patience)?;
-        let image = Image::open(&pool, name, true).map_err(|code| failed(name, code))?;
-        unused(&name.to_string().into(), &image)
+    match image.lock() {
+        Ok(()) => Ok(()),
+        // Another client was faster, and keeps the lock.
+        Err(code) if matches!(code.code(), libc::EROFS | libc::EBUSY | libc::EAGAIN) => {
+            let owner = owner::of(image).map_err(|code| error(name, code))?;
+            Err(match owner {
+                Some(owner) => locked(name, owner),
+                None => Error::Locked { device: name.clone(), holder: None, client: None },
+            })
+        }
+        Err(code) => Err(error(name, code)),
     }
+}
+
+/// Removes an image that nobody has open. Blocks for the I/O.
+///
+/// # Errors
+/// [`Error::Io`], [`Error::Refused`].
+pub(crate) fn remove(name: &Name, options: &DeviceOptions) -> Result<(), Error> {
+    let pool = connect(name, options)?;
+    pool.remove(name.image()).map_err(|code| failed(name, code))
+}
+
+/// Returns whether an image, or a snapshot of it, exists. Blocks for the I/O.
+///
+/// # Errors
+/// [`Error::Io`], [`Error::Refused`].
+pub(crate) fn exists(name: &Name, options: &DeviceOptions) -> Result<bool, Error> {
+    let pool = connect(name, options)?;
+    match Image::open(&pool, name, true) {
+        Ok(_) => Ok(true),
+        Err(code) if code.code() == libc::ENOENT => Ok(false),
+        Err(code) => Err(failed(name, code)),
+    }
+}
+
+/// Fails if a client that is alive has the image's lock. Takes no lock. Blocks for the I/O.
+///
+/// # Errors
+/// [`Error::Locked`], [`Error::Io`], [`Error::Refused`].
+pub(crate) fn check_free(name: &Name, options: &DeviceOptions) -> Result<(), Error> {
+    let pool = connect(name, options)?;
+    let image = Image::open(&pool, name, true).map_err(|code| failed(name, code))?;
+    unused(&name.to_string().into(), &image)
 }
 
 /// Fails if a client that is alive has the lock of an image.

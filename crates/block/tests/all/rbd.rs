@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use vfscale_block::rbd::{Name, Watch};
-use vfscale_block::{Ceph, Device, DeviceOptions, Error, Guarded, RbdDevice, RbdOptions};
+use vfscale_block::{Ceph, Device, DeviceOptions, Error, Guarded, RbdDevice};
 use vfscale_sync::page::Page;
 
 const SIZE: u64 = 32 << 20;
@@ -37,12 +37,20 @@ struct Image {
 impl Image {
     fn create(ceph: &Ceph, size: u64) -> (Self, RbdDevice) {
         let image = Self { ceph: ceph.clone(), name: fresh() };
-        let device = image.options().create(&image.name, size).unwrap();
+        let device = RbdDevice::create(&image.name, size, &image.options()).unwrap();
         (image, device)
     }
 
-    fn options(&self) -> RbdOptions {
-        RbdOptions::new().ceph(self.ceph.clone())
+    fn options(&self) -> DeviceOptions {
+        DeviceOptions::new().ceph(self.ceph.clone())
+    }
+
+    fn open(&self) -> RbdDevice {
+        RbdDevice::open(&self.name, &self.options()).unwrap()
+    }
+
+    fn take_over(&self) -> RbdDevice {
+        RbdDevice::open(&self.name, &self.options().take_over(true)).unwrap()
     }
 
     fn spec(&self) -> String {
@@ -63,7 +71,7 @@ impl Drop for Image {
     fn drop(&mut self) {
         // A client that was refused may still watch the image for a moment.
         let end = Instant::now() + Duration::from_secs(20);
-        while let Err(error) = self.options().remove(&self.name) {
+        while let Err(error) = self.options().remove(self.name.to_string()) {
             assert!(Instant::now() < end, "{error}");
             std::thread::sleep(Duration::from_millis(200));
         }
@@ -118,19 +126,23 @@ fn an_image_has_one_writer_whom_others_are_told() {
     let ceph = cluster();
     let (image, device) = Image::create(&ceph, SIZE);
     for options in [image.options(), image.options().read_only(true)] {
-        let Err(Error::Locked { holder, client, .. }) = options.open(&image.name) else {
+        let Err(Error::Locked { holder, client, .. }) = RbdDevice::open(&image.name, &options)
+        else {
             panic!("it is not locked");
         };
         assert_eq!(holder.unwrap().pid, std::process::id());
         assert_eq!(client.as_deref(), device.client());
     }
-    assert!(matches!(image.options().check_free(&image.name), Err(Error::Locked { .. })));
+    assert!(matches!(
+        image.options().check_free(image.name.to_string()),
+        Err(Error::Locked { .. })
+    ));
     let owner = Watch::open(&image.name, &ceph).unwrap().owner().unwrap().unwrap();
     assert!(owner.is_watching);
     device.release();
-    image.options().check_free(&image.name).unwrap();
+    image.options().check_free(image.name.to_string()).unwrap();
     assert!(matches!(device.write_at(0, &[0; 512]), Err(Error::ReadOnly { .. })));
-    drop(image.options().open(&image.name).unwrap());
+    drop(image.open());
 }
 
 #[test]
@@ -140,7 +152,7 @@ fn who_loses_an_image_writes_nothing_more() {
     let (image, old) = Image::create(&ceph, SIZE);
     old.write_at(4096, &[1; 4096]).unwrap();
     old.flush().unwrap();
-    let new = image.options().take_over(true).open(&image.name).unwrap();
+    let new = image.take_over();
     let begun = Instant::now();
     assert!(matches!(old.prove(), Err(Error::Fenced { .. })));
     assert!(begun.elapsed() < Duration::from_secs(5));
@@ -160,7 +172,7 @@ fn who_loses_an_image_writes_nothing_more() {
 fn a_write_that_nothing_has_warned_fails_too() {
     let ceph = cluster();
     let (image, old) = Image::create(&ceph, SIZE);
-    let new = image.options().take_over(true).open(&image.name).unwrap();
+    let new = image.take_over();
     // All blocks of all objects: the first calls of the old client after it was taken over.
     let pages = Arc::new(Page::many_with(SIZE as usize / 4096, 0, &vec![7; SIZE as usize]));
     let wrote = old.begin_write_pages(0, &pages).wait();
@@ -203,8 +215,8 @@ fn a_snapshot_is_read_beside_the_writer() {
     image.rbd(&["snap", "create", "--no-progress", &format!("{}@then", image.spec())]);
     device.write_at(0, &[2; 4096]).unwrap();
     let then = Name::parse(format!("{}@then", image.name)).unwrap();
-    assert!(matches!(image.options().open(&then), Err(Error::ReadOnly { .. })));
-    let snapshot = image.options().read_only(true).open(&then).unwrap();
+    assert!(matches!(RbdDevice::open(&then, &image.options()), Err(Error::ReadOnly { .. })));
+    let snapshot = RbdDevice::open(&then, &image.options().read_only(true)).unwrap();
     let mut found = [0; 4096];
     snapshot.read_at(0, &mut found).unwrap();
     assert_eq!(found, [1; 4096]);
@@ -244,7 +256,7 @@ fn an_image_grows_and_is_discarded() {
     assert!(matches!(device.set_size(SIZE), Err(Error::Unsupported { .. })));
     assert!(matches!(device.set_size(2 * SIZE + 1), Err(Error::Misaligned { .. })));
     drop(device);
-    assert_eq!(image.options().open(&image.name).unwrap().size(), 2 * SIZE);
+    assert_eq!(image.open().size(), 2 * SIZE);
 }
 
 #[test]
@@ -293,13 +305,13 @@ fn a_namespace_and_a_user_of_their_own() {
     std::fs::write(&own_conf, own).unwrap();
     let user = Ceph { conf: Some(own_conf), id: Some("vfscale".into()) };
     let name = Name::parse(format!("rbd:rbd/{space}/x")).unwrap();
-    let options = RbdOptions::new().ceph(user);
-    let old = options.create(&name, SIZE).unwrap();
-    let new = options.clone().take_over(true).open(&name).unwrap();
+    let options = DeviceOptions::new().ceph(user);
+    let old = RbdDevice::create(&name, SIZE, &options).unwrap();
+    let new = RbdDevice::open(&name, &options.clone().take_over(true)).unwrap();
     assert!(matches!(old.flush(), Err(Error::Fenced { .. })));
     new.flush().unwrap();
     drop((old, new));
-    assert!(options.exists(&name).unwrap());
+    assert!(options.exists(name.to_string()).unwrap());
     drop(Image { ceph, name });
     run("rbd", &["namespace", "remove", &format!("rbd/{space}")]);
 }

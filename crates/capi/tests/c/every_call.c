@@ -39,6 +39,7 @@ static void make_tree(void) {
     OK(vfscale_fs_memory(&options, sizeof options, &fs));
     IS(0, vfscale_fs_is_new(fs));
     OK(vfscale_fs_sync(fs));
+    OK(vfscale_fs_prove(fs));
     OK(vfscale_task_new(fs, NULL, 0, &task));
     OK(vfscale_fs_usage(fs, &usage));
     IS(1, usage.tasks);
@@ -66,6 +67,7 @@ static void handles(void) {
     OK(vfscale_fs_memory(NULL, 0, &temporary));
     OK(vfscale_fs_abandon(temporary));
     IS(-EBADF, vfscale_fs_close(temporary));
+    IS(-EBADF, vfscale_fs_prove(temporary));
 }
 
 static void descriptors(void) {
@@ -737,6 +739,7 @@ static void host(const char *folder) {
     OK(vfscale_task_new(disk, NULL, 0, &own));
     OK(vfscale_replace_file(own, "/state", "kept", 4, 1));
     OK(vfscale_fs_sync(disk));
+    OK(vfscale_fs_prove(disk));
     trims(own);
     IS(-EBUSY, vfscale_fs_close(disk));
     OK(vfscale_task_free(own));
@@ -750,6 +753,34 @@ static void host(const char *folder) {
     IS(-EROFS, vfscale_trim_fs(own, AT_FDCWD, "/", NULL));
     OK(vfscale_task_free(own));
     OK(vfscale_fs_close(disk));
+}
+
+/* Options of images of Ceph RBD, without a cluster; on_ceph.c has the rest. */
+static void options_of_ceph(const char *folder) {
+    struct vfscale_volume_options options;
+    struct vfscale_fs *disk;
+    char path[512];
+    snprintf(path, sizeof path, "%s/own.vfs", folder);
+    memset(&options, 0, sizeof options);
+    options.create_size = 32 << 20;
+    /* An image in a file has no use for a cluster, which need not be there. */
+    options.ceph_conf = "/none/ceph.conf";
+    options.ceph_id = "nobody";
+    options.patience_s = 5;
+    OK(vfscale_fs_volume(path, &options, sizeof options, &disk));
+    OK(vfscale_fs_close(disk));
+    options.flags = VFSCALE_VOLUME_TAKE_OVER;
+    IS(-EOPNOTSUPP, vfscale_fs_volume(path, &options, sizeof options, &disk));
+    CHECK(has("only an image of Ceph RBD is taken over"));
+    options.flags = 0;
+    options.ceph_id = "\xff";
+    IS(-EINVAL, vfscale_fs_volume(path, &options, sizeof options, &disk));
+    CHECK(has("the user of Ceph is not UTF-8"));
+    options.ceph_id = NULL;
+    IS(-EIO, vfscale_fs_volume("rbd:none", &options, sizeof options, &disk));
+    CHECK(has("rbd:POOL[/NAMESPACE]/IMAGE[@SNAP]"));
+    IS(-EIO, vfscale_fs_volume("rbd:pool/image", &options, sizeof options, &disk));
+    CHECK(has("install the package librbd1") || has("cannot read /none/ceph.conf"));
 }
 
 static void idle_memory(void) {
@@ -821,6 +852,7 @@ int main(int argc, char **argv) {
         host(argv[1]);
         discards(argv[1]);
         budgets(argv[1]);
+        options_of_ceph(argv[1]);
     }
     idle_memory();
     threads();

@@ -98,6 +98,18 @@ fn all_of_a_volume_can_stand_in_fstab() {
 }
 
 #[test]
+fn the_cluster_of_an_image_can_stand_in_fstab() {
+    let o = parse("_netdev,ceph_conf=/etc/ceph/backup.conf,id=vfscale").unwrap();
+    assert_eq!(o.ceph.conf.as_deref(), Some(std::path::Path::new("/etc/ceph/backup.conf")));
+    assert_eq!((o.ceph.id.as_deref(), o.of_volumes()), (Some("vfscale"), Some("ceph_conf")));
+    let o = o.then(&parse("id=other").unwrap());
+    assert_eq!(o.ceph.id.as_deref(), Some("other"));
+    assert!(o.ceph.conf.is_some());
+    assert_eq!(parse("id=vfscale").unwrap().of_volumes(), Some("id"));
+    assert_eq!(parse("ro").unwrap().ceph, Ceph::default());
+}
+
+#[test]
 fn the_transport_can_stand_in_fstab() {
     assert_eq!(parse("ro").unwrap().transport, None);
     let o = parse("transport=uring").unwrap();

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use vfscale_block as block;
 use vfscale_diskfs::mkfs::MkfsError;
 use vfscale_diskfs::{Fault, OpenError};
 use vfscale_vfs::Errno;
@@ -113,7 +114,7 @@ impl VolumeError {
     pub fn errno(&self) -> Errno {
         match self {
             VolumeError::Missing(_) => Errno::NOENT,
-            VolumeError::Device(error) => Fault::from(error.clone()).errno(),
+            VolumeError::Device(error) => of_device(error),
             VolumeError::Open { fault, .. } | VolumeError::Close { fault, .. } => fault.errno(),
             VolumeError::Make { .. } => Errno::INVAL,
             VolumeError::Pool(error) => error.errno(),
@@ -121,6 +122,18 @@ impl VolumeError {
             VolumeError::InUse { .. } => Errno::BUSY,
             VolumeError::Forked { .. } => Errno::NOTRECOVERABLE,
         }
+    }
+}
+
+/// Returns the error number of a device that could not be opened.
+fn of_device(error: &block::Error) -> Errno {
+    match error {
+        block::Error::Unsupported { .. } => Errno::OPNOTSUPP,
+        block::Error::Unreachable { .. } => Errno::TIMEDOUT,
+        block::Error::Io { source, .. } if source.code() == Errno::TIMEDOUT.raw_os_error() => {
+            Errno::TIMEDOUT
+        }
+        error => Fault::from(error.clone()).errno(),
     }
 }
 
