@@ -129,7 +129,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     }
 
     /// Returns whether a write may fail because storage is short, unless its blocks are
-    /// [reserved](Self::reserve). Constant.
+    /// [reserved](Self::reserve). Constant, unless something else was put below while nobody
+    /// writes.
     fn must_reserve(&self) -> bool {
         false
     }

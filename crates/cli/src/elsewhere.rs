@@ -282,7 +282,8 @@ pub(crate) fn or_no_branches(image: &Path, failure: Failure) -> Failure {
     match no_branches {
         true => Failure::Branch(
             image.to_owned(),
-            "it is mounted, and has no branches yet: unmount it to make the first one".into(),
+            "it is mounted, and has no branches yet: `vfscale branch create` makes the first one"
+                .into(),
         ),
         false => failure,
     }

@@ -57,7 +57,7 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
         }
         opened => opened?,
     };
-    let served = Served::new(source.pool());
+    let served = Served::new(source.pool(), source.pool_maker());
     let ticket = first(&served, &args, &options)?;
     let builder = source::builder(&source, &args.serve, &options, image)?;
     let mounted = builder.requests_at(listen::start(&served)).mount(dir)?;

@@ -14,6 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use vfscale::Pool;
+use vfscale::pool::PoolMaker;
 use vfscale_fuse::{Mounted, Unmounter};
 
 use crate::source::Syncer;
@@ -34,6 +35,8 @@ pub(crate) struct Served {
 struct State {
     /// The branches of the image, until this process ends.
     pool: Option<Pool>,
+    /// Makes the first branch of the image.
+    maker: Option<PoolMaker>,
     /// Whether no further mount is taken.
     is_ending: bool,
     places: Vec<Place>,
@@ -84,9 +87,11 @@ pub(crate) struct Forced {
 }
 
 impl Served {
-    /// Begins without mounts. `pool` has the branches that further mounts may be of.
-    pub(crate) fn new(pool: Option<Pool>) -> Arc<Served> {
-        let state = State { pool, is_ending: false, places: Vec::new(), untold: 0, next: 0 };
+    /// Begins without mounts. `pool` has the branches that further mounts may be of, or `maker`
+    /// makes them.
+    pub(crate) fn new(pool: Option<Pool>, maker: Option<PoolMaker>) -> Arc<Served> {
+        let (places, untold, next) = (Vec::new(), 0, 0);
+        let state = State { pool, maker, is_ending: false, places, untold, next };
         Arc::new(Served { state: Mutex::new(state), changed: Condvar::new() })
     }
 
@@ -115,9 +120,20 @@ impl Served {
         Ok(Ticket { served: self.clone(), number })
     }
 
-    /// Returns the pool; `None` if this process ends.
+    /// Returns the pool; `None` if there is none yet, or this process ends. It is retained from
+    /// then on, though the volume that has become a pool may be closed.
     pub(crate) fn pool(&self) -> Option<Pool> {
-        self.lock().pool.clone()
+        let mut state = self.lock();
+        if state.pool.is_none() && !state.is_ending {
+            state.pool = state.maker.as_ref().and_then(PoolMaker::pool);
+        }
+        state.pool.clone()
+    }
+
+    /// Returns whether the image has branches, or may get some.
+    pub(crate) fn may_have_branches(&self) -> bool {
+        let state = self.lock();
+        state.pool.is_some() || state.maker.is_some()
     }
 
     /// Returns the directories of all mounts, as text.

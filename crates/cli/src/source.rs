@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use vfscale::pool::PoolMaker;
 use vfscale::posix::{At, MountFlags, OFlags};
 use vfscale::volume::{Fence, Freezer, VolumeBuilder};
 use vfscale::{Mode, Pool, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
@@ -83,6 +84,14 @@ impl Source {
         match self {
             Source::Memory(_) => None,
             Source::Volume(volume) => volume.pool(),
+        }
+    }
+
+    /// Returns the handle that makes the first branch of the image.
+    pub(crate) fn pool_maker(&self) -> Option<PoolMaker> {
+        match self {
+            Source::Memory(_) => None,
+            Source::Volume(volume) => volume.pool_maker(),
         }
     }
 
@@ -205,6 +214,7 @@ pub(crate) fn builder(
         .xattrs(serve.noxattr.or(options.xattrs).unwrap_or_default())
         .attachment(attachment(serve, options, name))
         .branches(source.pool())
+        .first_branch(source.pool_maker())
         .freezer(source.freezer())
         .transport(transport(serve, options)?);
     if let Some(threads) = serve.threads.or(options.threads) {

@@ -55,9 +55,9 @@ use std::sync::Arc;
 
 use vfscale_block::Device;
 use vfscale_journal::{Journal, Recovered};
-use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicBool, Ordering};
 use vfscale_sync::percpu_arc::PerCpuArc;
+use vfscale_sync::{Mutex, MutexGuard};
 
 pub(crate) use block_map::Places;
 pub use freed::TrimRange;
@@ -71,7 +71,7 @@ use crate::Uuid;
 use crate::alloc::Groups;
 use crate::alloc::space::Space;
 use crate::base::fault::Fault;
-use crate::base::ranks::SuperblockLock;
+use crate::base::ranks::{GrowthLock, SuperblockLock};
 use crate::base::reserve::ReservePages;
 use crate::buffer::BufferCache;
 use crate::format::geometry::Geometry;
@@ -136,10 +136,15 @@ impl Volume {
         &*self.device
     }
 
-    /// Returns what reserves storage for pages, if what is written to the device has to be
+    /// Returns what reserves storage for pages, as long as what is written to the device has to be
     /// reserved.
-    pub(crate) fn reserving(&self) -> Option<Arc<dyn ReservePages>> {
-        self.credits().is_on().then(|| Arc::clone(&self.metadata) as Arc<dyn ReservePages>)
+    pub(crate) fn reserving(&self) -> Arc<dyn ReservePages> {
+        Arc::clone(&self.metadata) as Arc<dyn ReservePages>
+    }
+
+    /// Returns whether what is written to the device has to be reserved.
+    pub(crate) fn must_reserve(&self) -> bool {
+        self.credits().is_on()
     }
 
     /// Returns the geometry of the volume.
@@ -262,6 +267,21 @@ impl Volume {
         let journal = self.writable()?;
         journal.freeze()?;
         Ok(Frozen(journal))
+    }
+
+    /// Calls `swap` while neither the superblock nor the size of the volume changes; then asks
+    /// the device whether it needs reservations. The caller has frozen the volume, so nothing else
+    /// of it is written either, and holds `growth`.
+    pub(crate) fn swap_device<T>(
+        &self,
+        _growth: &MutexGuard<'_, (), GrowthLock>,
+        swap: impl FnOnce() -> T,
+    ) -> T {
+        let superblock = self.superblock.lock();
+        let result = swap();
+        drop(superblock);
+        self.credits().look_again();
+        result
     }
 
     /// Makes the volume writable again after [`seal`](Self::seal).

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use vfscale::pool::PoolMaker;
 use vfscale::posix::MountFlags;
 use vfscale::volume::Freezer;
 use vfscale::{File, Pool, Vfs};
@@ -41,6 +42,7 @@ pub struct Builder {
     xattrs: Xattrs,
     transport: Transport,
     pool: Option<Pool>,
+    maker: Option<PoolMaker>,
     socket: Option<String>,
     freezer: Option<Freezer>,
     how: Attachment,
@@ -73,6 +75,7 @@ impl Builder {
             xattrs: Xattrs::Served,
             transport: Transport::default(),
             pool: None,
+            maker: None,
             socket: None,
             freezer: None,
             how: Attachment::new(),
@@ -99,6 +102,14 @@ impl Builder {
     /// open as long as the mount.
     pub fn branches(mut self, pool: Option<Pool>) -> Builder {
         self.pool = pool;
+        self
+    }
+
+    /// Lets the owner of the mount and root make the first branch of the image by a request to the
+    /// mount ([`control::branch`](crate::control::branch)). `maker` is that of the volume
+    /// ([`Volume::pool_maker`](vfscale::Volume::pool_maker)).
+    pub fn first_branch(mut self, maker: Option<PoolMaker>) -> Builder {
+        self.maker = maker;
         self
     }
 
@@ -290,6 +301,7 @@ impl Builder {
         });
         let volume = VolumeRights {
             pool: self.pool.clone(),
+            maker: self.maker.clone(),
             freezer: self.freezer.clone(),
             socket: self.socket.clone(),
         };

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use vfscale::pool::PoolMaker;
 use vfscale::posix::{AtFlags, OFlags, Stat};
 use vfscale::volume::Freezer;
 use vfscale::{Errno, File, Mode, Pool, Task, Vfs};
@@ -83,8 +84,10 @@ impl Config {
 /// The volume behind a mount, as far as requests to the mount may change it.
 #[derive(Default)]
 pub(crate) struct VolumeRights {
-    /// The branches of its image, if it has any.
+    /// The branches of its image, if it was opened as one.
     pub(crate) pool: Option<Pool>,
+    /// Makes the first branch of its image, if it was not.
+    pub(crate) maker: Option<PoolMaker>,
     /// Its handle for freezes, if it can be frozen.
     pub(crate) freezer: Option<Freezer>,
     /// The name of the socket for requests that an `ioctl` can't carry.

@@ -7,8 +7,9 @@
 //! something in a branch, [compare](Pool::diff), and keep it ([`adopt`](Pool::adopt)) or throw it
 //! away ([`delete`](Pool::delete)).
 //!
-//! A volume is made a pool by [`PoolBuilder::convert`], in place: it is the branch `main` then. It
-//! can be opened as before, but not by versions of this library that do not know pools.
+//! A volume is made a pool by [`PoolBuilder::convert`], in place, or by [`Volume::make_pool`] while
+//! it is open: it is the branch `main` then. It can be opened as before, but not by versions of
+//! this library that do not know pools.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -63,14 +64,16 @@ use vfscale_vfs::Scaling;
 use crate::volume::devices::DeviceSource;
 use crate::volume::{Volume, VolumeBuilder, VolumeError};
 
-mod convert;
+pub(crate) mod convert;
 mod diff;
 mod error;
+mod maker;
 pub(crate) mod shared;
 
 pub use diff::{Changes, Difference, DifferenceKind};
 pub use error::PoolError;
 pub(crate) use error::remedy_of_device;
+pub use maker::PoolMaker;
 pub use shared::MAIN;
 use shared::PoolShared;
 
@@ -409,15 +412,6 @@ impl Pool {
     pub fn close(self) -> Result<(), PoolError> {
         self.shared.stop();
         self.shared.call(self.shared.pool().close_branches())
-    }
-}
-
-impl Volume {
-    /// Returns the pool that the volume is a branch of; `None` for a volume without branches. The
-    /// pool holds the image open.
-    #[must_use]
-    pub fn pool(&self) -> Option<Pool> {
-        self.branch_of().map(|shared| Pool { shared })
     }
 }
 

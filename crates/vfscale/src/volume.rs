@@ -45,11 +45,14 @@ use crate::pool::shared::{MAIN, PoolShared};
 pub(crate) mod devices;
 mod error;
 mod freezer;
+pub(crate) mod lower;
 mod places;
+mod switch;
 
 use devices::{DeviceSource, Opened};
 pub use error::VolumeError;
 pub use freezer::Freezer;
+use lower::Lower;
 pub use places::Fence;
 use places::{Devices, OpenPlace, Place};
 
@@ -355,7 +358,8 @@ impl VolumeBuilder {
         let read_only = self.is_read_only();
         let mut options = self.options;
         options.log_device = log.as_ref().map(Opened::device);
-        let mut devices = Devices { place: device, log };
+        let place = if read_only { device } else { device.or_lower(&name) };
+        let mut devices = Devices { place, log };
         options.scaling = journal_scaling(&self.scaling);
         options.orphan_lists = self.scaling.orphan_lists();
         options.dirty_lists = self.scaling.dirty_lists();
@@ -431,8 +435,8 @@ fn open_driver(
 ) -> Result<Arc<DiskFs>, VolumeError> {
     let failed = |fault| VolumeError::Open { name: name.to_owned(), fault: Box::new(fault) };
     let open = |place: &OpenPlace| DiskFs::open(place.device(), options.clone());
-    let device = match (open(&devices.place), &devices.place) {
-        (Err(Fault::Open(OpenError::Pool { .. })), OpenPlace::Device(opened)) => opened.clone(),
+    let device = match (open(&devices.place), devices.place.opened()) {
+        (Err(Fault::Open(OpenError::Pool { .. })), Some(opened)) => opened.clone(),
         (opened, _) => return opened.map_err(failed),
     };
     let pool = PoolShared::open(name, device, read_only)?;
@@ -545,11 +549,16 @@ impl Volume {
         Fence::new(&self.held.fs, self.held.devices.as_ref())
     }
 
+    /// Returns the device that may become a pool.
+    pub(crate) fn lower(&self) -> Option<&Arc<Lower>> {
+        self.held.devices.as_ref().and_then(Devices::lower)
+    }
+
     /// Returns a handle that freezes the volume for a snapshot of its device; `None` for a branch,
     /// whose device other branches change as well.
     #[must_use]
     pub fn freezer(&self) -> Option<Freezer> {
-        self.branch_of().is_none().then(|| Freezer::new(&self.held.fs))
+        self.branch_of().is_none().then(|| Freezer::new(&self.held.fs, self.lower()))
     }
 
     /// Makes all changes so far durable. Blocks for the I/O.

@@ -77,7 +77,7 @@ fn fork_mounted(image: &Path, dir: &Path, parent: &str) -> Result<String, Failur
     mounts::sync_kernel(image, dir)?;
     let mut first = 0;
     loop {
-        let branches = control::branches(dir).map_err(|error| mounted::failure(dir, &error))?;
+        let branches = mounted::branches(dir)?;
         let (number, name) = free_name(&branches, first);
         let request = BranchRequest::Create {
             parent: parent.to_owned(),

@@ -24,10 +24,12 @@ use crate::source::{self, Source};
 /// Time that a command gets for each message, and for making its mount.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Starts to listen, and returns the name of the socket; `None` if the image has no branches, or if
-/// there can be no socket.
+/// Starts to listen, and returns the name of the socket; `None` if the image can't have branches,
+/// or if there can be no socket.
 pub(crate) fn start(served: &Arc<Served>) -> Option<String> {
-    served.pool()?;
+    if !served.may_have_branches() {
+        return None;
+    }
     let listen = || -> io::Result<String> {
         let mut random = [0; 16];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn a_branch_that_is_written_has_one_place() {
-    let served = Served::new(None);
+    let served = Served::new(None, None);
     let first = served.reserve("a", false).map_err(drop).unwrap();
     assert_eq!(served.reserve("a", false).err(), Some(Refusal::Mounted(None)));
     assert_eq!(served.reserve("a", true).err(), Some(Refusal::Mounted(None)));
@@ -15,7 +15,7 @@ fn a_branch_that_is_written_has_one_place() {
 
 #[test]
 fn nothing_is_taken_after_the_end() {
-    let served = Served::new(None);
+    let served = Served::new(None, None);
     let ticket = served.reserve("a", false).map_err(drop).unwrap();
     std::thread::scope(|scope| {
         let ended = scope.spawn(|| served.wait_for_end());
@@ -28,7 +28,7 @@ fn nothing_is_taken_after_the_end() {
 
 #[test]
 fn a_wait_ends_when_nobody_waits() {
-    let served = Served::new(None);
+    let served = Served::new(None, None);
     let _ticket = served.reserve("a", false).map_err(drop).unwrap();
     // There is no mount of this number.
     assert!(served.wait_for((0, 1), || true));

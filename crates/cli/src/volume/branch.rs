@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use vfscale::{BranchInfo, Errno, ForkOptions, Pool, PoolError};
-use vfscale_fuse::control::{self, BranchRequest};
+use vfscale::{BranchInfo, ForkOptions, Pool, PoolError};
+use vfscale_fuse::control::BranchRequest;
 
 use super::branch_mounted as mounted;
 use super::reached::mount_of_locked;
@@ -27,8 +27,8 @@ enum BranchCommand {
     ///
     /// Takes the same short time for all sizes. The first branch of an image makes it a pool, which
     /// can't be undone: the volume is the branch `main` from then on, and programs that do not know
-    /// branches refuse the image. For that it must not be mounted. The image gets twice the size,
-    /// and stays sparse.
+    /// branches refuse the image. The image gets twice the size, and stays sparse. If it is
+    /// mounted, calls that change it wait until all changes are written.
     Create(CreateArgs),
     /// List the branches, with what each has for itself
     List(ListArgs),
@@ -184,11 +184,7 @@ pub(super) fn with_pool<T>(
 
 fn list(args: &ListArgs) -> Result<ExitCode, Failure> {
     let branches = match mount_of_locked(&args.image, "branch")? {
-        Some(dir) => match control::branches(&dir) {
-            // A volume that is no pool.
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => Vec::new(),
-            listed => listed.map_err(|error| mounted::failure(&dir, &error))?,
-        },
+        Some(dir) => mounted::branches(&dir)?,
         None => match with_pool(&args.image, Access::Read, |pool| Ok(pool.branches())) {
             Err(Failure::Pool(PoolError::NoPool { .. })) => Vec::new(),
             listed => listed?,

@@ -7,11 +7,11 @@ use std::process::Output;
 use crate::common::{can_mount, vfscale};
 
 /// A directory with an image.
-struct Image(tempfile::TempDir);
+pub(crate) struct Image(pub(crate) tempfile::TempDir);
 
 impl Image {
     /// Makes an image with a file `f`, and perhaps a branch `trial`.
-    fn new(with_branch: bool) -> Self {
+    pub(crate) fn new(with_branch: bool) -> Self {
         let this = Self(tempfile::tempdir().unwrap());
         let image = this.path();
         let volume = vfscale::volume(&image).create(64 << 20).open().unwrap();
@@ -23,17 +23,17 @@ impl Image {
         this
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.0.path().join("disk.vfs")
     }
 
     /// Runs the command with the image between the arguments.
-    fn call(&self, before: &[&str], behind: &[&str]) -> Output {
+    pub(crate) fn call(&self, before: &[&str], behind: &[&str]) -> Output {
         vfscale().args(before).arg(self.path()).args(behind).output().unwrap()
     }
 
     /// Runs the command, which must succeed, and returns its output.
-    fn good(&self, before: &[&str], behind: &[&str]) -> String {
+    pub(crate) fn good(&self, before: &[&str], behind: &[&str]) -> String {
         let output = self.call(before, behind);
         let errors = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.success(), "{before:?} {behind:?}: {errors}");
@@ -41,7 +41,7 @@ impl Image {
     }
 
     /// Runs the command, which must fail with an exit status, and returns what it says.
-    fn bad(&self, status: i32, before: &[&str], behind: &[&str]) -> String {
+    pub(crate) fn bad(&self, status: i32, before: &[&str], behind: &[&str]) -> String {
         let output = self.call(before, behind);
         let errors = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(status), "{before:?} {behind:?}: {errors}");
@@ -49,7 +49,7 @@ impl Image {
     }
 
     /// Returns the names of the branches.
-    fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let text = self.good(&["branch", "list", "--json"], &[]);
         let list: serde_json::Value = serde_json::from_str(&text).unwrap();
         let name = |info: &serde_json::Value| info["name"].as_str().unwrap().to_owned();
@@ -66,7 +66,7 @@ impl Image {
     }
 
     /// Reads a file in the volume that the image is opened as.
-    fn read(&self, path: &str) -> String {
+    pub(crate) fn read(&self, path: &str) -> String {
         let volume = vfscale::volume(self.path()).open().unwrap();
         let text = volume.task().read_to_string(path).unwrap();
         volume.close().unwrap();
@@ -226,20 +226,4 @@ fn branches_of_a_mounted_image() {
     }
     assert_eq!(pool.check().unwrap(), Vec::<String>::new());
     pool.close().unwrap();
-}
-
-/// A volume that is mounted gets its first branch when it is not.
-#[test]
-fn a_mounted_volume_does_not_become_a_pool() {
-    if !can_mount() {
-        return;
-    }
-    let image = Image::new(false);
-    let dir = image.0.path().join("dir");
-    fs::create_dir(&dir).unwrap();
-    image.good(&["mount", "--background"], &[dir.to_str().unwrap()]);
-    assert!(image.bad(1, &["branch", "create"], &["a"]).contains("unmount it"));
-    assert_eq!(image.names(), [""; 0]);
-    assert!(vfscale().arg("umount").arg(&dir).status().unwrap().success());
-    image.good(&["branch", "create"], &["a"]);
 }

@@ -7,6 +7,7 @@ mod command;
 #[path = "../common/mod.rs"]
 mod common;
 mod copy_out;
+mod first_branch;
 mod for_all;
 mod freeze;
 mod on_volume;

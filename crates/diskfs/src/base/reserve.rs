@@ -6,8 +6,11 @@ use vfscale_block::{Device, Error, OsError};
 
 use super::fault::Fault;
 
-/// Storage for dirty pages, on a device on which what is written has to be reserved.
+/// Storage for dirty pages, on a device on which what is written may have to be reserved.
 pub(crate) trait ReservePages: fmt::Debug + Send + Sync {
+    /// Returns whether there is something to reserve. From false it may become true.
+    fn is_on(&self) -> bool;
+
     /// Reserves storage for pages that are about to become unstable, and for what writing them back
     /// changes. With `is_urgent` also from what is kept for removals. May block for the I/O.
     ///

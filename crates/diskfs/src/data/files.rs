@@ -124,7 +124,7 @@ impl Files {
         let FileOptions { cache_bytes, cache_budget, interval, dirty_lists, auto_da_alloc } =
             options;
         let slots = cpu::slots() as usize;
-        let reserving = volume.reserving();
+        let reserving = Some(volume.reserving());
         let pages = match cache_budget {
             Some(budget) => PageCache::in_room(Arc::clone(budget.pages()), slots, reserving),
             None => PageCache::alone(cache_bytes, slots, reserving),
@@ -311,7 +311,7 @@ impl Files {
     /// Stores the times of a file whose pages have brought reserved storage for that, which is
     /// given back when they are written back. An error is left to the time after that.
     fn store_times_early(&self, node: &Arc<Node>) {
-        if node.has_new_times() && self.state.volume.reserving().is_some() {
+        if node.has_new_times() && self.state.volume.must_reserve() {
             let _ = self.blocks(node).store_times();
         }
     }
@@ -340,7 +340,7 @@ impl Files {
         match &stored {
             Err(Fault::ReadOnly) => self.state.dirty.push(Arc::clone(node)),
             // Nothing was reserved for times alone, such as those of reads: they stay in memory.
-            Err(Fault::NoSpace) if self.state.volume.reserving().is_some() => return written,
+            Err(Fault::NoSpace) if self.state.volume.must_reserve() => return written,
             Err(fault) => blocks.write_failed(fault),
             Ok(()) => {}
         }

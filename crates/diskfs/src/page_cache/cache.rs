@@ -201,7 +201,7 @@ impl PageCache {
     /// # Errors
     /// [`Fault::NoSpace`], and those of the device.
     pub(super) fn reserve(&self, pages: u64, is_urgent: bool) -> Result<PageCredit<'_>, Fault> {
-        let pages = if let Some(reserving) = &self.reserving {
+        let pages = if let Some(reserving) = self.reserving() {
             reserving.reserve_pages(pages, is_urgent)?;
             pages
         } else {
@@ -211,9 +211,14 @@ impl PageCache {
     }
 
     fn unreserve(&self, pages: u64) {
-        if let Some(reserving) = self.reserving.as_ref().filter(|_| pages > 0) {
+        if let Some(reserving) = self.reserving().filter(|_| pages > 0) {
             reserving.unreserve_pages(pages);
         }
+    }
+
+    /// Returns what reserves storage, if the device needs that now.
+    fn reserving(&self) -> Option<&dyn ReservePages> {
+        self.reserving.as_deref().filter(|reserving| reserving.is_on())
     }
 
     /// Adds to the count of this CPU, and adds that to the sum when it becomes too large.

@@ -27,6 +27,9 @@
 //!
 //! A *freeze* is a cut for somebody who can't be told to replay the log: in step 3 everything is
 //! written home, and the log is covered.
+//!
+//! A *swap* is a freeze in which the caller may put another device below the open volume, with the
+//! same contents. Then the superblock must not be written either, nor the volume grow.
 
 use std::fmt;
 
@@ -98,14 +101,45 @@ impl DiskFs {
         if self.volume.is_read_only() {
             return Ok(meanwhile());
         }
+        self.frozen(|| (), |()| meanwhile())
+    }
+
+    /// Calls `swap` while the volume is frozen as by [`freeze`](Self::freeze), and its
+    /// superblock and its size do not change either: nothing is written to its device. So
+    /// `swap` may put another device below, by a handle that the volume was opened on; that has
+    /// to have the same contents and the same size, and may need reservations. Reads go on
+    /// meanwhile, and one that has begun before may end on the former device, which has to keep
+    /// what it has until somebody writes to the other one. Returns the result of `swap`.
+    ///
+    /// Blocks for the I/O, and while another cut is made. The caller has no call under way in this
+    /// volume.
+    ///
+    /// # Errors
+    /// [`Fault::ReadOnly`], and errors of [`freeze`](Self::freeze); `swap` was not called then.
+    pub fn swap_device<T>(&self, swap: impl FnOnce() -> T) -> Result<T, Fault> {
+        if self.volume.is_read_only() {
+            return Err(Fault::ReadOnly);
+        }
+        let growth = || self.volume.groups().growth();
+        self.frozen(growth, |growth| self.volume.swap_device(&growth, swap))
+    }
+
+    /// Calls `meanwhile` while the volume is frozen, with what `lock` returned before the gate of
+    /// the journal was shut.
+    fn frozen<L, T>(
+        &self,
+        lock: impl FnOnce() -> L,
+        meanwhile: impl FnOnce(L) -> T,
+    ) -> Result<T, Fault> {
         self.inactivator.flush();
         let low = self.files.drain()?;
         self.volume.sync()?;
         let shut = self.files.shut()?;
         self.volume.flush_data(self.volume.data_written())?;
+        let locked = lock();
         let frozen = self.volume.freeze()?;
         drop(low);
-        let result = meanwhile();
+        let result = meanwhile(locked);
         drop((frozen, shut));
         Ok(result)
     }

@@ -116,7 +116,9 @@ impl Sum {
 #[derive(Debug)]
 pub(crate) struct Credits {
     pub(super) device: Arc<dyn Device>,
-    pub(super) is_on: bool,
+    is_on: AtomicBool,
+    /// How many blocks are kept without those of pages.
+    kept_least: u64,
     /// The log and the superblocks, in bytes.
     fixed: Vec<Range<u64>>,
     pub(super) is_prepared: AtomicBool,
@@ -141,6 +143,13 @@ pub(super) struct TxCredit<'c> {
     blocks: u64,
 }
 
+impl TxCredit<'_> {
+    /// Returns whether the transaction was counted.
+    pub(super) fn is_counted(&self) -> bool {
+        self.credits.is_some()
+    }
+}
+
 impl Drop for TxCredit<'_> {
     fn drop(&mut self) {
         if let Some(credits) = self.credits {
@@ -162,7 +171,8 @@ impl Credits {
         let slots = cpu::slots() as usize;
         let sum = (log_blocks / 2).min(SUM_MAX);
         Self {
-            is_on: is_writable && device.must_reserve(),
+            is_on: AtomicBool::new(is_writable && device.must_reserve()),
+            kept_least: sum,
             device,
             fixed,
             is_prepared: AtomicBool::new(false),
@@ -181,8 +191,17 @@ impl Credits {
     }
 
     /// Returns whether the device needs reservations, and the volume can be written.
+    #[inline]
     pub(super) fn is_on(&self) -> bool {
-        self.is_on
+        self.is_on.load(Ordering::Acquire)
+    }
+
+    /// Asks the device again whether it needs reservations. The volume can be written, and no
+    /// transaction is under way; one that has come before it waits has no credit, and begins again.
+    pub(super) fn look_again(&self) {
+        if self.device.must_reserve() {
+            self.is_on.store(true, Ordering::Release);
+        }
     }
 
     /// Reserves the log and the superblocks, unless that was done.
@@ -193,7 +212,7 @@ impl Credits {
     /// [`Fault::NoSpace`], and those of the device.
     #[inline]
     pub(super) fn prepare(&self) -> Result<(), Fault> {
-        if !self.is_on || self.is_prepared.load(Ordering::Acquire) {
+        if !self.is_on() || self.is_prepared.load(Ordering::Acquire) {
             return Ok(());
         }
         self.prepare_now()
@@ -218,8 +237,8 @@ impl Credits {
 
     /// Counts `blocks` blocks as those of a transaction, until the result is dropped.
     pub(super) fn begin(&self, blocks: u64) -> TxCredit<'_> {
-        let credits = self.is_on.then_some(self);
-        if self.is_on {
+        let credits = self.is_on().then_some(self);
+        if credits.is_some() {
             self.begun.add(blocks as i64);
         }
         TxCredit { credits, blocks }
@@ -301,7 +320,7 @@ impl Credits {
     /// Returns whether calls that need more space may be accepted: nothing is missing that others
     /// rely on.
     pub(super) fn is_roomy(&self) -> bool {
-        !self.is_on || self.kept.missing() == 0 && self.aside.missing() == 0
+        !self.is_on() || self.kept.missing() == 0 && self.aside.missing() == 0
     }
 
     /// See [`ReservePages`](crate::base::reserve::ReservePages).
@@ -318,8 +337,13 @@ impl Credits {
 
     /// See [`ReservePages`](crate::base::reserve::ReservePages).
     pub(super) fn unreserve_pages(&self, pages: u64) {
-        self.kept.wanted.fetch_sub(pages * PAGE_CHANGES, Ordering::AcqRel);
-        self.device.unreserve(pages + self.kept.take_excess());
+        // Pages that were dirty before the device needed reservations have nothing to give back.
+        let least = self.kept_least;
+        let less = |wanted: u64| Some(wanted.saturating_sub(pages * PAGE_CHANGES).max(least));
+        let wanted = &self.kept.wanted;
+        let before = wanted.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        let had = before.map_or(0, |before| (before - least) / PAGE_CHANGES).min(pages);
+        self.device.unreserve(had + self.kept.take_excess());
     }
 }
 

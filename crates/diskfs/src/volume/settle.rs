@@ -15,7 +15,7 @@ impl Metadata {
     /// Returns the credit of a transaction that writes delayed changes, which others have reserved.
     pub(super) fn credit_of_delayed(&self) -> TxCredit<'_> {
         let credits = self.credits();
-        let blocks = if credits.is_on { self.delayed_blocks() } else { 0 };
+        let blocks = if credits.is_on() { self.delayed_blocks() } else { 0 };
         credits.begin(blocks)
     }
 
@@ -30,6 +30,10 @@ impl Metadata {
 impl ReservePages for Metadata {
     fn reserve_pages(&self, pages: u64, is_urgent: bool) -> Result<(), Fault> {
         self.credits().reserve_pages(pages, is_urgent)
+    }
+
+    fn is_on(&self) -> bool {
+        self.credits().is_on()
     }
 
     fn unreserve_pages(&self, pages: u64) {
@@ -64,7 +68,7 @@ impl Volume {
         purpose: Purpose,
     ) -> Result<TxCredit<'_>, Fault> {
         let credits = self.credits();
-        if credits.is_on { self.credit_now(need, purpose) } else { Ok(credits.begin(0)) }
+        if credits.is_on() { self.credit_now(need, purpose) } else { Ok(credits.begin(0)) }
     }
 
     fn credit_now(&self, need: TxReservation, purpose: Purpose) -> Result<TxCredit<'_>, Fault> {
@@ -139,7 +143,7 @@ impl Volume {
     /// # Errors
     /// Errors of the log.
     pub(crate) fn make_room(&self) -> Result<(), Fault> {
-        if self.credits().is_on {
+        if self.credits().is_on() {
             self.write_home()?;
             self.settle_credits();
         }
@@ -179,7 +183,7 @@ impl Volume {
     /// bound: leaves as many spare, if they are there.
     fn settle_without(&self, blocks: u64) {
         let credits = self.credits();
-        if !credits.is_on {
+        if !credits.is_on() {
             return;
         }
         let _alone = credits.settling.lock();

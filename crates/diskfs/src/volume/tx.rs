@@ -103,7 +103,7 @@ pub struct Tx<'v> {
     /// Whether it has exceeded its reservation, and can only be dropped.
     is_spoiled: bool,
     /// The blocks that it may write home, reserved on the device. Ends after the commit.
-    _credit: TxCredit<'v>,
+    credit: TxCredit<'v>,
 }
 
 /// The part of a transaction in the log.
@@ -154,6 +154,17 @@ impl Volume {
     /// # Errors
     /// Errors of [`begin`](Self::begin).
     pub(crate) fn begin_for(&self, need: TxReservation, purpose: Purpose) -> Result<Tx<'_>, Fault> {
+        let tx = self.begin_once(need, purpose)?;
+        if tx.credit.is_counted() || !self.credits().is_on() {
+            return Ok(tx);
+        }
+        // The transaction has waited at the gate of the log while the device came to need
+        // reservations.
+        drop(tx);
+        self.begin_once(need, purpose)
+    }
+
+    fn begin_once(&self, need: TxReservation, purpose: Purpose) -> Result<Tx<'_>, Fault> {
         let journal = self.writable()?;
         let credit = self.credit(need, purpose)?;
         if !self.space().take(need.space, need.from_pool) {
@@ -174,7 +185,7 @@ impl Volume {
 impl<'v> Tx<'v> {
     fn new(metadata: &'v Metadata, log: Option<TxLog<'v>>, credit: TxCredit<'v>) -> Self {
         Self {
-            _credit: credit,
+            credit,
             metadata,
             shadows: Shadows::new(metadata.cache(), metadata.uuid()),
             nodes: SmallVec::new(),

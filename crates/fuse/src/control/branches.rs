@@ -6,7 +6,8 @@ use std::io;
 use std::path::Path;
 
 use rustix::ioctl::{self, opcode};
-use vfscale::{BranchInfo, Errno, ForkOptions, Pool};
+use vfscale::pool::{MAIN, PoolMaker};
+use vfscale::{BranchInfo, Errno, ForkOptions, Pool, PoolError};
 
 use super::open;
 
@@ -128,9 +129,27 @@ fn long(raw: &[u8]) -> Result<u64, Errno> {
     raw.try_into().map(u64::from_ne_bytes).map_err(|_| Errno::INVAL)
 }
 
-/// Makes a change that [`BRANCH`] asks for.
-pub(crate) fn serve(pool: &Pool, data: &[u8]) -> Result<(), Errno> {
-    let made = match BranchRequest::decode(data)? {
+/// Makes a change that [`BRANCH`] asks for, in the pool that there is, or the first branch with
+/// `maker`.
+pub(crate) fn serve(
+    pool: impl FnOnce() -> Option<Pool>,
+    maker: Option<&PoolMaker>,
+    data: &[u8],
+) -> Result<(), Errno> {
+    let refused = |error: PoolError| {
+        tracing::info!("a request about branches was refused: {error}");
+        error.errno()
+    };
+    let request = BranchRequest::decode(data)?;
+    let pool = match (pool(), maker, &request) {
+        (Some(pool), ..) => pool,
+        (None, Some(maker), BranchRequest::Create { parent, .. }) if parent == MAIN => {
+            maker.make_pool().map_err(refused)?
+        }
+        (None, Some(_), BranchRequest::Create { .. }) => return Err(Errno::NOENT),
+        (None, ..) => return Err(Errno::OPNOTSUPP),
+    };
+    let made = match request {
         BranchRequest::Create { parent, name, read_only, as_synced } => {
             let options = ForkOptions::new().read_only(read_only).as_synced(as_synced);
             pool.fork_with(&parent, &name, options)
@@ -139,10 +158,7 @@ pub(crate) fn serve(pool: &Pool, data: &[u8]) -> Result<(), Errno> {
         BranchRequest::Rename { name, to } => pool.rename(&name, &to),
         BranchRequest::Rollback { name } => pool.rollback(&name),
     };
-    made.map_err(|error| {
-        tracing::info!("a request about branches was refused: {error}");
-        error.errno()
-    })
+    made.map_err(refused)
 }
 
 /// Returns the reply to [`BRANCHES`]: the branches from the number in `data` on.
@@ -174,13 +190,16 @@ fn info(raw: &[u8]) -> Result<BranchInfo, Errno> {
     })
 }
 
-/// Changes the branches of the image whose branch is mounted at `dir`. Blocks for the I/O. Data
-/// that the kernel holds back ([`writeback`](crate::Builder::writeback)) is in a new branch only if
-/// it was synced before.
+/// Changes the branches of the image whose branch is mounted at `dir`. The first one that is made
+/// makes the image a pool ([`Volume::make_pool`](vfscale::Volume::make_pool)). Blocks for the I/O.
+/// Data that the kernel holds back ([`writeback`](crate::Builder::writeback)) is in a new branch
+/// only if it was synced before.
 ///
 /// # Errors
 /// * `ENOTTY` if no vfscale file system is mounted there.
-/// * `EOPNOTSUPP` if the image has no branches.
+/// * `EOPNOTSUPP` if the image has no branches, and none is to be made.
+/// * `EXDEV`, `EFBIG`, `EOVERFLOW` or `EUCLEAN` if it can't have the first one: its log is on a
+///   device of its own, its device has a fixed size, it is too large, or it needs a repair.
 /// * `EPERM` if the caller is neither the mounting user nor has `CAP_SYS_ADMIN`.
 /// * `ENOENT`, `EEXIST`, `EBUSY` for a branch that does not exist, exists, or is in use.
 /// * `EINVAL` for a name that no branch can have, or if the branch does not allow it.

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use rustix::ioctl;
+use vfscale::pool::PoolMaker;
 use vfscale::posix::{At, OFlags};
 use vfscale::{Capabilities, Errno, Pool, Task};
 
-use super::{RequestCtx, Rights, Server};
+use super::{RequestCtx, Rights, Server, VolumeRights};
 use crate::{control, freezing, statistics, wire};
 
 impl Server {
@@ -41,17 +42,18 @@ impl Server {
                 ctx.reply.ioctl(grown);
             }
             control::BRANCH => {
-                let pool = self.pool_for(ctx)?;
-                control::serve(pool, data)?;
+                self.check_owner(ctx)?;
+                control::serve(|| self.pool(), self.volume.maker.as_ref(), data)?;
                 ctx.reply.ioctl_done();
             }
             control::BRANCHES => {
-                let listed = control::list(self.pool_for(ctx)?, data)?;
+                let listed = control::list(&self.pool_for(ctx)?, data)?;
                 ctx.reply.ioctl_done();
                 ctx.reply.put(&listed);
             }
             control::SOCKET => {
-                self.check_owner(ctx)?;
+                // Without branches there is nothing to ask.
+                self.pool_for(ctx)?;
                 let name = self.volume.socket.as_deref().ok_or(Errno::OPNOTSUPP)?;
                 let name = control::named(name)?;
                 ctx.reply.ioctl_done();
@@ -84,9 +86,15 @@ impl Server {
     }
 
     /// Returns the pool of branches, for the owner of the mount or root.
-    fn pool_for(&self, ctx: &RequestCtx<'_>) -> Result<&Pool, Errno> {
+    fn pool_for(&self, ctx: &RequestCtx<'_>) -> Result<Pool, Errno> {
         self.check_owner(ctx)?;
-        self.volume.pool.as_ref().ok_or(Errno::OPNOTSUPP)
+        self.pool().ok_or(Errno::OPNOTSUPP)
+    }
+
+    /// Returns the pool of branches, if there is one by now.
+    fn pool(&self) -> Option<Pool> {
+        let VolumeRights { pool, maker, .. } = &self.volume;
+        pool.clone().or_else(|| maker.as_ref().and_then(PoolMaker::pool))
     }
 
     /// Freezes the volume for the owner of the mount or root, until the process that asks for it

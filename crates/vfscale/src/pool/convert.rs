@@ -4,6 +4,7 @@ use vfscale_block::{Device, Error as DeviceError};
 use vfscale_diskfs::format::BLOCK_BYTES;
 use vfscale_diskfs::{LogPlace, OpenError, Superblock, Uuid, copies};
 use vfscale_pool::Conversion;
+use vfscale_vfs::Errno;
 
 use super::error::PoolError;
 use crate::volume::devices::Opened;
@@ -18,44 +19,46 @@ const BLOCKS_MAX: u64 = 30_000 * 31_744;
 ///
 /// # Errors
 /// [`PoolError::Convert`] and [`PoolError::Superblock`].
-pub(super) fn convert(name: &str, main: &str, opened: &Opened) -> Result<(), PoolError> {
+pub(crate) fn convert(name: &str, main: &str, opened: &Opened) -> Result<(), PoolError> {
     let device = opened.device();
     let found = match copies::read(&*device) {
         Ok(found) => found,
         Err(OpenError::Pool { .. }) => return Ok(()),
         Err(error) => return Err(PoolError::Superblock(error)),
     };
-    let refused = |why: &str| Err(PoolError::Convert { name: name.into(), why: why.into() });
+    let error = |why: String, errno| PoolError::Convert { name: name.into(), why, errno };
+    let refused = |why: &str, errno| Err(error(why.into(), errno));
     if found.is_read_only() {
-        return refused("it has features that this program does not know");
+        return refused("it has features that this program does not know", Errno::ROFS);
     }
     if found.superblock.features.needs_repair() {
-        return refused("a repair was interrupted: run `vfscale fsck --repair` again");
+        let why = "a repair was interrupted: run `vfscale fsck --repair` again";
+        return refused(why, Errno::UCLEAN);
     }
     if !found.is_whole() {
-        return refused("a copy of its superblock is old or damaged: mount and unmount it first");
+        let why = "a copy of its superblock is old or damaged: unmount it, and mount it again";
+        return refused(why, Errno::UCLEAN);
     }
     if matches!(found.superblock.log(), LogPlace::Outside { .. }) {
-        return refused("its log is on a device of its own");
+        let why =
+            "its log is on a device of its own: copy its files to a volume with its log inside";
+        return refused(why, Errno::XDEV);
     }
     let first = found.superblock.geometry().blocks();
     let group = found.superblock.geometry().group_blocks();
     // Each zone of the volume counts twice.
     let blocks = (2 * first + EXTRA_BLOCKS).min(BLOCKS_MAX.saturating_sub(first));
-    let random = Uuid::random();
-    let id =
-        random.map_err(|error| PoolError::Convert { name: name.into(), why: error.to_string() });
+    let id = Uuid::random().map_err(|e| error(e.to_string(), Errno::IO));
     let leads = leads(&found.superblock.into_pool(first));
     let leads = [&leads[0], &leads[1], &leads[2]];
     let conversion = Conversion { id: id?.to_bytes(), name: main, first, group, blocks, leads };
-    vfscale_pool::Pool::convert(&device, &conversion).map_err(|error| {
-        let why = match error {
-            vfscale_pool::Error::Device(DeviceError::Unsupported { .. }) => {
-                "the device has a fixed size, and a pool needs space behind the volume".into()
-            }
-            error => error.to_string(),
-        };
-        PoolError::Convert { name: name.into(), why }
+    vfscale_pool::Pool::convert(&device, &conversion).map_err(|cause| match cause {
+        vfscale_pool::Error::Device(DeviceError::Unsupported { .. }) => {
+            let why = "the device has a fixed size, and a pool needs space behind the volume";
+            error(why.into(), Errno::FBIG)
+        }
+        vfscale_pool::Error::Size(_) => error(cause.to_string(), Errno::OVERFLOW),
+        _ => error(cause.to_string(), Errno::IO),
     })
 }
 

@@ -31,6 +31,8 @@ pub enum PoolError {
         name: String,
         /// The reason.
         why: String,
+        /// Linux's number for it.
+        errno: Errno,
     },
     /// The call on the branches failed.
     #[error("{name}: {error}")]
@@ -76,7 +78,8 @@ impl PoolError {
         match self {
             Self::Missing(_) => Errno::NOENT,
             Self::Device(error) => Fault::from(error.clone()).errno(),
-            Self::NoPool { .. } | Self::Convert { .. } => Errno::INVAL,
+            Self::NoPool { .. } => Errno::INVAL,
+            Self::Convert { errno, .. } => *errno,
             Self::Superblock(_) | Self::Damage { .. } => Errno::UCLEAN,
             Self::HasChanged { .. } => Errno::BUSY,
             Self::Sync { errno, .. } => *errno,

@@ -110,6 +110,18 @@ impl PoolShared {
         device: Opened,
         read_only: bool,
     ) -> Result<Arc<Self>, PoolError> {
+        Self::open_held(name, device.clone(), read_only).inspect_err(|_| device.release())
+    }
+
+    /// Opens the pool on a device, which is not released if that fails.
+    ///
+    /// # Errors
+    /// [`PoolError`].
+    pub(crate) fn open_held(
+        name: &str,
+        device: Opened,
+        read_only: bool,
+    ) -> Result<Arc<Self>, PoolError> {
         let on: Arc<dyn Device> = match read_only {
             // Recovery has to write.
             true => Arc::new(CowDevice::new(device.device())),
@@ -119,7 +131,7 @@ impl PoolShared {
             let pool = vfscale_pool::Pool::open_behind(on, first);
             pool.map_err(|error| PoolError::Branches { name: name.into(), error })
         });
-        let pool = opened.inspect_err(|_| device.release())?;
+        let pool = opened?;
         let (name, volumes, reaper) = (name.to_owned(), Mutex::default(), Mutex::default());
         let shared = Arc::new(Self { name, pool, read_only, device, volumes, reaper });
         if !read_only {

@@ -5,14 +5,26 @@ use std::sync::{Arc, Weak};
 use vfscale_diskfs::vfs_impl::DiskFs;
 use vfscale_vfs::Errno;
 
+use super::lower::Lower;
+
 /// A handle by which another thread freezes a volume ([`Volume::freezer`](super::Volume::freezer)).
 /// It does not keep the volume open.
 #[derive(Clone, Debug)]
-pub struct Freezer(Weak<DiskFs>);
+pub struct Freezer {
+    fs: Weak<DiskFs>,
+    /// The device, which may have become that of a branch.
+    lower: Option<Weak<Lower>>,
+}
 
 impl Freezer {
-    pub(super) fn new(fs: &Arc<DiskFs>) -> Self {
-        Self(Arc::downgrade(fs))
+    pub(super) fn new(fs: &Arc<DiskFs>, lower: Option<&Arc<Lower>>) -> Self {
+        Self { fs: Arc::downgrade(fs), lower: lower.map(Arc::downgrade) }
+    }
+
+    /// Returns whether the volume has become a branch, whose device others change as well.
+    fn is_branch(&self) -> bool {
+        let lower = self.lower.as_ref().and_then(Weak::upgrade);
+        lower.is_some_and(|lower| lower.branch().is_some())
     }
 
     /// Calls `meanwhile` while the volume is frozen: its device, and that of its log, have
@@ -43,13 +55,16 @@ impl Freezer {
     /// ```
     ///
     /// # Errors
-    /// `EIO` and other errors of write-back, the log and the devices, and `ENODEV` if the volume is
-    /// closed; `meanwhile` was not called then.
+    /// `EIO` and other errors of write-back, the log and the devices, `ENODEV` if the volume is
+    /// closed, and `EOPNOTSUPP` if it has become a branch of a pool; `meanwhile` was not called
+    /// then.
     pub fn freeze<T>(&self, meanwhile: impl FnOnce() -> T) -> Result<T, Errno> {
-        let fs = self.0.upgrade().ok_or(Errno::NODEV)?;
-        fs.freeze(meanwhile).map_err(|fault| {
+        let fs = self.fs.upgrade().ok_or(Errno::NODEV)?;
+        // Looks when no pool is being made.
+        let guarded = || if self.is_branch() { Err(Errno::OPNOTSUPP) } else { Ok(meanwhile()) };
+        fs.freeze(guarded).unwrap_or_else(|fault| {
             tracing::warn!(%fault, "the volume can't be frozen");
-            fault.errno()
+            Err(fault.errno())
         })
     }
 }

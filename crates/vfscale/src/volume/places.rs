@@ -7,6 +7,7 @@ use vfscale_diskfs::Fault;
 use vfscale_diskfs::vfs_impl::DiskFs;
 
 use super::devices::{DeviceSource, Opened};
+use super::lower::Lower;
 use crate::pool::PoolError;
 use crate::pool::shared::{OpenBranch, PoolShared};
 
@@ -21,6 +22,8 @@ pub(super) enum Place {
 /// The open device of a volume.
 pub(super) enum OpenPlace {
     Device(Opened),
+    /// A device that can be written, and may become a pool.
+    Lower(Arc<Lower>),
     Branch(OpenBranch),
 }
 
@@ -28,7 +31,25 @@ impl OpenPlace {
     pub(super) fn device(&self) -> Arc<dyn Device> {
         match self {
             OpenPlace::Device(opened) => opened.device(),
+            OpenPlace::Lower(lower) => lower.device(),
             OpenPlace::Branch(open) => open.device(),
+        }
+    }
+
+    /// Has a device that it may become a pool while the volume is open.
+    pub(super) fn or_lower(self, name: &str) -> Self {
+        match self {
+            OpenPlace::Device(opened) => OpenPlace::Lower(Lower::new(name, opened)),
+            place => place,
+        }
+    }
+
+    /// Returns the open device, if this is no branch.
+    pub(super) fn opened(&self) -> Option<&Opened> {
+        match self {
+            OpenPlace::Device(opened) => Some(opened),
+            OpenPlace::Lower(lower) => Some(lower.opened()),
+            OpenPlace::Branch(_) => None,
         }
     }
 
@@ -36,6 +57,7 @@ impl OpenPlace {
     fn own(&self) -> Option<Arc<dyn Guarded>> {
         match self {
             OpenPlace::Device(opened) => opened.own().cloned(),
+            OpenPlace::Lower(lower) => lower.own(),
             OpenPlace::Branch(open) => open.own(),
         }
     }
@@ -51,7 +73,16 @@ impl Devices {
     pub(super) fn branch(&self) -> Option<&OpenBranch> {
         match &self.place {
             OpenPlace::Branch(open) => Some(open),
+            OpenPlace::Lower(lower) => lower.branch(),
             OpenPlace::Device(_) => None,
+        }
+    }
+
+    /// Returns the device that may become a pool.
+    pub(super) fn lower(&self) -> Option<&Arc<Lower>> {
+        match &self.place {
+            OpenPlace::Lower(lower) => Some(lower),
+            OpenPlace::Device(_) | OpenPlace::Branch(_) => None,
         }
     }
 
@@ -71,6 +102,7 @@ impl Devices {
     pub(super) fn release(&self) {
         match &self.place {
             OpenPlace::Device(opened) => opened.release(),
+            OpenPlace::Lower(lower) => lower.release(),
             OpenPlace::Branch(open) => open.release(),
         }
         self.log.iter().for_each(Opened::release);

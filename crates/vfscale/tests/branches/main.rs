@@ -7,5 +7,6 @@ mod common;
 mod diffs;
 mod full;
 mod limit;
+mod opened;
 mod pools;
 mod watched;
