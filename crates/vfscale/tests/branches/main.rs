@@ -4,8 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
+mod counted;
 mod diffs;
 mod full;
 mod limit;
 mod pools;
+mod space;
 mod watched;
