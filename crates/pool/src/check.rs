@@ -118,7 +118,7 @@ impl Checker<'_> {
             self.problem(format!("node {id}: has {own} places of its own, not {told}"));
         }
         if let Some(log) = record.log {
-            for place in log.place..log.place + u64::from(log.blocks) {
+            for place in log.places() {
                 self.visit(place, Use::Log, record.id);
             }
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use vfscale_block::Device;
 use vfscale_sync::cpu;
 
+use crate::branch::flush::end_log;
 use crate::branch::{Inner, log};
 use crate::commit::{Change, Shared, State, check_layout};
 use crate::disk::Disk;
@@ -46,6 +47,18 @@ pub struct Usage {
     /// Space that branches can still use. Places that a branch gave up count as used until its next
     /// checkpoint.
     pub free: u64,
+}
+
+impl BranchInfo {
+    fn of(record: &Record) -> Self {
+        Self {
+            name: record.name.clone(),
+            size: record.blocks * PLACE_BYTES as u64,
+            read_only: record.is_frozen(),
+            depth: record.depth,
+            own: record.own.saturating_mul(PLACE_BYTES as u64),
+        }
+    }
 }
 
 impl Pool {
@@ -110,16 +123,19 @@ impl Pool {
     pub fn list(&self) -> Vec<BranchInfo> {
         let state = self.shared.state.lock();
         let named = state.table.records().filter(|record| !record.name.is_empty());
-        let info = |record: &Record| BranchInfo {
-            name: record.name.clone(),
-            size: record.blocks * PLACE_BYTES as u64,
-            read_only: record.is_frozen(),
-            depth: record.depth,
-            own: record.own.saturating_mul(PLACE_BYTES as u64),
-        };
-        let mut list: Vec<_> = named.map(info).collect();
+        let mut list: Vec<_> = named.map(BranchInfo::of).collect();
         list.sort_by(|a, b| a.name.cmp(&b.name));
         list
+    }
+
+    /// Returns a branch as [`list`](Self::list) tells it, in a time that does not depend on the
+    /// number of branches; `None` if there is none of that name.
+    ///
+    /// Waits for a commit that is under way.
+    #[must_use]
+    pub fn info(&self, name: &str) -> Option<BranchInfo> {
+        let state = self.shared.state.lock();
+        state.table.named(name).ok().map(BranchInfo::of)
     }
 
     /// Adds a branch that reads as zeros, of `size` bytes rounded down to blocks of 4096. The size
@@ -253,5 +269,20 @@ fn recover(shared: &Arc<Shared>) -> Result<(), Error> {
     for (record, own_above, maps) in replays {
         Inner::open(shared, &record, own_above)?.replay(&maps)?;
     }
-    Ok(())
+    end_logs(shared)
+}
+
+/// Gives the logs up of branches that were open at a crash and had no record.
+fn end_logs(shared: &Shared) -> Result<(), Error> {
+    let mut state = shared.state.lock();
+    let with_log = state.table.records().filter(|record| record.log.is_some());
+    let ids: Vec<u64> = with_log.map(|record| record.id).collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let mut change = Change::default();
+    for id in ids {
+        state.table.update(id, |record| record.log = end_log(record.log, &mut change));
+    }
+    shared.commit(&mut state, change, || ())
 }

@@ -245,3 +245,47 @@ fn a_long_history_is_freed() {
     let (free, own) = (pool.usage().free, pool.list()[0].own);
     assert!(free + own + 64 * UNIT + 20 * UNIT >= before, "{free}, {own} of {before}");
 }
+
+/// A branch has a log from its first flush on, until it is closed or recovered after a crash.
+#[test]
+fn a_closed_branch_has_no_log() {
+    let device = Arc::new(MemoryDevice::new(1000 * UNIT).unwrap());
+    let pool = Pool::create(device.clone(), [5; 16]).unwrap();
+    let logs = |pool: &Pool| {
+        let state = pool.shared.state.lock();
+        state.table.records().filter(|record| record.log.is_some()).count()
+    };
+    for name in ["main", "other"] {
+        pool.create_branch(name, 100 * UNIT).unwrap();
+        put(&pool, name, 1, 1);
+    }
+    assert_eq!(logs(&pool), 0);
+    let free = pool.usage().free;
+    // Each block is a new one, and gets its place; a map of a hundred blocks has one node.
+    let write = |pool: &Pool, name: &str, blocks: std::ops::Range<u64>| {
+        let branch = pool.branch(name).unwrap();
+        for block in blocks {
+            branch.write_at(block * UNIT, &[9; UNIT as usize]).unwrap();
+            branch.flush().unwrap();
+        }
+        branch
+    };
+    // The first flush makes the log, the second a record.
+    let mut written = 0;
+    for blocks in [10..11, 20..22] {
+        written += blocks.end - blocks.start;
+        let main = write(&pool, "main", blocks);
+        assert_eq!(logs(&pool), 1);
+        main.close().unwrap();
+        assert_eq!((logs(&pool), pool.usage().free), (0, free - written * UNIT));
+    }
+    drop((write(&pool, "main", 30..31), write(&pool, "other", 40..42)));
+    assert_eq!(logs(&pool), 2);
+    drop(pool);
+    let pool = Pool::open(device).unwrap();
+    assert_eq!((logs(&pool), pool.usage().free), (0, free - (written + 3) * UNIT));
+    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+    for (name, block) in [("main", 21), ("main", 30), ("other", 40), ("other", 41)] {
+        assert_eq!(byte(&pool, name, block), 9, "{name} {block}");
+    }
+}

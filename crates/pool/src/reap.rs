@@ -87,7 +87,7 @@ impl Pool {
             let list = DeadList { head: record.dead, count: record.dead_count };
             change.clears.extend(dead::read(disk, list)?.1);
             if let Some(log) = record.log {
-                change.clears.extend(log.place..log.place + u64::from(log.blocks));
+                change.clears.extend(log.places());
             }
             state.table.remove(record.id);
         } else {

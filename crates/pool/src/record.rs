@@ -1,5 +1,7 @@
 //! A node of the history, as the branch table tells it.
 
+use std::ops::Range;
+
 use zerocopy::little_endian::U64;
 
 use crate::Error;
@@ -23,6 +25,13 @@ pub(crate) struct LogArea {
     pub(crate) blocks: u32,
     /// Records of other sequences are stale.
     pub(crate) sequence: u64,
+}
+
+impl LogArea {
+    /// Returns the places of its records.
+    pub(crate) fn places(&self) -> Range<u64> {
+        self.place..self.place + u64::from(self.blocks)
+    }
 }
 
 /// A node of the history. A branch is a node with a name.

@@ -44,6 +44,15 @@ pub(crate) struct NextNode {
     pub(crate) parent_root: Option<Entry>,
 }
 
+/// What becomes of the log of a branch with a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LogFate {
+    /// It is for the records that follow; a branch without one gets one.
+    GoesOn,
+    /// It is given up, for no record follows: a closed branch holds no places for records.
+    Ends,
+}
+
 /// A branch at one moment, for a commit.
 #[derive(Debug)]
 pub(crate) struct Captured {
@@ -72,7 +81,7 @@ impl Inner {
         };
         let room = log.area.map_or(0, |area| (area.blocks - log.next) as usize);
         if log.must_checkpoint || is_large || count > 0 && room == 0 {
-            return self.checkpoint(&mut log);
+            return self.checkpoint(&mut log, LogFate::GoesOn);
         }
         if count == 0 {
             return Ok(self.shared.disk.device.flush()?);
@@ -84,7 +93,7 @@ impl Inner {
                 log.must_checkpoint = result.is_err();
                 result
             }
-            _ => self.checkpoint(&mut log),
+            _ => self.checkpoint(&mut log, LogFate::GoesOn),
         }
     }
 
@@ -160,11 +169,11 @@ impl Inner {
         if self.pending.lock().frees.is_empty() {
             return Ok(false);
         }
-        self.checkpoint(&mut log)?;
+        self.checkpoint(&mut log, LogFate::GoesOn)?;
         Ok(true)
     }
 
-    /// Makes everything durable and the log empty, as closing does.
+    /// Makes everything durable, and gives the log up, as closing does.
     ///
     /// # Errors
     /// Errors of the device, [`Error::Failed`].
@@ -173,13 +182,13 @@ impl Inner {
             return Ok(());
         }
         let mut log = self.flush.lock();
-        self.checkpoint(&mut log)
+        self.checkpoint(&mut log, LogFate::Ends)
     }
 
-    fn checkpoint(&self, log: &mut LogState) -> Result<(), Error> {
+    fn checkpoint(&self, log: &mut LogState, fate: LogFate) -> Result<(), Error> {
         let mut state = self.shared.state.lock();
         self.shared.alive()?;
-        let captured = self.capture(&mut state, log, None);
+        let captured = self.capture(&mut state, log, None, fate);
         let captured = captured.inspect_err(|_| self.shared.fail())?;
         let Some(Captured { change, record, is_changed, .. }) = captured else {
             return Err(Error::Full);
@@ -217,6 +226,7 @@ impl Inner {
         state: &mut State,
         log: &LogState,
         next: Option<NextNode>,
+        fate: LogFate,
     ) -> Result<Option<Captured>, Error> {
         let Some(mut record) = state.table.get(self.node()).cloned() else {
             return Err(Error::NoBranch(self.label.to_string()));
@@ -239,7 +249,8 @@ impl Inner {
         };
         let is_changed = root != record.root
             || !(pending.allocs.is_empty() && pending.frees.is_empty())
-            || log.must_checkpoint;
+            || log.must_checkpoint
+            || fate == LogFate::Ends && record.log.is_some();
         if !is_changed {
             return Ok(Some(Captured { change, record, is_changed, is_next }));
         }
@@ -259,7 +270,10 @@ impl Inner {
         let list = DeadList { head: record.dead, count: record.dead_count };
         let list = dead::append(&self.shared, state, &mut change, record.id, list, deads)?;
         (record.dead, record.dead_count) = (list.head, list.count);
-        record.log = self.next_log(record.log, stamp.generation, &mut change);
+        record.log = match fate {
+            LogFate::GoesOn => self.next_log(record.log, stamp.generation, &mut change),
+            LogFate::Ends => end_log(record.log, &mut change),
+        };
         Ok(Some(Captured { change, record, is_changed, is_next }))
     }
 
@@ -356,8 +370,8 @@ impl Inner {
         self.count_tracked(&pending);
     }
 
-    /// Enters what the log says into the map, at open, and makes a checkpoint. All places are
-    /// claimed.
+    /// Enters what the log says into the map, at the opening of the pool, and makes a checkpoint
+    /// that gives the log up. All places are claimed.
     ///
     /// # Errors
     /// Errors of the device and [`Error::Damage`].
@@ -382,8 +396,14 @@ impl Inner {
         // Even a log without a valid map gets a new sequence: a content that was lost may be
         // written again, for another block, and would make its old record valid.
         log.must_checkpoint = true;
-        self.checkpoint(&mut log)
+        self.checkpoint(&mut log, LogFate::Ends)
     }
+}
+
+/// Gives up the places of a log.
+pub(crate) fn end_log(log: Option<LogArea>, change: &mut Change) -> Option<LogArea> {
+    change.clears.extend(log.iter().flat_map(LogArea::places));
+    None
 }
 
 /// The right to fork a branch: its flushes wait.
@@ -402,7 +422,7 @@ impl Capture<'_> {
         state: &mut State,
         next: Option<NextNode>,
     ) -> Result<Option<Captured>, Error> {
-        let captured = self.inner.capture(state, self.log, next);
+        let captured = self.inner.capture(state, self.log, next, LogFate::GoesOn);
         captured.inspect_err(|_| self.inner.shared.fail())
     }
 

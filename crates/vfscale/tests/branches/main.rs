@@ -4,9 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
+mod counted;
 mod diffs;
 mod full;
 mod limit;
 mod opened;
 mod pools;
+mod space;
 mod watched;

@@ -1,0 +1,84 @@
+//! A device that counts what is written to it, by the kind of block.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use vfscale::block::{Device, Discards, Error as DeviceError, MemoryDevice};
+
+const BLOCK: usize = 4096;
+
+/// Number of blocks that were written, by their magics; data has none.
+pub type Kinds = BTreeMap<String, u64>;
+
+/// A device in memory that counts the blocks that are written.
+#[derive(Debug)]
+pub struct Counted {
+    device: MemoryDevice,
+    kinds: Mutex<Kinds>,
+}
+
+impl Counted {
+    pub fn new(bytes: u64) -> Self {
+        Self { device: MemoryDevice::new(bytes).unwrap(), kinds: Mutex::default() }
+    }
+
+    /// Returns the blocks that were written since the last call, and how many bytes these are.
+    pub fn take(&self) -> (Kinds, u64) {
+        let kinds = std::mem::take(&mut *self.kinds.lock().unwrap());
+        let bytes = kinds.values().sum::<u64>() * BLOCK as u64;
+        (kinds, bytes)
+    }
+
+    fn count(&self, bytes: &[u8]) {
+        let mut kinds = self.kinds.lock().unwrap();
+        for block in bytes.chunks(BLOCK) {
+            let magic =
+                block.get(..4).map_or_else(String::new, |magic| magic.escape_ascii().to_string());
+            let is_known = magic.starts_with("vfs") || magic.starts_with("poo");
+            *kinds.entry(if is_known { magic } else { "data".into() }).or_default() += 1;
+        }
+    }
+}
+
+impl Device for Counted {
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    fn describe(&self) -> String {
+        self.device.describe()
+    }
+
+    fn size(&self) -> u64 {
+        self.device.size()
+    }
+
+    fn block_size(&self) -> u32 {
+        self.device.block_size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.device.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        self.count(buf);
+        self.device.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.device.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.device.discard(offset, len)
+    }
+
+    fn discards(&self) -> Option<Discards> {
+        self.device.discards()
+    }
+
+    fn set_size(&self, size: u64) -> Result<(), DeviceError> {
+        self.device.set_size(size)
+    }
+}

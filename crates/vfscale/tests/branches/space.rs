@@ -1,0 +1,68 @@
+//! The space and the writes that a small change in a branch takes.
+
+use std::sync::Arc;
+
+use vfscale::{OpenOptions, Pool, Volume};
+use vfscale_diskfs::mkfs::{self, MkfsOptions};
+
+use crate::counted::Counted;
+
+const LARGE: u64 = 50 << 20;
+const KIB: u64 = 1 << 10;
+/// The most that a small, durable change in an open branch may take.
+const CHANGE_MAX: u64 = 64 * KIB;
+/// The most that it may take together with the opening and the closing of the branch.
+const CYCLE_MAX: u64 = 128 * KIB;
+
+/// Makes a pool whose branch `main` has a file of 50 MiB and a thousand small ones.
+fn pool() -> (Arc<Counted>, Pool) {
+    let device = Arc::new(Counted::new(4 << 30));
+    mkfs::format(&*device, &MkfsOptions::default()).unwrap();
+    let volume = vfscale::volume_on(device.clone()).open().unwrap();
+    let task = volume.task();
+    task.write("/large", vec![7; LARGE as usize]).unwrap();
+    task.create_dir("/d").unwrap();
+    for n in 0..1000 {
+        task.write(format!("/d/f{n}"), n.to_string()).unwrap();
+    }
+    drop(task);
+    volume.close().unwrap();
+    let pool = vfscale::pool_on(device.clone()).convert(true).open().unwrap();
+    (device, pool)
+}
+
+fn used(pool: &Pool) -> u64 {
+    pool.usage().size - pool.usage().free
+}
+
+/// Changes a block of the large file, durably.
+fn change(volume: &Volume, block: u64) {
+    let file = volume.task().open_with("/large", &OpenOptions::new().write(true)).unwrap();
+    assert_eq!(file.write_at(&[1; 4096], block * 4096).unwrap(), 4096);
+    file.sync_all().unwrap();
+}
+
+#[test]
+fn a_small_change_in_a_branch_takes_little_space_and_few_writes() {
+    let (device, pool) = pool();
+    for name in ["first", "second"] {
+        pool.fork("main", name).unwrap();
+        let before = used(&pool);
+        let volume = pool.open(name).unwrap();
+        device.take();
+        // The first change begins an epoch of the volume's log, later ones do not.
+        for block in [5000, 9000] {
+            change(&volume, block);
+            let (kinds, bytes) = device.take();
+            assert!((4 * KIB..=CHANGE_MAX).contains(&bytes), "{name}: {kinds:?}");
+        }
+        volume.close().unwrap();
+        let taken = used(&pool) - before;
+        assert!((8 * KIB..=CYCLE_MAX).contains(&taken), "{name}: {taken} {:?}", device.take());
+        // An opening without a change writes nothing.
+        device.take();
+        pool.open(name).unwrap().close().unwrap();
+        assert_eq!((device.take().1, used(&pool) - before), (0, taken), "{name}");
+    }
+    pool.close().unwrap();
+}
