@@ -1,11 +1,14 @@
 //! `vfscale mkfs` and `vfscale tune`: makes a volume, and changes its superblock.
 
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{ArgGroup, Args};
+use indicatif::ProgressBar;
 use vfscale::block::{Device, Guarded};
 use vfscale_command::Size;
 use vfscale_diskfs::copies::OpenError;
@@ -40,6 +43,11 @@ pub(crate) struct MkfsArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) log_device: Option<PathBuf>,
 
+    /// Write zeros to all of it first, so that the file system below has allocated every block of an
+    /// image: on a disk, syncs of new files need not wait for that
+    #[arg(long)]
+    pub(crate) preallocate: bool,
+
     /// Owner and group of the root directory, as two numbers (default: you and your group)
     #[arg(long, value_name = "UID:GID", value_parser = options::parse_owner)]
     pub(crate) root_owner: Option<(u32, u32)>,
@@ -69,11 +77,15 @@ pub(crate) fn mkfs(args: &MkfsArgs) -> Result<ExitCode, Failure> {
         label: args.label.clone().unwrap_or_default(),
         uuid: args.uuid,
         force: args.force,
+        preallocate: args.preallocate,
         log_blocks: log_size.map(|bytes| bytes / BLOCK),
         log_device: open_log(args.log_device.as_deref(), false)?,
         root: RootDirectory { uid, gid, ..RootDirectory::default() },
     };
-    let superblock = mkfs::format(&*device, &options).inspect_err(|_| {
+    let waiting = args.preallocate.then(|| spinner(args.quiet));
+    let formatted = mkfs::format(&*device, &options);
+    drop(waiting);
+    let superblock = formatted.inspect_err(|_| {
         if is_new {
             // A failed mkfs leaves nothing behind. If this fails, an empty image is left, which the
             // next mkfs accepts.
@@ -96,6 +108,15 @@ pub(crate) fn mkfs(args: &MkfsArgs) -> Result<ExitCode, Failure> {
         );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Shows on a terminal that zeros are written, until it is dropped.
+fn spinner(is_quiet: bool) -> ProgressBar {
+    let is_hidden = is_quiet || !io::stderr().is_terminal();
+    let bar = if is_hidden { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
+    bar.set_message("writing zeros");
+    bar.enable_steady_tick(Duration::from_millis(100));
+    bar
 }
 
 /// Opens the image or device, or creates the image; returns whether it was created.

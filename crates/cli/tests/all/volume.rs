@@ -1,7 +1,7 @@
 //! Tests of the commands for volumes, as people use them.
 
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -109,6 +109,23 @@ fn who_makes_a_volume_owns_its_root() {
     let output = command.stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(root_owner(&path), [65_533, 65_534]);
+}
+
+/// An image has all its blocks, and they are zeros where the volume has written nothing.
+#[test]
+fn an_image_can_have_all_its_blocks() {
+    let image = Image::new();
+    let blocks = || fs::metadata(&image.path).unwrap().blocks() * 512;
+    assert!(blocks() < 16 << 20, "it is sparse");
+    let refused = vfscale(&["mkfs", image.name(), "--preallocate"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(blocks() < 16 << 20, "it was refused");
+    said(&["mkfs", image.name(), "--force", "--preallocate"]);
+    assert!(blocks() >= 32 << 20);
+    assert_eq!(image.fsck(&[]).0, Some(0));
+    let bytes = fs::read(&image.path).unwrap();
+    let zeros = bytes.chunks(4096).filter(|block| block.iter().all(|byte| *byte == 0)).count();
+    assert!(zeros * 4096 > 16 << 20);
 }
 
 #[test]

@@ -42,6 +42,10 @@ pub struct MkfsOptions {
     pub uuid: Option<Uuid>,
     /// Whether the contents of the device may be lost.
     pub force: bool,
+    /// Whether to write zeros to all of the volume first. Then the file system below has allocated
+    /// every block of an image, and a sync need not wait for its allocations; the image is not
+    /// sparse, so blocks that become free are not discarded unless that is asked for.
+    pub preallocate: bool,
     /// The size of the log, in blocks; `None`: a 64th of the volume, from 4 MiB to 1 GiB.
     /// A log inside the volume lies in one group, and is at most as large as that permits. The
     /// memory of this machine does not matter: another machine may mount the volume, and there the
@@ -132,6 +136,9 @@ pub fn format(device: &dyn Device, options: &MkfsOptions) -> Result<Superblock, 
     }
     signatures::clear(device)?;
     copies::clear(device)?;
+    if options.preallocate {
+        write_zeros(device, geometry.bytes())?;
+    }
     let region = match log {
         LogPlace::Inside { start, blocks } => {
             Region { offset: byte_of_block(start), length: byte_of_block(blocks) }
@@ -161,6 +168,16 @@ pub fn format(device: &dyn Device, options: &MkfsOptions) -> Result<Superblock, 
     superblock.log_seen = seen(known);
     copies::write(device, &mut superblock)?;
     Ok(superblock)
+}
+
+/// Writes zeros to the first `bytes` bytes.
+fn write_zeros(device: &dyn Device, bytes: u64) -> Result<(), vfscale_block::Error> {
+    const PIECE: u64 = 1 << 20;
+    let zeros = vec![0; PIECE as usize];
+    (0..bytes).step_by(PIECE as usize).try_for_each(|at| {
+        let len = PIECE.min(bytes - at) as usize;
+        device.write_at(at, &zeros[..len])
+    })
 }
 
 /// Chooses the location of the log.
