@@ -43,8 +43,8 @@ pub(crate) struct MkfsArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) log_device: Option<PathBuf>,
 
-    /// Write zeros to all of it first, so that the file system below has allocated every block of an
-    /// image: on a disk, syncs of new files need not wait for that
+    /// Write zeros to all of it first, so that the file system below has allocated every block of
+    /// an image: on a disk, syncs of new files need not wait for that
     #[arg(long)]
     pub(crate) preallocate: bool,
 

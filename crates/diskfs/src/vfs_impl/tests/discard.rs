@@ -432,8 +432,8 @@ fn throwing_a_log_away_may_be_interrupted() {
     let (mut before, mut between, mut after) = (0, 0, 0);
     let states: Vec<_> = device.crash_states(CrashPlan::default()).collect();
     let step = (states.len() / 150).max(1);
-    // The log is thrown away first. How much is written then depends on what was written back before
-    // the cut.
+    // The log is thrown away first. How much is written then depends on what was written back
+    // before the cut.
     let chosen = states.iter().enumerate().filter(|(n, _)| *n < 30 || n % step == 0);
     for (_, state) in chosen {
         let crashed = Cut { volume: state.device(), log: None };
