@@ -16,7 +16,7 @@ const FILES_PER_DIR: u64 = 1_000;
 const WRITERS: usize = 8;
 
 /// Size of the file of which a branch changes a block.
-const LARGE: u64 = 50 << 20;
+pub(super) const LARGE: u64 = 50 << 20;
 
 /// The path of a file of the volume.
 fn path(file: u64) -> String {
@@ -71,16 +71,18 @@ impl Steps<'_> {
         self.fork_and_open(note)?;
         self.pause(note)?;
         self.change_one_block(note)?;
+        self.change_many(note)?;
         self.deepen(note)?;
-        self.create_and_unlink(note)
+        self.create_and_unlink(note)?;
+        self.open_many(note)
     }
 
-    fn is_over(&self) -> Outcome<()> {
+    pub(super) fn is_over(&self) -> Outcome<()> {
         let over = self.interrupt.is_raised();
         if over { Err(Fault::wrong("the run was interrupted")) } else { Ok(()) }
     }
 
-    fn used(&self) -> u64 {
+    pub(super) fn used(&self) -> u64 {
         let usage = self.pool.usage();
         usage.size - usage.free
     }
