@@ -24,6 +24,15 @@ pub(crate) struct BranchesArgs {
     #[arg(long, value_name = "N", default_value_t = 127)]
     pub(crate) depth: u64,
 
+    /// Branches that are opened, changed and closed, for their space; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub(crate) changed: u64,
+
+    /// Branches that are open at once, for their memory; 0 for none. Each has 4 MiB of the pool, of
+    /// twice the volume's size, reserved for its log
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub(crate) open: u64,
+
     /// The size of the volume
     #[arg(long, value_name = "SIZE", default_value = "4G")]
     pub(crate) size: Size,
@@ -46,6 +55,8 @@ pub(crate) fn branches(args: &BranchesArgs) -> Result<ExitCode, Failure> {
         files: args.files,
         forks: args.forks,
         depth: args.depth,
+        changed: args.changed,
+        open: args.open,
     };
     let interrupt = interrupted_by_signals()?;
     let mut watch = |row: &BranchRow| eprintln!("{}: {:.1} {}", row.name, row.median, row.unit);

@@ -157,12 +157,15 @@ fn branches_are_measured_in_memory_and_in_an_image() {
     let image = dir.path().join("disk.vfs");
     for place in [vec![], vec![image.to_str().unwrap()]] {
         let small = ["--files", "5", "--forks", "4", "--depth", "2", "--size", "256M"];
-        let args = [&["branches", "--json", "-"], &small[..], &place].concat();
+        let many = ["--changed", "2", "--open", "2"];
+        let args = [&["branches", "--json", "-"], &small[..], &many, &place].concat();
         let (output, json, table) = run(&args);
         assert!(output.status.success(), "{table}");
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["rows"][0]["count"], 4, "{json}");
-        assert!(table.contains("fork, open and first call"), "{table}");
+        for row in ["fork, open and first call", "2 branches with", "2 open branches, idle"] {
+            assert!(table.contains(row), "{row}: {table}");
+        }
     }
     assert!(!image.exists());
 }

@@ -66,7 +66,7 @@ use crate::Uuid;
 use crate::base::fault::Fault;
 use crate::base::numbers::{NumberMap, shard_of};
 use crate::base::ranks::{CacheShard, InodeHomes};
-use crate::base::shared_limit::{SharedCache, SharedLimit};
+use crate::base::shared_limit::{SHARDS_IN_VAIN, SharedCache, SharedLimit};
 use crate::format::inode::{CHUNK_BLOCKS, chunk_of};
 use crate::format::{BLOCK_BYTES, Block, Expected, Identity, byte_of_block};
 
@@ -373,7 +373,7 @@ impl BufferCache {
 
 impl SharedCache for BufferCache {
     fn drop_unused(&self, most: usize) -> usize {
-        let mut dropped = 0;
+        let (mut dropped, mut in_vain) = (0, 0);
         for _ in 0..self.shards.len() {
             let at = self.looked_at.fetch_add(1, Ordering::Relaxed) % self.shards.len();
             let (mut entries, mut evicted) = (self.shards[at].state.lock(), Vec::new());
@@ -381,7 +381,8 @@ impl SharedCache for BufferCache {
             entries.evict(before.saturating_sub(most - dropped), &mut evicted);
             self.unlock(entries, before);
             dropped += evicted.len();
-            if dropped >= most {
+            in_vain = if evicted.is_empty() { in_vain + 1 } else { 0 };
+            if dropped >= most || in_vain >= SHARDS_IN_VAIN {
                 break;
             }
         }

@@ -62,7 +62,7 @@ pub use vfscale_pool::{BranchInfo, Usage};
 use vfscale_vfs::Scaling;
 
 use crate::volume::devices::DeviceSource;
-use crate::volume::{Volume, VolumeBuilder, VolumeError};
+use crate::volume::{CacheBudget, Volume, VolumeBuilder, VolumeError};
 
 pub(crate) mod convert;
 mod diff;
@@ -76,9 +76,6 @@ pub(crate) use error::remedy_of_device;
 pub use maker::PoolMaker;
 pub use shared::MAIN;
 use shared::PoolShared;
-
-/// Size of the caches of a branch, unless its user sets another one: there may be many.
-const CACHE_BYTES: u64 = 16 << 20;
 
 /// Returns the options of a pool in an image file or on a block device; open it with
 /// [`open`](PoolBuilder::open).
@@ -99,11 +96,13 @@ pub struct PoolBuilder {
     device: DeviceOptions,
     read_only: bool,
     convert: bool,
+    budget: Option<Arc<CacheBudget>>,
 }
 
 impl PoolBuilder {
     fn new(place: DeviceSource) -> Self {
-        Self { place, device: DeviceOptions::new(), read_only: false, convert: false }
+        let device = DeviceOptions::new();
+        Self { place, device, read_only: false, convert: false, budget: None }
     }
 
     /// Sets the user and the configuration of Ceph, for an image whose name begins with `rbd:`.
@@ -123,6 +122,28 @@ impl PoolBuilder {
     /// fail. What has to be recovered after a crash is recovered in memory.
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
+        self
+    }
+
+    /// Sets the memory for the caches of all branches, which volumes and other pools may share: so
+    /// a process has one budget for all of its caches. By default it is one of 256 MiB for the pool.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("disk.vfs");
+    /// # vfscale::volume(&path).create(64 << 20).open()?.close()?;
+    /// let budget = vfscale::volume::CacheBudget::new(64 << 20);
+    /// let pool = vfscale::pool(&path).convert(true).cache_budget(&budget).open()?;
+    /// let main = pool.open("main")?;
+    /// main.task().write("/f", "in the budget")?;
+    /// assert!(budget.used().0 > 0);
+    /// # main.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn cache_budget(mut self, budget: &Arc<CacheBudget>) -> Self {
+        self.budget = Some(Arc::clone(budget));
         self
     }
 
@@ -153,7 +174,7 @@ impl PoolBuilder {
         if self.convert && !self.read_only {
             convert::convert(&name, MAIN, &device)?;
         }
-        let shared = PoolShared::open(&name, device, self.read_only)?;
+        let shared = PoolShared::open(&name, device, self.read_only, self.budget)?;
         Ok(Pool { shared })
     }
 }
@@ -220,12 +241,14 @@ impl Pool {
     }
 
     /// Returns the options of the volume in a branch; open it with [`open`](VolumeBuilder::open).
-    /// By default it has caches of 16 MiB and structures for one CPU, since there may be many. A
-    /// branch can be opened by one user for writing, and a read-only one by many.
+    /// Its caches share a [budget](PoolBuilder::cache_budget) with those of the other branches,
+    /// unless [`cache_size`](VolumeBuilder::cache_size) gives it caches of its own; and its
+    /// structures are for one CPU, since there may be many. A branch can be opened by one user for
+    /// writing, and a read-only one by many.
     pub fn branch(&self, name: &str) -> VolumeBuilder {
         let builder = VolumeBuilder::of_branch(self.shared.clone(), name);
         let builder = builder.scaling(Scaling::with_slots(1));
-        builder.read_only(self.shared.is_read_only(name)).cache_size(CACHE_BYTES)
+        builder.read_only(self.shared.is_read_only(name))
     }
 
     /// Opens the volume in a branch with the default options of [`branch`](Self::branch).

@@ -119,6 +119,10 @@ impl Drop for OpenDriver {
 /// two.
 const CHANGED_BYTES_MIN: u64 = 1 << 20;
 
+/// The size of caches from which that of the changed metadata of a branch follows: there may be
+/// many branches. The caches themselves are in the budget of the pool.
+const BRANCH_CACHE_BYTES: u64 = 16 << 20;
+
 /// Options of [`volume`] and [`volume_on`].
 ///
 /// ```
@@ -147,7 +151,9 @@ pub struct VolumeBuilder {
 impl VolumeBuilder {
     /// Returns the options of the volume in a branch.
     pub(crate) fn of_branch(pool: Arc<PoolShared>, name: &str) -> Self {
-        Self::new(Place::Branch(pool, name.to_owned()))
+        let budget = Arc::clone(pool.budget());
+        let builder = Self::new(Place::Branch(pool, name.to_owned()));
+        builder.cache_size(BRANCH_CACHE_BYTES).cache_budget(&budget)
     }
 
     fn new(place: Place) -> Self {
@@ -246,8 +252,14 @@ impl VolumeBuilder {
 
     /// Sets the approximate size of the caches, in bytes: three quarters for file data, a quarter
     /// for metadata. Changed metadata may take another half of the size until it is written back;
-    /// at that limit changes wait for write-back, even if the log has space. 320 MiB by default.
+    /// at that limit changes wait for write-back, even if the log has space. 320 MiB by default. A
+    /// branch gets caches of its own with it, outside of the budget of its pool.
     pub fn cache_size(mut self, bytes: u64) -> Self {
+        if let (Place::Branch(pool, _), Some(budget)) = (&self.place, &self.options.cache_budget)
+            && Arc::ptr_eq(pool.budget(), budget)
+        {
+            self.options.cache_budget = None;
+        }
         self.options.metadata_cache_bytes = bytes / 4;
         self.options.data_cache_bytes = bytes - bytes / 4;
         self.options.changed_metadata_bytes = (bytes / 2).max(CHANGED_BYTES_MIN);
@@ -439,7 +451,8 @@ fn open_driver(
         (Err(Fault::Open(OpenError::Pool { .. })), Some(opened)) => opened.clone(),
         (opened, _) => return opened.map_err(failed),
     };
-    let pool = PoolShared::open(name, device, read_only)?;
+    // Other branches share the memory of this one, if it shares any.
+    let pool = PoolShared::open(name, device, read_only, options.cache_budget.clone())?;
     let branch = OpenPlace::Branch(pool.open_branch(MAIN)?);
     let opened = open(&branch).map_err(failed);
     devices.place = branch;

@@ -50,6 +50,14 @@ pub fn kernel() -> String {
     format!("{} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy())
 }
 
+/// Returns the resident memory of this process in bytes; 0 if the kernel does not tell.
+pub(crate) fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
 /// Returns the commit that the program was built from, or its version if no commit was known.
 pub fn commit() -> String {
     option_env!("VFSCALE_COMMIT")

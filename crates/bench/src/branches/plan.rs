@@ -21,6 +21,10 @@ pub struct Branching {
     pub forks: u64,
     /// Number of generations of the deepest branch.
     pub depth: u64,
+    /// Number of branches that are opened, changed and closed to take their space.
+    pub changed: u64,
+    /// Number of branches that are open at once to take their memory.
+    pub open: u64,
 }
 
 impl Branching {

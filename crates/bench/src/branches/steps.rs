@@ -71,7 +71,9 @@ impl Steps<'_> {
         self.fork_and_open(note)?;
         self.pause(note)?;
         self.change_one_block(note)?;
-        self.deepen(note)
+        self.change_many(note)?;
+        self.deepen(note)?;
+        self.open_many(note)
     }
 
     pub(super) fn is_over(&self) -> Outcome<()> {
@@ -79,7 +81,7 @@ impl Steps<'_> {
         if over { Err(Fault::wrong("the run was interrupted")) } else { Ok(()) }
     }
 
-    fn used(&self) -> u64 {
+    pub(super) fn used(&self) -> u64 {
         let usage = self.pool.usage();
         usage.size - usage.free
     }

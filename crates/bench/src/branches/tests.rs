@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::*;
 
 fn small(image: Option<PathBuf>) -> Branching {
-    Branching { image, size: 512 << 20, files: 40, forks: 10, depth: 3 }
+    Branching { image, size: 512 << 20, files: 40, forks: 10, depth: 3, changed: 3, open: 2 }
 }
 
 #[test]
@@ -17,13 +17,18 @@ fn a_run_measures_everything_in_memory_and_in_an_image() {
         let mut watch = |row: &BranchRow| seen.push(row.name.clone());
         let report = branches(&plan, &Interrupt::new(), &mut watch).unwrap();
         let names: Vec<_> = report.rows.iter().map(|row| row.name.clone()).collect();
-        assert_eq!((&names, names.len()), (&seen, 37));
+        assert_eq!((&names, names.len()), (&seen, 41));
         let closed = &report.rows[0];
         assert_eq!(closed.count, 10);
         assert!(report.rows.iter().all(|row| row.median <= row.p99 && row.p99 <= row.max));
         // A change in a branch takes space, and not that of the whole file.
         let changed = report.rows.iter().find(|row| row.name.contains("synced change")).unwrap();
         assert!((4096.0..1e6).contains(&changed.median), "{changed:?}");
+        let many = |name: &str| report.rows.iter().find(|row| row.name.contains(name)).unwrap();
+        let [all, each] = ["3 branches with", "each of them"].map(|name| many(name).median);
+        assert!((3.0 * each - all).abs() < 1.0 && (8192.0..1e6).contains(&each), "{all} {each}");
+        let [idle, used] = ["branches, idle", "10 written"].map(|name| many(name).median);
+        assert!((1.0..1e9).contains(&used) && idle < 1e9, "{idle} {used}");
         let read: BranchReport = serde_json::from_str(&report.to_json()).unwrap();
         assert_eq!(read.table(), report.table());
     }

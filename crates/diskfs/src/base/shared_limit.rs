@@ -23,10 +23,14 @@ const DROPPED_MAX: usize = 64;
 /// The most caches that a call asks.
 const CACHES_MAX: usize = 16;
 
+/// The most shards that a cache looks at in a row without dropping anything: thousands of caches
+/// may have nothing but objects in use. The next call goes on behind them.
+pub(crate) const SHARDS_IN_VAIN: usize = 8;
+
 /// A cache that shares its limit with others.
 pub(crate) trait SharedCache: Send + Sync {
     /// Drops up to `most` objects that are not in use and were not used since the last call.
-    /// Returns how many. Waits for no I/O.
+    /// Returns how many. Looks at a part of the cache only, if it finds none. Waits for no I/O.
     fn drop_unused(&self, most: usize) -> usize;
 }
 

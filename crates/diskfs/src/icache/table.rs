@@ -44,7 +44,7 @@ use vfscale_sync::{Condvar, Mutex, MutexGuard, cpu};
 use crate::base::fault::Fault;
 use crate::base::numbers::{NumberMap, shard_of};
 use crate::base::ranks::NodeTableLock;
-use crate::base::shared_limit::{SharedCache, SharedLimit};
+use crate::base::shared_limit::{SHARDS_IN_VAIN, SharedCache, SharedLimit};
 use crate::buffer::BufferCache;
 use crate::format::inode::{block_of, records, slot_of};
 use crate::inode::core::InodeCore;
@@ -236,7 +236,7 @@ impl NodeTable {
 
 impl SharedCache for NodeTable {
     fn drop_unused(&self, most: usize) -> usize {
-        let mut dropped = 0;
+        let (mut dropped, mut in_vain) = (0, 0);
         for _ in 0..self.shards.len() {
             let at = self.looked_at.fetch_add(1, Ordering::Relaxed) % self.shards.len();
             let mut entries = self.shards[at].entries.lock();
@@ -244,7 +244,8 @@ impl SharedCache for NodeTable {
             let given_up = entries.shrink(before.saturating_sub(most - dropped));
             self.unlock(entries, before);
             dropped += given_up.len();
-            if dropped >= most {
+            in_vain = if given_up.is_empty() { in_vain + 1 } else { 0 };
+            if dropped >= most || in_vain >= SHARDS_IN_VAIN {
                 break;
             }
         }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use vfscale_block::{CowDevice, Device, Discards, Error as DeviceError, Guarded};
-use vfscale_diskfs::vfs_impl::DiskFs;
+use vfscale_diskfs::vfs_impl::{CacheBudget, DiskFs};
 use vfscale_pool::{Branch, Error};
 use vfscale_sync::worker::{Priority, WorkItem};
 
@@ -24,6 +24,9 @@ use crate::volume::devices::Opened;
 /// The branch that is the volume itself.
 pub const MAIN: &str = "main";
 
+/// Size of the budget for the caches of all branches, unless the user has another one.
+const BUDGET_BYTES: u64 = 256 << 20;
+
 /// Places that one step of freeing deleted branches frees: calls that open and fork branches wait
 /// for a step.
 const REAP_PLACES: u64 = 4096;
@@ -33,6 +36,8 @@ pub(crate) struct PoolShared {
     name: String,
     pool: vfscale_pool::Pool,
     read_only: bool,
+    /// The memory for the caches of the branches.
+    budget: Arc<CacheBudget>,
     /// The device below, which is released when the last user of the pool is gone.
     device: Opened,
     /// The volumes that are open in branches.
@@ -109,6 +114,7 @@ impl PoolShared {
         name: &str,
         device: Opened,
         read_only: bool,
+        budget: Option<Arc<CacheBudget>>,
     ) -> Result<Arc<Self>, PoolError> {
         Self::open_held(name, device.clone(), read_only).inspect_err(|_| device.release())
     }
@@ -133,7 +139,8 @@ impl PoolShared {
         });
         let pool = opened?;
         let (name, volumes, reaper) = (name.to_owned(), Mutex::default(), Mutex::default());
-        let shared = Arc::new(Self { name, pool, read_only, device, volumes, reaper });
+        let budget = budget.unwrap_or_else(|| CacheBudget::new(BUDGET_BYTES));
+        let shared = Arc::new(Self { name, pool, read_only, budget, device, volumes, reaper });
         if !read_only {
             let weak = Arc::downgrade(&shared);
             let item = WorkItem::new(Priority::Normal, 1, move || reap_in_background(&weak));
@@ -145,6 +152,11 @@ impl PoolShared {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns the memory for the caches of the branches.
+    pub(crate) fn budget(&self) -> &Arc<CacheBudget> {
+        &self.budget
     }
 
     pub(super) fn read_only(&self) -> bool {
@@ -175,7 +187,7 @@ impl PoolShared {
 
     /// Returns whether a branch can only be read; false if there is none.
     pub(super) fn is_read_only(&self, name: &str) -> bool {
-        let is_frozen = || self.pool.list().iter().any(|info| info.name == name && info.read_only);
+        let is_frozen = || self.pool.info(name).is_some_and(|info| info.read_only);
         self.read_only || is_frozen()
     }
 

@@ -1,7 +1,8 @@
-//! The space and the writes that a small change in a branch takes.
+//! The space and the writes that a small change in a branch takes, and the memory of branches.
 
 use std::sync::Arc;
 
+use vfscale::volume::CacheBudget;
 use vfscale::{OpenOptions, Pool, Volume};
 use vfscale_diskfs::mkfs::{self, MkfsOptions};
 
@@ -64,5 +65,29 @@ fn a_small_change_in_a_branch_takes_little_space_and_few_writes() {
         pool.open(name).unwrap().close().unwrap();
         assert_eq!((device.take().1, used(&pool) - before), (0, taken), "{name}");
     }
+    pool.close().unwrap();
+}
+
+/// Branches share the budget of their pool, which another volume shares as well; one with caches of
+/// its own takes nothing from it.
+#[test]
+fn branches_share_one_budget_for_their_caches() {
+    const BUDGET: u64 = 16 << 20;
+    let (device, pool) = pool();
+    pool.close().unwrap();
+    let budget = CacheBudget::new(BUDGET);
+    let pool = vfscale::pool_on(device).cache_budget(&budget).open().unwrap();
+    let names: Vec<_> = (0..4).map(|n| format!("b{n}")).collect();
+    names.iter().for_each(|name| pool.fork("main", name).unwrap());
+    let own = pool.branch("b0").cache_size(64 << 20).open().unwrap();
+    assert_eq!(own.task().read("/large").unwrap().len() as u64, LARGE);
+    assert_eq!(budget.used(), (0, 0));
+    let volumes: Vec<_> = names[1..].iter().map(|name| pool.open(name).unwrap()).collect();
+    for volume in &volumes {
+        assert_eq!(volume.task().read("/large").unwrap().len() as u64, LARGE);
+        let (data, metadata) = budget.used();
+        assert!((BUDGET / 2..=BUDGET * 3 / 4).contains(&data) && metadata > 0, "{data} {metadata}");
+    }
+    volumes.into_iter().chain([own]).for_each(|volume| volume.close().unwrap());
     pool.close().unwrap();
 }

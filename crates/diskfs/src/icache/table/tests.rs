@@ -103,3 +103,15 @@ fn a_number_that_was_freed_keeps_its_node_for_the_next_inode() {
     assert!(table.get(&volume, ino).unwrap().is_none());
     assert!(Arc::ptr_eq(&node, &table.claim(ino, volume.cache())));
 }
+
+/// A thread that asks a thousand tables for unused nodes does not look through all of each.
+#[test]
+fn a_table_without_unused_nodes_is_searched_in_parts() {
+    let shared = Arc::new(SharedLimit::new(10));
+    let table = NodeTable::with_limit(1 << 16, Some(shared));
+    assert!(table.shards.len() > 4 * SHARDS_IN_VAIN);
+    for calls in 1..=4 {
+        assert_eq!(table.drop_unused(64), 0);
+        assert_eq!(table.looked_at.load(Ordering::Relaxed), calls * SHARDS_IN_VAIN);
+    }
+}
