@@ -458,6 +458,38 @@ fn a_line_of_fstab_names_the_cluster() {
     assert!(!refused.status.success() && text.contains("no such user"), "{text}");
 }
 
+/// `mkfs` that finds no cluster, and one a moment later, does not take the image for a missing one.
+#[test]
+#[ignore = "needs a Ceph cluster: scripts/test ceph"]
+fn a_cluster_that_does_not_answer_is_the_error_of_mkfs() {
+    let Some(conf) = cluster() else { return };
+    let _alone = ALONE.lock();
+    let folder = tempfile::tempdir().unwrap();
+    let impatient = folder.path().join("ceph.conf");
+    let text = fs::read_to_string(&conf).unwrap();
+    let text = text.replace("[client]", "[client]\nclient mount timeout = 3");
+    fs::write(&impatient, text).unwrap();
+    let daemons: Vec<Pid> = fs::read_dir(conf.parent().unwrap())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "pid"))
+        .filter_map(|path| Pid::from_raw(fs::read_to_string(path).ok()?.trim().parse().ok()?))
+        .collect();
+    let all = |signal| daemons.iter().for_each(|pid| kill_process(*pid, signal).unwrap());
+    let name = format!("rbd:rbd/silent-{}", std::process::id());
+    let mut mkfs = vfscale();
+    mkfs.args(["mkfs", "--size=64M", "--ceph-conf"]).arg(&impatient).arg(&name);
+    all(Signal::STOP);
+    let mut mkfs = mkfs.stderr(Stdio::piped()).spawn().unwrap();
+    // It looks whether there is an image, for three seconds.
+    std::thread::sleep(Duration::from_millis(4500));
+    all(Signal::CONT);
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut mkfs.stderr.take().unwrap(), &mut text).unwrap();
+    assert_eq!(mkfs.wait().unwrap().code(), Some(1), "{text}");
+    assert!(text.contains("no monitor of the Ceph cluster answers"), "{text}");
+}
+
 #[test]
 #[ignore = "needs a Ceph cluster: scripts/test ceph"]
 fn a_dead_osd_delays_writes_and_loses_none() {

@@ -21,10 +21,14 @@ use vfscale_sync::page::{PAGE_SIZE, PageBox};
 use super::image::{Code, Image};
 use super::library::Handle;
 use crate::Operation;
-use crate::device::{CallRange, requests};
+use crate::device::CallRange;
 
 /// Largest number of requests of a batch that are in flight at a time.
 pub(super) const DEPTH: usize = 64;
+/// Largest number of pages of a request: as large as an object of the usual layout. Each object
+/// that a request touches is one transaction on each of its OSDs, so fewer and larger ones are
+/// faster.
+const REQUEST_PAGES: usize = (4 << 20) / PAGE_SIZE;
 /// Largest size of a request, in bytes: librbd counts with 32 bits.
 const REQUEST_BYTES_MAX: usize = 1 << 30;
 
@@ -206,6 +210,12 @@ impl Drop for Requests<'_> {
     fn drop(&mut self) {
         while self.end_oldest() {}
     }
+}
+
+/// Returns the requests for pages from `offset` on, each with its offset.
+fn requests(offset: u64, pages: &[PageBox]) -> impl Iterator<Item = (u64, &[PageBox])> {
+    let starts = (offset..).step_by(REQUEST_PAGES * PAGE_SIZE);
+    starts.zip(pages.chunks(REQUEST_PAGES))
 }
 
 /// Returns the memory of pages. Contiguous memory gets one entry.

@@ -247,8 +247,17 @@ fn many_requests_are_in_flight_at_a_time() {
 fn an_image_grows_and_is_discarded() {
     let ceph = cluster();
     let (image, device) = Image::create(&ceph, SIZE);
+    // By the object map, which is right at every moment.
+    let used = || {
+        let told = image.rbd(&["du", "--format", "json", &image.spec()]);
+        let number = told.split_once("\"used_size\":").unwrap().1;
+        number.split_once(['}', ',']).unwrap().0.parse::<u64>().unwrap()
+    };
     device.write_at(0, &vec![9; 8 << 20]).unwrap();
+    assert_eq!(used(), 8 << 20);
     device.discard(0, 8 << 20).unwrap();
+    assert_eq!(used(), 0);
+    image.rbd(&["object-map", "check", "--no-progress", &image.spec()]);
     let mut found = vec![1; 8 << 20];
     device.read_at(0, &mut found).unwrap();
     assert!(found.iter().all(|byte| *byte == 0), "whole objects read as zeros");

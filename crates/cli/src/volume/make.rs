@@ -122,16 +122,18 @@ fn spinner(is_quiet: bool) -> ProgressBar {
 /// Opens the image or device, or creates the image; returns whether it was created.
 fn open_or_create(path: &Path, size: Option<u64>) -> Result<(Arc<dyn Guarded>, bool), Failure> {
     let options = device::options(false);
-    match (options.exists(path), size) {
-        (Ok(false), Some(size)) => {
+    // A cluster that does not answer now may a moment later: then the image would be opened that is
+    // not there, and its absence be the error.
+    match (options.exists(path)?, size) {
+        (false, Some(size)) => {
             // An image consists of whole blocks; the size of the volume is rounded down, too.
             Ok((options.create(path, size / 4096 * 4096)?, true))
         }
-        (Ok(false), None) => Err(Failure::Usage(format!(
+        (false, None) => Err(Failure::Usage(format!(
             "{} does not exist: set the size of a new image with --size",
             path.display()
         ))),
-        _ => Ok((open(path, false)?, false)),
+        (true, _) => Ok((open(path, false)?, false)),
     }
 }
 

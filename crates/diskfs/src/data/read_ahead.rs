@@ -24,8 +24,9 @@ lock_class! {
     pub ReadAheadLock = ("read_ahead", 31155);
 }
 
-/// The number of threads, and so of megabytes that are read concurrently.
-const READERS: usize = 3;
+/// The number of threads, and so of megabytes that are read concurrently: more than a disk needs,
+/// for devices that are reached by a network.
+const READERS: usize = 6;
 /// The most megabytes that may wait.
 const WAITING_MAX: usize = 64;
 

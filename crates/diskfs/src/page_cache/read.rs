@@ -15,6 +15,10 @@ const AHEAD_MIN: u32 = 16;
 /// The most pages that are read ahead of a sequential reader: four megabytes.
 const AHEAD_MAX: u32 = 4 * READ_PAGES_MAX as u32;
 
+/// The most pages that may be requested beyond a reader when more are: a window, whose end is that
+/// of a megabyte.
+const AHEAD_REQUESTED_MAX: u64 = AHEAD_MAX as u64 + READ_PAGES_MAX;
+
 /// The source of a page that is not in memory.
 enum PageSource {
     /// These blocks, and the number of pages that have bytes.
@@ -64,14 +68,17 @@ impl<S: Store> RegularFile<S> {
         let left = self.size().saturating_sub(offset);
         let len = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
         let buf = &mut buf[..len];
-        let mut done = 0;
+        let (mut done, mut is_in_order) = (0, None);
+        let before = self.note_read(pages_of(offset + len as u64));
         while done < len {
             let at = offset + done as u64;
             done += self.copy_cached(at, &mut buf[done..]);
             if done == len {
                 break;
             }
-            match self.read_missing(offset + done as u64, &mut buf[done..]) {
+            let at = offset + done as u64;
+            let is_in_order = *is_in_order.get_or_insert_with(|| self.is_near(page_of(at), before));
+            match self.read_missing(at, &mut buf[done..], is_in_order) {
                 Ok(more) => done += more,
                 Err(_) if done > 0 => break,
                 Err(fault) => return Err(fault),
@@ -79,12 +86,27 @@ impl<S: Store> RegularFile<S> {
         }
         if done > 0 {
             let end = pages_of(offset + done as u64);
-            self.pages.read_end.store(end, Ordering::Relaxed);
             if self.pages.ahead_mark.load(Ordering::Relaxed) < end {
                 self.look_ahead(page_of(offset));
             }
         }
         Ok(done)
+    }
+
+    /// Notes where a read ends, before it waits for the device: several threads may read for one
+    /// reader, as a mount does whose kernel reads ahead. Returns where the one before ended.
+    fn note_read(&self, end: u64) -> u64 {
+        let before = self.pages.read_end.load(Ordering::Relaxed);
+        // A read that another has overtaken does not take the end back.
+        let furthest = if self.is_near(end, before) { end.max(before) } else { end };
+        self.pages.read_end.store(furthest, Ordering::Relaxed);
+        before
+    }
+
+    /// Returns whether a read at a page continues one that ended `before`: concurrent ones may
+    /// overtake each other by as much as is read ahead.
+    fn is_near(&self, page: u64, before: u64) -> bool {
+        page.abs_diff(before) <= u64::from(self.pages.read_ahead.load(Ordering::Relaxed))
     }
 
     /// Copies from `offset` on, up to the first page that is not in memory. Returns the number of
@@ -105,9 +127,9 @@ impl<S: Store> RegularFile<S> {
 
     /// Reads missing pages from `offset` on. Returns the number of bytes in `buf`: none if another
     /// thread has filled the page.
-    fn read_missing(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Fault> {
+    fn read_missing(&self, offset: u64, buf: &mut [u8], is_in_order: bool) -> Result<usize, Fault> {
         let index = page_of(offset);
-        let end = self.plan(index, pages_of(offset + buf.len() as u64));
+        let end = self.plan(index, pages_of(offset + buf.len() as u64), is_in_order);
         match self.fill(index, end, offset, buf)? {
             Filled::Bytes(bytes) => Ok(bytes),
             Filled::Zeros(pages) => {
@@ -155,14 +177,17 @@ impl<S: Store> RegularFile<S> {
 
     /// Returns the end of the read if page `index` is missing and pages up to `wanted` are
     /// requested.
-    fn plan(&self, index: u64, wanted: u64) -> u64 {
-        let is_in_order = index > 0 && self.pages.read_end.load(Ordering::Relaxed) == index;
+    fn plan(&self, index: u64, wanted: u64, is_in_order: bool) -> u64 {
+        let is_in_order = index > 0 && is_in_order;
         let ahead = if is_in_order { self.widen() } else { 0 };
         let lock_end = index - index % READ_PAGES_MAX + READ_PAGES_MAX;
         let end = wanted.max(index.saturating_add(ahead));
         let end = end.min(lock_end).min(pages_of(self.size())).max(index + 1);
-        // The next pages are requested when these were read.
-        self.pages.ahead_to.store(end, Ordering::Relaxed);
+        // The next pages are requested when these were read. What was requested before and has not
+        // come yet is not requested again.
+        let requested = self.pages.ahead_to.load(Ordering::Relaxed);
+        let ahead_to = if is_in_order { requested.max(end) } else { end };
+        self.pages.ahead_to.store(ahead_to, Ordering::Relaxed);
         let mark = if is_in_order { index } else { u64::MAX };
         self.pages.ahead_mark.store(mark, Ordering::Relaxed);
         if !is_in_order {
@@ -186,6 +211,11 @@ impl<S: Store> RegularFile<S> {
         let end = pages_of(self.size());
         if at > from || from >= end {
             // The reader has moved elsewhere, or this is the end of the file.
+            return;
+        }
+        if from - at > AHEAD_REQUESTED_MAX {
+            // The device is slower than the reader.
+            self.pages.ahead_mark.store(from - AHEAD_REQUESTED_MAX, Ordering::Relaxed);
             return;
         }
         let ahead = self.widen();
@@ -285,7 +315,7 @@ impl<S: Store> RegularFile<S> {
             let at = offset_of(index) + done as u64;
             done += self.copy_cached(at, &mut bytes[done..]);
             if done < PAGE_SIZE {
-                done += self.read_missing(at, &mut bytes[done..])?;
+                done += self.read_missing(at, &mut bytes[done..], false)?;
             }
         }
         Ok(bytes)

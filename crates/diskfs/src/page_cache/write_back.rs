@@ -1,5 +1,6 @@
 //! Writing dirty pages back.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use vfscale_sync::atomic::Ordering;
@@ -19,6 +20,9 @@ const FAILURES_MAX: u32 = 64;
 /// The number of segments that a thread begins to write behind others before it lets others have
 /// the file: 32 megabytes.
 const BEGINS_MAX: u32 = 7;
+/// The most segments of a file that are being written at a time: 16 megabytes. A device in a
+/// network answers late, and the oldest request may be the slowest.
+const FLIGHTS_MAX: usize = 4;
 /// The number of blocks that are tried for a new page.
 const BLOCKS_TRIED_MAX: u32 = 3;
 
@@ -72,9 +76,9 @@ struct Pass<'s> {
     failures_left: u32,
     /// The number of blocks to which the page at `cursor` could not be written.
     blocks_tried: u32,
-    /// The segment behind the current one, if its write has begun already. The thread that has one
-    /// holds `i_writeback`.
-    next: Option<Flight<'s>>,
+    /// The segments behind the current one whose writes have begun already, in order. The thread
+    /// that has one holds `i_writeback`.
+    next: VecDeque<Flight<'s>>,
     /// The number of writes that may still begin before the thread releases `i_writeback`.
     begins_left: u32,
 }
@@ -106,7 +110,7 @@ impl Pass<'_> {
             pages_max: WRITE_PAGES_MAX,
             failures_left: FAILURES_MAX,
             blocks_tried: 0,
-            next: None,
+            next: VecDeque::new(),
             begins_left: 0,
         }
     }
@@ -203,29 +207,33 @@ impl<S: Store> RegularFile<S> {
                 if !self.write_segment_back(pass) {
                     return Ok(());
                 }
-                if pass.next.is_none() {
+                if pass.next.is_empty() {
                     break;
                 }
             }
         }
     }
 
-    /// Writes the next segment of a pass, and begins to write the one behind it before the first
-    /// one has ended, so the device always has requests. Returns false if no page is left. The
-    /// caller holds `i_writeback`, until no segment is being written.
+    /// Writes the next segment of a pass, and begins to write those behind it before the first one
+    /// has ended, so the device always has requests. Returns false if no page is left. The caller
+    /// holds `i_writeback`, until no segment is being written.
     fn write_segment_back<'s>(&'s self, pass: &mut Pass<'s>) -> bool {
-        let flight = match pass.next.take() {
+        let flight = match pass.next.pop_front() {
             Some(flight) => flight,
             None => match self.start_first(pass) {
                 ControlFlow::Continue(flight) => flight,
                 ControlFlow::Break(is_more) => return is_more,
             },
         };
-        pass.next = self.start_behind(pass, flight.segment);
+        while pass.next.len() + 1 < FLIGHTS_MAX {
+            let before = pass.next.back().map_or(flight.segment, |last| last.segment);
+            let Some(behind) = self.start_behind(pass, before) else { break };
+            pass.next.push_back(behind);
+        }
         let Flight { segment, batch, writing } = flight;
         let written = self.wait_and_change(segment, writing);
         if written.is_err() {
-            self.take_back(pass.next.take());
+            pass.next.drain(..).for_each(|behind| self.take_back(behind));
         }
         let Segment { first, pages, .. } = segment;
         match written {
@@ -311,8 +319,8 @@ impl<S: Store> RegularFile<S> {
 
     /// Makes the pages of a segment dirty again that was begun behind one that has failed: they are
     /// written in their turn.
-    fn take_back(&self, flight: Option<Flight<'_>>) {
-        let Some(Flight { segment, batch, writing }) = flight else { return };
+    fn take_back(&self, flight: Flight<'_>) {
+        let Flight { segment, batch, writing } = flight;
         // The result does not matter: these pages are written again.
         let _ = writing.wait();
         if let SegmentTarget::Claimed(run) = segment.target {

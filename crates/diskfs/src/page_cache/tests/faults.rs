@@ -221,34 +221,44 @@ fn a_bad_block_at_the_end_shows_no_old_bytes_when_the_file_grows() {
     }
 }
 
-/// A file of 3,000 dirty pages, each with its number, whose write-back begins.
-fn numbered() -> (Arc<PageCache>, File, Vec<u8>) {
+/// A file of so many dirty pages, each with its number, whose write-back begins.
+fn numbered_pages(count: u32) -> (Arc<PageCache>, File, Vec<u8>) {
     let cache = PageCache::new(64 << 20, 1);
-    let file = Disk::new(4000).open(&cache);
-    let bytes: Vec<u8> =
-        (1..=3000_u32).flat_map(|n| n.to_le_bytes().repeat(PAGE_SIZE / 4)).collect();
+    let file = Disk::new(u64::from(count) + 1000).open(&cache);
+    let bytes: Vec<u8> = (1..=count).flat_map(|n| n.to_le_bytes().repeat(PAGE_SIZE / 4)).collect();
     file.data().write(0, &bytes).unwrap();
     (cache, file, bytes)
 }
 
+/// A file of 3,000 dirty pages, which are three segments.
+fn numbered() -> (Arc<PageCache>, File, Vec<u8>) {
+    numbered_pages(3000)
+}
+
 #[test]
-fn two_segments_are_in_flight() {
-    let (cache, file, bytes) = numbered();
-    file.data().write_back().unwrap();
-    {
-        let state = file.disk.state.lock().unwrap();
-        assert_eq!(state.in_flight, (0, 2));
-        // The size does not pass a segment that is still being written.
-        assert_eq!(state.sizes, [1024 * PAGE, 2048 * PAGE, 3000 * PAGE]);
+fn up_to_four_segments_are_in_flight() {
+    for (count, most) in [(2000, 2), (3000, 3), (7000, 4)] {
+        let (cache, file, bytes) = numbered_pages(count);
+        file.data().write_back().unwrap();
+        {
+            let state = file.disk.state.lock().unwrap();
+            assert_eq!(state.in_flight, (0, most));
+            // The size does not pass a segment that is still being written.
+            let ends = (1..).map(|n| n * 1024 * PAGE).take_while(|end| *end <= 6 << 22);
+            let whole: Vec<u64> = ends.take(count as usize / 1024).collect();
+            assert_eq!(state.sizes[..whole.len()], whole);
+            assert!(state.sizes.is_sorted());
+            assert_eq!(state.sizes.last(), Some(&(u64::from(count) * PAGE)));
+        }
+        check_counts(&file, &cache);
+        assert_eq!(contents(&file.disk.open(&cache)), bytes);
+        // In place as well.
+        file.disk.state.lock().unwrap().in_flight = (0, 0);
+        file.data().write(0, &bytes).unwrap();
+        file.data().write_back().unwrap();
+        assert_eq!(file.disk.state.lock().unwrap().in_flight, (0, most));
+        check_counts(&file, &cache);
     }
-    check_counts(&file, &cache);
-    assert_eq!(contents(&file.disk.open(&cache)), bytes);
-    // In place as well.
-    file.disk.state.lock().unwrap().in_flight = (0, 0);
-    file.data().write(0, &bytes).unwrap();
-    file.data().write_back().unwrap();
-    assert_eq!(file.disk.state.lock().unwrap().in_flight, (0, 2));
-    check_counts(&file, &cache);
 }
 
 #[test]
@@ -265,13 +275,14 @@ fn a_segment_with_zeros_around_it_is_alone() {
 }
 
 #[test]
-fn a_bad_block_in_either_of_two_segments_in_flight_loses_nothing() {
+fn a_bad_block_in_any_of_the_segments_in_flight_loses_nothing() {
     for bad in [0, 1023, 1024, 1500, 2047, 2500] {
         let (cache, file, bytes) = numbered();
         file.disk.state.lock().unwrap().bad = vec![FIRST + bad];
         assert_eq!(file.data().write_back().unwrap(), 3000);
         assert!(file.disk.state.lock().unwrap().refused > 0);
-        assert_eq!(file.disk.state.lock().unwrap().in_flight, (0, 2));
+        // Half of a segment that has failed is a segment too.
+        assert!(matches!(file.disk.state.lock().unwrap().in_flight, (0, 3..=4)));
         check_counts(&file, &cache);
         assert_eq!(contents(&file), bytes);
         assert_eq!(contents(&file.disk.open(&cache)), bytes);

@@ -333,6 +333,26 @@ fn who_reads_in_order_is_read_ahead_for_in_larger_and_larger_windows() {
     assert_eq!(cache.pages(), 2500);
 }
 
+/// Two threads of a mount read for one reader, and the second read comes first.
+#[test]
+fn reads_that_overtake_each_other_are_read_ahead_for() {
+    let file = Disk::new(3000).open(&PageCache::new(64 << 20, 1));
+    file.data().write(0, &vec![5; 2560 * PAGE_SIZE]).unwrap();
+    file.data().write_back().unwrap();
+    let file = file.disk.open(&PageCache::new(64 << 20, 1));
+    let mut part = vec![0; 32 * PAGE_SIZE];
+    for pair in 0..40 {
+        let order = if pair == 0 { [0, 1] } else { [2 * pair + 1, 2 * pair] };
+        for at in order {
+            part.fill(0);
+            assert_eq!(file.data().read(at * 32 * PAGE, &mut part).unwrap(), part.len());
+            assert!(part.iter().all(|byte| *byte == 5));
+        }
+    }
+    let reads = u64::MAX - file.disk.state.lock().unwrap().reads_left;
+    assert!(reads < 24, "{reads} reads");
+}
+
 #[test]
 fn who_writes_in_order_is_written_behind() {
     let file = Disk::new(4000).open(&PageCache::new(64 << 20, 1));
