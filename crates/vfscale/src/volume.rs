@@ -370,7 +370,8 @@ impl VolumeBuilder {
         let read_only = self.is_read_only();
         let mut options = self.options;
         options.log_device = log.as_ref().map(Opened::device);
-        let place = if read_only { device } else { device.or_lower(&name) };
+        let budget = options.cache_budget.as_ref();
+        let place = if read_only { device } else { device.or_lower(&name, budget) };
         let mut devices = Devices { place, log };
         options.scaling = journal_scaling(&self.scaling);
         options.orphan_lists = self.scaling.orphan_lists();

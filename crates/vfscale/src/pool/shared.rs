@@ -116,7 +116,7 @@ impl PoolShared {
         read_only: bool,
         budget: Option<Arc<CacheBudget>>,
     ) -> Result<Arc<Self>, PoolError> {
-        Self::open_held(name, device.clone(), read_only).inspect_err(|_| device.release())
+        Self::open_held(name, device.clone(), read_only, budget).inspect_err(|_| device.release())
     }
 
     /// Opens the pool on a device, which is not released if that fails.
@@ -127,6 +127,7 @@ impl PoolShared {
         name: &str,
         device: Opened,
         read_only: bool,
+        budget: Option<Arc<CacheBudget>>,
     ) -> Result<Arc<Self>, PoolError> {
         let on: Arc<dyn Device> = match read_only {
             // Recovery has to write.

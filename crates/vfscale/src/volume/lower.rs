@@ -19,7 +19,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use vfscale_block::{Device, Guarded};
-use vfscale_diskfs::vfs_impl::DiskFs;
+use vfscale_diskfs::vfs_impl::{CacheBudget, DiskFs};
 use vfscale_diskfs::{Fault, copies};
 use vfscale_vfs::Errno;
 
@@ -34,6 +34,8 @@ use crate::pool::shared::{MAIN, OpenBranch, PoolShared};
 pub(crate) struct Lower {
     name: String,
     opened: Opened,
+    /// The memory for the caches of branches.
+    budget: Option<Arc<CacheBudget>>,
     switch: Arc<Switch>,
     /// The branch that the volume has become.
     branch: OnceLock<OpenBranch>,
@@ -42,10 +44,11 @@ pub(crate) struct Lower {
 }
 
 impl Lower {
-    pub(super) fn new(name: &str, opened: Opened) -> Arc<Self> {
+    pub(super) fn new(name: &str, opened: Opened, budget: Option<&Arc<CacheBudget>>) -> Arc<Self> {
         let switch = Arc::new(Switch::new(opened.device()));
         let (name, branch) = (name.to_owned(), OnceLock::new());
-        Arc::new(Self { name, opened, switch, branch, is_over: Mutex::new(false) })
+        let budget = budget.cloned();
+        Arc::new(Self { name, opened, budget, switch, branch, is_over: Mutex::new(false) })
     }
 
     /// Returns the device for the volume.
@@ -97,7 +100,8 @@ impl Lower {
     /// Converts the device of the volume, which does not change, and leads it to the branch.
     fn convert(&self, fs: &Arc<DiskFs>) -> Result<Arc<PoolShared>, PoolError> {
         let opened = convert(&self.name, MAIN, &self.opened).and_then(|()| {
-            let pool = PoolShared::open_held(&self.name, self.opened.clone(), false)?;
+            let pool =
+                PoolShared::open_held(&self.name, self.opened.clone(), false, self.budget.clone())?;
             let branch = pool.open_branch(MAIN)?;
             Ok((pool, branch))
         });

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use vfscale_block::{Device, Error, Guarded};
 use vfscale_diskfs::Fault;
-use vfscale_diskfs::vfs_impl::DiskFs;
+use vfscale_diskfs::vfs_impl::{CacheBudget, DiskFs};
 
 use super::devices::{DeviceSource, Opened};
 use super::lower::Lower;
@@ -36,10 +36,11 @@ impl OpenPlace {
         }
     }
 
-    /// Has a device that it may become a pool while the volume is open.
-    pub(super) fn or_lower(self, name: &str) -> Self {
+    /// Has a device that it may become a pool while the volume is open, whose branches share the
+    /// memory for caches with the volume, if that has a budget.
+    pub(super) fn or_lower(self, name: &str, budget: Option<&Arc<CacheBudget>>) -> Self {
         match self {
-            OpenPlace::Device(opened) => OpenPlace::Lower(Lower::new(name, opened)),
+            OpenPlace::Device(opened) => OpenPlace::Lower(Lower::new(name, opened, budget)),
             place => place,
         }
     }
