@@ -481,7 +481,7 @@ fn a_cluster_that_does_not_answer_is_the_error_of_mkfs() {
     mkfs.args(["mkfs", "--size=64M", "--ceph-conf"]).arg(&impatient).arg(&name);
     all(Signal::STOP);
     let mut mkfs = mkfs.stderr(Stdio::piped()).spawn().unwrap();
-    // The program looks whether there is an image, for three seconds.
+    // For three seconds mkfs looks whether there is an image.
     std::thread::sleep(Duration::from_millis(4500));
     all(Signal::CONT);
     let mut text = String::new();
