@@ -156,7 +156,7 @@ fn branches_are_measured_in_memory_and_in_an_image() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("disk.vfs");
     for place in [vec![], vec![image.to_str().unwrap()]] {
-        let small = ["--files", "5", "--forks", "4", "--depth", "2", "--size", "256M"];
+        let small = ["--files", "5", "--forks", "4", "--depth", "2", "--size", "512M"];
         let many = ["--changed", "2", "--open", "2"];
         let args = [&["branches", "--json", "-"], &small[..], &many, &place].concat();
         let (output, json, table) = run(&args);
