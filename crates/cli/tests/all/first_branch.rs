@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::branches::Image;
 use crate::common::{can_mount, vfscale};
@@ -79,7 +79,13 @@ fn a_mounted_volume_gets_its_first_branches() {
             scope.spawn(move || write_synced(dir, thread, synced, is_over));
         }
         for name in ["a", "b", "c"] {
-            thread::sleep(Duration::from_millis(100));
+            // Each of the writers has synced something since the last fork, however slow the disk.
+            let (before, begun) = (counts(&synced), Instant::now());
+            while counts(&synced).iter().zip(before).any(|(now, before)| *now == before)
+                && begun.elapsed() < Duration::from_secs(60)
+            {
+                thread::sleep(Duration::from_millis(20));
+            }
             at_fork.push(counts(&synced));
             image.good(&["branch", "create"], &[name]);
         }
