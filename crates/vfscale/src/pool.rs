@@ -123,7 +123,7 @@ impl PoolBuilder {
     }
 
     /// Sets the memory for the caches of all branches, which volumes and other pools may share: so
-    /// a process has one budget for all of its caches. By default it is one of 256 MiB for the pool.
+    /// a process has one budget for all of its caches. By default the pool has one of 256 MiB.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -44,12 +44,12 @@ pub(crate) struct NextNode {
     pub(crate) parent_root: Option<Entry>,
 }
 
-/// What becomes of the log of a branch with a checkpoint.
+/// The fate of the log of a branch at a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LogFate {
-    /// It is for the records that follow; a branch without one gets one.
+    /// The log is for the records that follow; a branch without one gets one.
     GoesOn,
-    /// It is given up, for no record follows: a closed branch holds no places for records.
+    /// The log is given up, for no record follows: a closed branch holds no places for records.
     Ends,
 }
 
