@@ -44,7 +44,7 @@ pub(crate) struct NextNode {
     pub(crate) parent_root: Option<Entry>,
 }
 
-/// The fate of the log of a branch with a checkpoint.
+/// The fate of the log of a branch at a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LogFate {
     /// The log is for the records that follow; a branch without one gets one.
