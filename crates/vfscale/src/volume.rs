@@ -40,7 +40,7 @@ use vfscale_vfs::driver::ErrorCursor;
 use vfscale_vfs::driver::fork::{self, Owned};
 use vfscale_vfs::{Errno, FileSystem, Limits, Mode, Scaling, Task, Users, Vfs};
 
-use crate::pool::shared::{MAIN, PoolShared};
+use crate::pool::shared::{Access, MAIN, PoolShared};
 
 pub(crate) mod devices;
 mod error;
@@ -439,7 +439,7 @@ fn open_driver(
         (Err(Fault::Open(OpenError::Pool { .. })), Some(opened)) => opened.clone(),
         (opened, _) => return opened.map_err(failed),
     };
-    let pool = PoolShared::open(name, device, read_only)?;
+    let pool = PoolShared::open(name, device, Access::new(read_only))?;
     let branch = OpenPlace::Branch(pool.open_branch(MAIN)?);
     let opened = open(&branch).map_err(failed);
     devices.place = branch;

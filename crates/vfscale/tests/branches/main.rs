@@ -5,6 +5,7 @@
 
 mod common;
 mod diffs;
+mod fixed;
 mod full;
 mod limit;
 mod opened;
