@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-use crate::commit::State;
+use crate::commit::{Shared, State};
 use crate::dead::{self, DeadList};
 use crate::format::{Entry, FANOUT};
 use crate::map::{self, span};
@@ -44,14 +44,30 @@ enum Use {
     Dead,
 }
 
+/// The findings of a check that a repair may mend.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Places that are marked as used, and nothing refers to.
+    pub(crate) lost: Vec<u64>,
+    /// Places that something refers to, and that are marked as free.
+    pub(crate) unmarked: Vec<u64>,
+    /// Nodes of the history whose count of their own places is wrong, with the right one.
+    pub(crate) counts: Vec<(u64, u64)>,
+    /// How many places are in use.
+    pub(crate) used: u64,
+    /// Nodes that use a place that an older one has as well, by mistake.
+    doubled: BTreeSet<u64>,
+}
+
 struct Checker<'p> {
-    pool: &'p Pool,
+    shared: &'p Shared,
     state: &'p State,
     /// The uses of places, each with the node of the history that was first seen to use it.
     seen: HashMap<u64, (Use, u64)>,
     /// The places that still have the block of the former volume with their own number.
     rows: Rows,
     report: Report,
+    found: Found,
 }
 
 /// A position in a tree: the level, counted from the contents, and the first block.
@@ -81,21 +97,31 @@ impl Pool {
     pub fn check(&self) -> Result<Report, Error> {
         self.shared.alive()?;
         let state = self.shared.state.lock();
-        let (seen, rows, report) = (HashMap::new(), Rows::default(), Report::default());
-        let mut checker = Checker { pool: self, state: &state, seen, rows, report };
-        checker.table()?;
-        let mut records: Vec<&Record> = state.table.records().collect();
-        // Parents come first: what a child sees first is its own.
-        records.sort_by_key(|record| record.depth);
-        for record in &records {
-            checker.node(record)?;
-        }
-        for record in records.iter().filter(|record| !record.is_zombie()) {
-            checker.dead_list(record)?;
-        }
-        checker.bitmaps()?;
-        Ok(checker.report)
+        Ok(check(&self.shared, &state)?.0)
     }
+}
+
+/// Checks the last commit of a pool.
+///
+/// # Errors
+/// Errors of [`Pool::check`].
+pub(crate) fn check(shared: &Shared, state: &State) -> Result<(Report, Found), Error> {
+    let (seen, rows) = (HashMap::new(), Rows::default());
+    let (report, found) = (Report::default(), Found::default());
+    let mut checker = Checker { shared, state, seen, rows, report, found };
+    checker.table()?;
+    let mut records: Vec<&Record> = state.table.records().collect();
+    // Parents come first: what a child sees first is its own. Of two, the later one is the younger.
+    records.sort_by_key(|record| (record.depth, record.id));
+    for record in &records {
+        checker.node(record)?;
+    }
+    for record in records.iter().filter(|record| !record.is_zombie()) {
+        checker.dead_list(record)?;
+    }
+    checker.bitmaps()?;
+    checker.name_doubled();
+    Ok((checker.report, checker.found))
 }
 
 impl Checker<'_> {
@@ -115,6 +141,7 @@ impl Checker<'_> {
         let own = self.walk(record.root, at, record.id)?;
         if own != record.own {
             let (id, told) = (record.id, record.own);
+            self.found.counts.push((id, own));
             self.problem(format!("node {id}: has {own} places of its own, not {told}"));
         }
         if let Some(log) = record.log {
@@ -123,7 +150,7 @@ impl Checker<'_> {
             }
         }
         let list = DeadList { head: record.dead, count: record.dead_count };
-        for place in dead::read(&self.pool.shared.disk, list)?.1 {
+        for place in dead::read(&self.shared.disk, list)?.1 {
             self.visit(place, Use::Dead, record.id);
         }
         Ok(())
@@ -136,6 +163,7 @@ impl Checker<'_> {
         let (new, others) = self.rows.visit(range, user);
         for (place, other) in others {
             if other.birth != birth || birth > self.common_depth(other.node, node) {
+                self.found.doubled.insert(node);
                 self.problem(format!(
                     "place {place}: nodes {node} and {} use it, and no ancestor of both has it",
                     other.node
@@ -152,6 +180,7 @@ impl Checker<'_> {
         let is_shared = matches!(used, Use::Tree { tree: 0, birth, .. }
             if former == used && birth <= self.common_depth(by, node));
         if !is_shared {
+            self.found.doubled.insert(node);
             self.problem(format!(
                 "place {place}: node {node} uses it as {used:?}, node {by} as {former:?}"
             ));
@@ -159,22 +188,24 @@ impl Checker<'_> {
         false
     }
 
+    /// Returns a node of the history, its parent, and so on.
+    fn line(&self, id: u64) -> impl Iterator<Item = u64> {
+        let table = &self.state.table;
+        std::iter::successors(table.get(id), |record| table.get(record.parent)).map(|it| it.id)
+    }
+
     /// Returns the depth of the last node that two nodes have in common; 0 for strangers.
     fn common_depth(&self, a: u64, b: u64) -> u32 {
         let table = &self.state.table;
-        let line = |id| {
-            std::iter::successors(table.get(id), |record| table.get(record.parent))
-                .map(|record| record.id)
-        };
-        let first: BTreeSet<u64> = line(a).collect();
-        let common = line(b).find(|id| first.contains(id));
+        let first: BTreeSet<u64> = self.line(a).collect();
+        let common = self.line(b).find(|id| first.contains(id));
         common.and_then(|id| table.get(id)).map_or(0, |record| record.depth)
     }
 
     /// Visits the places below an entry, and returns how many are new.
     fn walk(&mut self, entry: Entry, at: Position, node: u64) -> Result<u64, Error> {
         let Position { tree, level, block } = at;
-        let layout = self.pool.shared.disk.layout;
+        let layout = self.shared.disk.layout;
         let is_of_volume = tree == 0 && level == 0 && entry.place() == block;
         let new = if entry.is_none() {
             0
@@ -211,7 +242,7 @@ impl Checker<'_> {
         if entry.is_none() {
             return Ok(vec![Entry::NONE; FANOUT]);
         }
-        let disk = &self.pool.shared.disk;
+        let disk = &self.shared.disk;
         if entry.is_row() {
             return Ok(map::row_entries(&disk.layout, entry, at.level - 1).collect());
         }
@@ -222,7 +253,7 @@ impl Checker<'_> {
     /// Checks that a dead list has what the parent has and the node has not.
     fn dead_list(&mut self, record: &Record) -> Result<(), Error> {
         let list = DeadList { head: record.dead, count: record.dead_count };
-        let mut told = dead::read(&self.pool.shared.disk, list)?.0;
+        let mut told = dead::read(&self.shared.disk, list)?.0;
         let mut found = Vec::new();
         if let Some(parent) = self.state.table.get(record.parent) {
             let at = Position { tree: 0, level: map::levels(record.blocks), block: 0 };
@@ -268,19 +299,45 @@ impl Checker<'_> {
         let used = self.seen.get(&place);
         let text = match (committed, used, self.rows.user(place)) {
             (_, Some((used, node)), Some(other)) => {
+                let table = &self.state.table;
+                let age = |id: u64| (table.get(id).map_or(0, |record| record.depth), id);
+                self.found.doubled.insert(std::cmp::max(age(*node), age(other.node)).1);
                 format!("node {node} uses it as {used:?}, node {} as a block", other.node)
             }
-            (true, None, None) => "lost".into(),
-            (false, Some((used, node)), _) => format!("free, but node {node} uses it as {used:?}"),
-            (false, None, Some(user)) => format!("free, but node {} uses it", user.node),
+            (true, None, None) => {
+                self.found.lost.push(place);
+                "lost".into()
+            }
+            (false, Some((used, node)), _) => {
+                self.found.unmarked.push(place);
+                format!("free, but node {node} uses it as {used:?}")
+            }
+            (false, None, Some(user)) => {
+                self.found.unmarked.push(place);
+                format!("free, but node {} uses it", user.node)
+            }
             _ if committed && is_free => "in use, but may be handed out".into(),
             _ => return,
         };
         self.problem(format!("place {place}: {text}"));
     }
 
+    /// Names the branches that use a place that an older one has as well.
+    fn name_doubled(&mut self) {
+        let named = self.state.table.records().filter(|record| !record.name.is_empty());
+        let is_doubled = |id| self.line(id).any(|id| self.found.doubled.contains(&id));
+        let doubled = named.filter(|record| is_doubled(record.id));
+        let names: BTreeSet<String> = doubled.map(|record| record.name.clone()).collect();
+        for name in names {
+            self.problem(format!(
+                "branch {name:?}: has places of an older branch: copy its files, delete it, and \
+                 repair again"
+            ));
+        }
+    }
+
     fn bitmaps(&mut self) -> Result<(), Error> {
-        let (layout, space) = (self.pool.shared.disk.layout, &self.pool.shared.space);
+        let (layout, space) = (self.shared.disk.layout, &self.shared.space);
         for zone in 0..layout.zones() {
             let mut range = layout.range(zone);
             if space.is_whole(zone) {
@@ -298,6 +355,7 @@ impl Checker<'_> {
             }
         }
         self.report.used = self.seen.len() as u64 + self.rows.count();
+        self.found.used = self.report.used;
         if self.report.used != self.state.used {
             let (found, told) = (self.report.used, self.state.used);
             self.problem(format!("{found} places are in use, not {told}"));

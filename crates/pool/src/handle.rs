@@ -56,6 +56,16 @@ impl Branch {
         Ok(())
     }
 
+    /// Makes all writes and discards durable, and the places free that the branch gave up.
+    ///
+    /// Blocks for the I/O: two flushes.
+    ///
+    /// # Errors
+    /// Errors of the device, [`Error::Failed`] and [`Error::Closed`].
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        self.inner()?.close()
+    }
+
     /// Ends the use of this handle as dropping it does, with no I/O and no lock, although this
     /// value still exists: calls of it fail from now on, and the branch can be opened again. No
     /// other call may run concurrently.

@@ -91,6 +91,7 @@ mod pool_tests;
 mod reap;
 mod record;
 mod registry;
+mod repair;
 mod space;
 mod table;
 
@@ -104,6 +105,8 @@ mod fault_tests;
 mod full_tests;
 #[cfg(test)]
 mod hostile_tests;
+#[cfg(test)]
+mod repair_tests;
 
 pub use check::Report;
 pub use convert::Conversion;
@@ -112,3 +115,4 @@ pub use error::Error;
 pub use handle::Branch;
 pub use pool::{BranchInfo, Pool, Usage};
 pub use reap::Reaped;
+pub use repair::Repaired;

@@ -98,6 +98,11 @@ impl Pool {
     /// Errors of [`open`](Self::open).
     pub fn open_behind(device: Arc<dyn Device>, first: u64) -> Result<Self, Error> {
         let shared = Arc::new(Shared::open(device, first, cpu::possible() as usize)?);
+        Self::recovered(shared)
+    }
+
+    /// Makes the pool of a state that nobody has used yet.
+    pub(crate) fn recovered(shared: Arc<Shared>) -> Result<Self, Error> {
         recover(&shared)?;
         Ok(Self { shared, open: Arc::default() })
     }

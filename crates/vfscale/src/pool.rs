@@ -48,16 +48,18 @@
 //! # Space
 //!
 //! A pool has the space of its image, which is twice that of the volume that it was and 128 MiB
-//! more, and sparse. When that is in use ([`Pool::usage`]), calls that need space fail with
-//! `ENOSPC`, whatever free space the branch shows itself, also those that only overwrite bytes: the
-//! block may be one that another branch shares. Removing files works, on a reserve. The space of
-//! deleted branches becomes free in the background.
+//! more, and sparse. A device of a fixed size keeps its size: the pool has what is behind the
+//! volume, and its free blocks. When that is in use ([`Pool::usage`]), calls that need space fail
+//! with `ENOSPC`, whatever free space the branch shows itself, also those that only overwrite
+//! bytes: the block may be one that another branch shares. Removing files works, on a reserve. The
+//! space of deleted branches becomes free in the background.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use vfscale_block::{Ceph, Device, DeviceOptions};
+use vfscale_pool::Repaired;
 pub use vfscale_pool::{BranchInfo, Usage};
 use vfscale_vfs::Scaling;
 
@@ -70,12 +72,13 @@ mod error;
 mod maker;
 pub(crate) mod shared;
 
+use convert::{Converted, discard_free};
 pub use diff::{Changes, Difference, DifferenceKind};
 pub use error::PoolError;
 pub(crate) use error::remedy_of_device;
 pub use maker::PoolMaker;
 pub use shared::MAIN;
-use shared::PoolShared;
+use shared::{Access, PoolShared};
 
 /// Returns the options of a pool in an image file or on a block device; open it with
 /// [`open`](PoolBuilder::open).
@@ -96,13 +99,20 @@ pub struct PoolBuilder {
     device: DeviceOptions,
     read_only: bool,
     convert: bool,
+    repair: bool,
     budget: Option<Arc<CacheBudget>>,
 }
 
 impl PoolBuilder {
     fn new(place: DeviceSource) -> Self {
-        let device = DeviceOptions::new();
-        Self { place, device, read_only: false, convert: false, budget: None }
+        Self {
+            place,
+            device: DeviceOptions::new(),
+            read_only: false,
+            convert: false,
+            repair: false,
+            budget: None,
+        }
     }
 
     /// Sets the user and the configuration of Ceph, for an image whose name begins with `rbd:`.
@@ -153,8 +163,21 @@ impl PoolBuilder {
     /// The image gets twice the size, and stays sparse. It takes the same short time for all sizes,
     /// and a crash leaves the volume or the pool. A volume that was not closed is recovered when
     /// its branch is opened.
+    ///
+    /// A device of a fixed size keeps it, and has to have space behind the volume: 60 MiB and 0.4 %
+    /// of the volume, or less for small ones (16 MiB for 64 MiB). All free blocks of the volume are
+    /// discarded once it is a pool, so that branches can use them.
     pub fn convert(mut self, convert: bool) -> Self {
         self.convert = convert;
+        self
+    }
+
+    /// Repairs the pool when it is opened: space that no branch has becomes free, and space that
+    /// one has is not given to another; [`Pool::repaired`] tells what was wrong, and
+    /// [`Pool::check`] what is left. Reads all maps. Off by default, and without effect on a pool
+    /// that is opened for reading only.
+    pub fn repair(mut self, repair: bool) -> Self {
+        self.repair = repair;
         self
     }
 
@@ -171,11 +194,20 @@ impl PoolBuilder {
             let missing = self.place.missing(&error).cloned();
             missing.map_or(PoolError::Device(error), PoolError::Missing)
         })?;
-        if self.convert && !self.read_only {
-            convert::convert(&name, MAIN, &device)?;
+        let access = match (self.read_only, self.repair) {
+            (true, _) => Access::Read,
+            (false, false) => Access::Write,
+            (false, true) => Access::Repair,
+        };
+        let is_converted = self.convert && !self.read_only;
+        let converted = is_converted.then(|| convert::convert(&name, MAIN, &device)).transpose()?;
+        let pool = Pool { shared: PoolShared::open(&name, device, access, self.budget)? };
+        if converted == Some(Converted::Fixed)
+            && let Err(error) = pool.take_free_blocks()
+        {
+            tracing::warn!("the free blocks of the volume are not used for branches: {error}");
         }
-        let shared = PoolShared::open(&name, device, self.read_only, self.budget)?;
-        Ok(Pool { shared })
+        Ok(pool)
     }
 }
 
@@ -220,6 +252,13 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// Gives the free blocks of the volume that has become a pool to all branches.
+    fn take_free_blocks(&self) -> Result<(), VolumeError> {
+        let main = self.open(MAIN)?;
+        discard_free(self.shared.name(), main.driver());
+        Ok(main.close()?)
+    }
+
     /// Lists the branches, by name.
     ///
     /// Waits for changes of the pool that are under way.
@@ -423,6 +462,20 @@ impl Pool {
     /// [`PoolError::Branches`] for an error of the device, or a block that can't be interpreted.
     pub fn check(&self) -> Result<Vec<String>, PoolError> {
         Ok(self.shared.call(self.shared.pool().check())?.problems)
+    }
+
+    /// Returns what was wrong with the pool and has been [repaired](PoolBuilder::repair) when it
+    /// was opened; empty if nothing was.
+    #[must_use]
+    pub fn repaired(&self) -> Vec<String> {
+        let Repaired { freed, marked, counts } = *self.shared.repaired();
+        let told = [
+            (freed, "places that no branch has were not free"),
+            (marked, "places that a branch has were free"),
+            (counts, "counts of places were wrong"),
+        ];
+        let some = told.iter().filter(|(count, _)| *count > 0);
+        some.map(|(count, what)| format!("{count} {what}")).collect()
     }
 
     /// Closes the pool, so that the next opening has nothing to recover. The image can be opened

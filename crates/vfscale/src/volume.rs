@@ -40,7 +40,7 @@ use vfscale_vfs::driver::ErrorCursor;
 use vfscale_vfs::driver::fork::{self, Owned};
 use vfscale_vfs::{Errno, FileSystem, Limits, Mode, Scaling, Task, Users, Vfs};
 
-use crate::pool::shared::{MAIN, PoolShared};
+use crate::pool::shared::{Access, MAIN, PoolShared};
 
 pub(crate) mod devices;
 mod error;
@@ -453,7 +453,8 @@ fn open_driver(
         (opened, _) => return opened.map_err(failed),
     };
     // Other branches share the memory of this one, if it shares any.
-    let pool = PoolShared::open(name, device, read_only, options.cache_budget.clone())?;
+    let budget = options.cache_budget.clone();
+    let pool = PoolShared::open(name, device, Access::new(read_only), budget)?;
     let branch = OpenPlace::Branch(pool.open_branch(MAIN)?);
     let opened = open(&branch).map_err(failed);
     devices.place = branch;

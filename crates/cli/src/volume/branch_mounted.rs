@@ -42,9 +42,11 @@ pub(crate) fn failure(dir: &Path, error: &io::Error) -> Failure {
         Some(Errno::XDEV) => "its log is on a device of its own: copy its files to a volume with \
              its log inside"
             .into(),
-        Some(Errno::FBIG) => "its device has a fixed size, and a pool needs space behind the \
-             volume: copy its files to an image, which can grow"
-            .into(),
+        Some(Errno::FBIG) => {
+            "its device has a fixed size, and too little space behind the volume: \
+             `vfscale mkfs --branch-space` makes a volume with room behind it"
+                .into()
+        }
         Some(Errno::UCLEAN) => "it is damaged: unmount it, and run `vfscale fsck`".into(),
         Some(Errno::OVERFLOW) => "it is too large to have branches".into(),
         _ => error.to_string(),

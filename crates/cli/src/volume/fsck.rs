@@ -71,7 +71,7 @@ pub(crate) struct FsckArgs {
     pub(crate) findings: usize,
 
     /// Check this branch. By default all branches of an image are checked, and first the pool that
-    /// they share, which --repair does not change
+    /// they share. --repair repairs the pool in any case
     #[arg(long, value_name = "NAME")]
     pub(crate) branch: Option<String>,
 
@@ -179,7 +179,8 @@ fn try_fsck(args: &FsckArgs) -> Result<(u8, Value), Failure> {
         return check_one(args, device, &args.image.display().to_string(), args.repair);
     }
     drop(device);
-    let pool = crate::device::pool(&args.image).read_only(!args.repair).open()?;
+    let builder = crate::device::pool(&args.image).read_only(!args.repair);
+    let pool = builder.repair(args.repair).open()?;
     let checked = check_pool(args, &pool);
     let closed = if args.repair { pool.close() } else { Ok(()) };
     let checked = checked?;
@@ -189,6 +190,7 @@ fn try_fsck(args: &FsckArgs) -> Result<(u8, Value), Failure> {
 
 /// Checks the branches, and before that the pool, unless one branch is named.
 fn check_pool(args: &FsckArgs, pool: &Pool) -> Result<(u8, Value), Failure> {
+    let repaired = pool.repaired();
     let mut problems = Vec::new();
     let mut branches = pool.branches();
     match &args.branch {
@@ -198,13 +200,19 @@ fn check_pool(args: &FsckArgs, pool: &Pool) -> Result<(u8, Value), Failure> {
     let (image, is_told) = (args.image.display(), !args.json);
     if is_told {
         let mut out = io::stdout().lock();
-        print(problems.iter().try_for_each(|it| writeln!(out, "{image}: pool: {it}")))?;
+        let told = repaired.iter().map(|it| format!("repaired: {it}"));
+        let mut told = told.chain(problems.iter().cloned());
+        print(told.try_for_each(|it| writeln!(out, "{image}: pool: {it}")))?;
     }
     if let (Some(name), []) = (&args.branch, &branches[..]) {
         // The error names the branch.
         pool.device(name)?;
     }
-    let mut status = if problems.is_empty() { 0 } else { LEFT };
+    let mut status = match (&problems[..], &repaired[..]) {
+        ([], []) => 0,
+        ([], _) => CORRECTED,
+        _ => LEFT,
+    };
     let mut values = serde_json::Map::new();
     for info in branches {
         let device = pool.device(&info.name)?;
@@ -213,7 +221,7 @@ fn check_pool(args: &FsckArgs, pool: &Pool) -> Result<(u8, Value), Failure> {
         status |= found;
         values.insert(info.name, value);
     }
-    Ok((status, json!({ "pool": problems, "branches": values })))
+    Ok((status, json!({ "pool": problems, "repaired": repaired, "branches": values })))
 }
 
 /// Checks one volume, and tells the result in words unless it is wanted as JSON.

@@ -27,6 +27,13 @@ pub(crate) struct MkfsArgs {
     #[arg(long, value_name = "SIZE")]
     pub(crate) size: Option<Size>,
 
+    /// Leave this much of the device behind the volume: bytes, or with K, M, G or T, or a share of
+    /// the device such as 10%. A block device can't grow, and its first branch needs space there:
+    /// 60M and 0.4% of the volume, or less for a small one. Free blocks of the volume are used for
+    /// branches as well
+    #[arg(long, value_name = "SIZE", conflicts_with = "size")]
+    pub(crate) branch_space: Option<Size>,
+
     /// The name of the volume: up to 64 bytes of text
     #[arg(long, short = 'L', value_name = "TEXT")]
     pub(crate) label: Option<Label>,
@@ -71,6 +78,9 @@ pub(crate) fn mkfs(args: &MkfsArgs) -> Result<ExitCode, Failure> {
     let size = args.size.map(bytes).transpose()?;
     let log_size = args.log_size.map(bytes).transpose()?;
     let (device, is_new) = open_or_create(&args.image, size)?;
+    let all = device.size();
+    let less = |space: Size| all.saturating_sub(space.in_bytes(all));
+    let size = size.or(args.branch_space.map(less));
     let (uid, gid) = args.root_owner.unwrap_or_else(options::caller);
     let options = MkfsOptions {
         size,

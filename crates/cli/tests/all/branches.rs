@@ -1,7 +1,7 @@
 //! Branches of an image: `branch`, `diff`, `adopt`, `run --branch`, `run --discard`, mounts.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use crate::common::{can_mount, vfscale};
@@ -160,6 +160,65 @@ fn all_branches_are_checked_and_one_is_shown() {
     assert_eq!(output.status.code(), Some(4));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains(":main: clean\n") && !text.contains(":trial: clean"), "{text}");
+}
+
+/// Returns the CRC-32C of a block.
+fn crc32c(block: &[u8]) -> u32 {
+    let step = |crc: u32, _| if crc & 1 == 0 { crc >> 1 } else { crc >> 1 ^ 0x82f6_3b78 };
+    let byte = |crc: u32, byte: &u8| (0..8).fold(crc ^ u32::from(*byte), step);
+    !block.iter().fold(!0, byte)
+}
+
+/// Marks places in all bitmaps of the pool of an image as used that are free.
+fn lose_places(image: &Path) {
+    let mut bytes = fs::read(image).unwrap();
+    let mut found = 0;
+    for block in bytes.chunks_exact_mut(4096).filter(|block| block.starts_with(b"pooB")) {
+        for byte in block[64..4032].iter_mut().filter(|byte| **byte == 0).take(3) {
+            *byte = 0xff;
+            found += 1;
+        }
+        block[4..8].fill(0);
+        let sum = crc32c(block);
+        block[4..8].copy_from_slice(&sum.to_le_bytes());
+    }
+    assert!(found > 0);
+    fs::write(image, bytes).unwrap();
+}
+
+/// Space that no branch has is found, and given back.
+#[test]
+fn a_pool_is_repaired() {
+    let image = Image::new(true);
+    image.write("trial", "/only", "x");
+    lose_places(&image.path());
+    let found = String::from_utf8(image.call(&["fsck"], &[]).stdout).unwrap();
+    assert!(found.contains("pool: place") && found.contains("lost"), "{found}");
+    assert_eq!(image.call(&["fsck"], &[]).status.code(), Some(4));
+    let repaired = image.call(&["fsck", "--repair"], &[]);
+    let told = String::from_utf8(repaired.stdout).unwrap();
+    assert_eq!(repaired.status.code(), Some(1), "{told}");
+    assert!(told.contains("repaired: ") && told.contains("places that no branch has"), "{told}");
+    image.good(&["fsck", "--repair"], &[]);
+    image.good(&["fsck"], &[]);
+    assert_eq!(image.read("/f"), "base\n");
+}
+
+/// A volume leaves room behind it, which a device of a fixed size needs for its first branch.
+#[test]
+fn a_volume_leaves_space_for_branches() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("disk.vfs");
+    fs::File::create(&image).unwrap().set_len(128 << 20).unwrap();
+    for (space, size) in [("25%", 96), ("48M", 80)] {
+        let mut mkfs = vfscale();
+        mkfs.args(["mkfs", "--force", "--branch-space", space]).arg(&image);
+        let output = mkfs.output().unwrap();
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert!(told.contains(&format!("{size} MiB in ")), "{told}");
+    }
+    let all = vfscale().args(["mkfs", "--force", "--branch-space", "100%"]).arg(&image).output();
+    assert!(!all.unwrap().status.success());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use vfscale_block::{CowDevice, Device, Discards, Error as DeviceError, Guarded};
 use vfscale_diskfs::vfs_impl::{CacheBudget, DiskFs};
-use vfscale_pool::{Branch, Error};
+use vfscale_pool::{Branch, Error, Repaired};
 use vfscale_sync::worker::{Priority, WorkItem};
 
 use super::convert;
@@ -31,11 +31,26 @@ const BUDGET_BYTES: u64 = 256 << 20;
 /// for a step.
 const REAP_PLACES: u64 = 4096;
 
+/// How a pool is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+    Repair,
+}
+
+impl Access {
+    pub(crate) fn new(read_only: bool) -> Self {
+        if read_only { Self::Read } else { Self::Write }
+    }
+}
+
 /// An open pool.
 pub(crate) struct PoolShared {
     name: String,
     pool: vfscale_pool::Pool,
     read_only: bool,
+    repaired: Repaired,
     /// The memory for the caches of the branches.
     budget: Arc<CacheBudget>,
     /// The device below, which is released when the last user of the pool is gone.
@@ -97,6 +112,14 @@ impl OpenBranch {
         pool.call(self.branch.close())
     }
 
+    /// Makes the space free that the branch has given up.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`].
+    pub(crate) fn checkpoint(&self) -> Result<(), PoolError> {
+        self.pool().map_or(Ok(()), |pool| pool.call(self.branch.checkpoint()))
+    }
+
     /// Ends the use of the branch and of its pool, without I/O.
     pub(crate) fn release(&self) {
         let Some(pool) = lock(&self.pool).take() else { return };
@@ -113,10 +136,10 @@ impl PoolShared {
     pub(crate) fn open(
         name: &str,
         device: Opened,
-        read_only: bool,
+        access: Access,
         budget: Option<Arc<CacheBudget>>,
     ) -> Result<Arc<Self>, PoolError> {
-        Self::open_held(name, device.clone(), read_only, budget).inspect_err(|_| device.release())
+        Self::open_held(name, device.clone(), access, budget).inspect_err(|_| device.release())
     }
 
     /// Opens the pool on a device, which is not released if that fails.
@@ -126,22 +149,27 @@ impl PoolShared {
     pub(crate) fn open_held(
         name: &str,
         device: Opened,
-        read_only: bool,
+        access: Access,
         budget: Option<Arc<CacheBudget>>,
     ) -> Result<Arc<Self>, PoolError> {
+        let read_only = access == Access::Read;
         let on: Arc<dyn Device> = match read_only {
             // Recovery has to write.
             true => Arc::new(CowDevice::new(device.device())),
             false => device.device(),
         };
         let opened = convert::find(name, &*on).and_then(|first| {
-            let pool = vfscale_pool::Pool::open_behind(on, first);
+            let pool = match access {
+                Access::Repair => vfscale_pool::Pool::open_repaired(on, first),
+                _ => vfscale_pool::Pool::open_behind(on, first).map(|it| (it, Repaired::default())),
+            };
             pool.map_err(|error| PoolError::Branches { name: name.into(), error })
         });
-        let pool = opened?;
+        let (pool, repaired) = opened?;
         let (name, volumes, reaper) = (name.to_owned(), Mutex::default(), Mutex::default());
         let budget = budget.unwrap_or_else(|| CacheBudget::new(BUDGET_BYTES));
-        let shared = Arc::new(Self { name, pool, read_only, budget, device, volumes, reaper });
+        let shared =
+            Arc::new(Self { name, pool, read_only, repaired, budget, device, volumes, reaper });
         if !read_only {
             let weak = Arc::downgrade(&shared);
             let item = WorkItem::new(Priority::Normal, 1, move || reap_in_background(&weak));
@@ -162,6 +190,10 @@ impl PoolShared {
 
     pub(super) fn read_only(&self) -> bool {
         self.read_only
+    }
+
+    pub(super) fn repaired(&self) -> &Repaired {
+        &self.repaired
     }
 
     pub(super) fn pool(&self) -> &vfscale_pool::Pool {

@@ -26,8 +26,8 @@ use vfscale_vfs::Errno;
 use super::devices::Opened;
 use super::switch::{Gone, Switch};
 use crate::pool::PoolError;
-use crate::pool::convert::convert;
-use crate::pool::shared::{MAIN, OpenBranch, PoolShared};
+use crate::pool::convert::{Converted, convert, discard_free};
+use crate::pool::shared::{Access, MAIN, OpenBranch, PoolShared};
 
 /// The open device of a volume that can be written.
 #[derive(Debug)]
@@ -94,19 +94,26 @@ impl Lower {
         {
             fs.volume().shut_down(error.into());
         }
-        made
+        let (pool, converted) = made?;
+        if converted == Converted::Fixed {
+            discard_free(&self.name, fs);
+            if let Err(error) = self.branch().map_or(Ok(()), OpenBranch::checkpoint) {
+                tracing::warn!("the space of free blocks is not used yet: {error}");
+            }
+        }
+        Ok(pool)
     }
 
     /// Converts the device of the volume, which does not change, and leads it to the branch.
-    fn convert(&self, fs: &Arc<DiskFs>) -> Result<Arc<PoolShared>, PoolError> {
-        let opened = convert(&self.name, MAIN, &self.opened).and_then(|()| {
-            let pool =
-                PoolShared::open_held(&self.name, self.opened.clone(), false, self.budget.clone())?;
+    fn convert(&self, fs: &Arc<DiskFs>) -> Result<(Arc<PoolShared>, Converted), PoolError> {
+        let opened = convert(&self.name, MAIN, &self.opened).and_then(|converted| {
+            let (opened, budget) = (self.opened.clone(), self.budget.clone());
+            let pool = PoolShared::open_held(&self.name, opened, Access::Write, budget)?;
             let branch = pool.open_branch(MAIN)?;
-            Ok((pool, branch))
+            Ok((pool, branch, converted))
         });
         let device = self.opened.device();
-        let (pool, branch) = opened.inspect_err(|error| {
+        let (pool, branch, converted) = opened.inspect_err(|error| {
             if !copies::read(&*device).is_ok_and(|found| found.is_whole()) {
                 let name = &self.name;
                 tracing::error!("{name}: {error}; it is to be closed and opened again");
@@ -116,7 +123,7 @@ impl Lower {
         branch.note(fs);
         self.switch.replace(branch.device());
         let _ = self.branch.set(branch);
-        Ok(pool)
+        Ok((pool, converted))
     }
 
     fn refused(&self, why: &str, errno: Errno) -> PoolError {

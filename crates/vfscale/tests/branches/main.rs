@@ -6,6 +6,7 @@
 mod common;
 mod counted;
 mod diffs;
+mod fixed;
 mod full;
 mod limit;
 mod opened;

@@ -358,7 +358,7 @@ fn names(pool: &Pool) -> Vec<String> {
 
 /// A device that can't grow.
 #[derive(Debug)]
-struct Fixed(MemoryDevice);
+pub struct Fixed(pub MemoryDevice);
 
 impl Device for Fixed {
     fn size(&self) -> u64 {

@@ -1,0 +1,94 @@
+//! Repairing a pool: its bitmaps and counts are made to say what its maps say.
+//!
+//! Branches read by their maps, so these are right by definition. A place that is marked as used,
+//! and that no map, log or list refers to, is lost: it becomes free. A place that something refers
+//! to, and that is marked as free, would be handed out to another one: it is marked. A place that
+//! two branches have by mistake can't be mended, since nobody knows whose content it has; the check
+//! names the younger branch.
+//!
+//! This happens before the logs of branches are read, because reading them hands places out. One
+//! commit makes it durable: a crash leaves the pool as it was, or repaired.
+
+use std::sync::Arc;
+
+use vfscale_block::Device;
+use vfscale_sync::cpu;
+
+use crate::check::{Found, check};
+use crate::commit::{Change, Shared, State};
+use crate::{Error, Pool};
+
+/// The result of [`Pool::open_repaired`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// How many places are free again that nothing referred to.
+    pub freed: u64,
+    /// How many places are marked as used that something refers to.
+    pub marked: u64,
+    /// How many counts were wrong.
+    pub counts: u64,
+}
+
+impl Repaired {
+    /// Returns whether there was something to repair.
+    #[must_use]
+    pub fn is_any(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+impl Pool {
+    /// Opens a pool as [`open_behind`](Self::open_behind) does, and before that makes its bitmaps
+    /// and counts agree with what its branches refer to. [`check`](Self::check) shows what is left
+    /// then.
+    ///
+    /// Blocks for the I/O: reads all maps, and two flushes if there is something to repair.
+    ///
+    /// # Errors
+    /// Errors of [`open_behind`](Self::open_behind) and of [`check`](Self::check).
+    pub fn open_repaired(device: Arc<dyn Device>, first: u64) -> Result<(Self, Repaired), Error> {
+        let shared = Arc::new(Shared::open(device, first, cpu::possible() as usize)?);
+        let repaired = repair(&shared)?;
+        Ok((Self::recovered(shared)?, repaired))
+    }
+}
+
+/// Repairs the last commit of a pool that nobody uses.
+fn repair(shared: &Shared) -> Result<Repaired, Error> {
+    let mut state = shared.state.lock();
+    let (_, found) = check(shared, &state)?;
+    let Found { lost, unmarked, counts, used, .. } = found;
+    let is_used_wrong = used != state.used;
+    let (freed, marked) = (lost.len() as u64, unmarked.len() as u64);
+    let counted = counts.len() as u64 + u64::from(is_used_wrong);
+    let repaired = Repaired { freed, marked, counts: counted };
+    if !repaired.is_any() {
+        return Ok(repaired);
+    }
+    for (id, own) in counts {
+        state.table.update(id, |record| record.own = own);
+    }
+    for place in &unmarked {
+        // The commit itself must not get it.
+        shared.space.claim(*place)?;
+    }
+    // The commit counts the marked places as new, and the lost ones as given up.
+    let told = std::mem::replace(&mut state.used, (used + freed).saturating_sub(marked));
+    pay(shared, &mut state, told, used + freed);
+    let change = Change { sets: unmarked, clears: lost, ..Change::default() };
+    shared.commit(&mut state, change, || ())?;
+    Ok(repaired)
+}
+
+/// Has the budget of a pool lack `wanted` places instead of `told`.
+fn pay(shared: &Shared, state: &mut State, told: u64, wanted: u64) {
+    let budget = &shared.space.budget;
+    if let Some(less) = told.checked_sub(wanted) {
+        shared.space.give(less);
+        return;
+    }
+    let more = wanted - told;
+    let some = more.min(budget.available());
+    let paid = if budget.take(some) { some } else { 0 };
+    state.owe(more - paid);
+}

@@ -1,0 +1,219 @@
+//! Damage of bitmaps and counts, and its repair.
+
+use std::sync::Arc;
+
+use vfscale_block::{Device, MemoryDevice};
+
+use crate::commit::{Change, Shared};
+use crate::full_tests::UNIT;
+use crate::{Conversion, Error, Pool};
+
+const BLOCKS: u64 = 600;
+
+/// Returns a device with a pool of three branches, which has places that only some of them have.
+fn device() -> Arc<dyn Device> {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(4000 * UNIT).unwrap());
+    let pool = Pool::create(device.clone(), [5; 16]).unwrap();
+    pool.create_branch("main", BLOCKS * UNIT).unwrap();
+    write(&pool, "main", 0..300, 1);
+    pool.fork("main", "a", false).unwrap();
+    write(&pool, "a", 100..200, 2);
+    pool.fork("main", "b", false).unwrap();
+    write(&pool, "b", 150..250, 3);
+    write(&pool, "main", 0..50, 4);
+    pool.close().unwrap();
+    device
+}
+
+fn write(pool: &Pool, name: &str, blocks: std::ops::Range<u64>, byte: u8) {
+    let branch = pool.branch(name).unwrap();
+    for block in blocks {
+        branch.write_at(block * UNIT, &[byte; UNIT as usize]).unwrap();
+    }
+    branch.close().unwrap();
+}
+
+/// Returns the first byte of each block of a branch.
+fn bytes(pool: &Pool, name: &str) -> Vec<u8> {
+    let branch = pool.branch(name).unwrap();
+    let read = |block| {
+        let mut bytes = [0; UNIT as usize];
+        branch.read_at(block * UNIT, &mut bytes).unwrap();
+        bytes[0]
+    };
+    (0..BLOCKS).map(read).collect()
+}
+
+fn contents(device: &Arc<dyn Device>) -> Vec<Vec<u8>> {
+    let pool = Pool::open(device.clone()).unwrap();
+    let all = ["main", "a", "b"].map(|name| bytes(&pool, name)).into();
+    pool.close().unwrap();
+    all
+}
+
+/// Commits a change that is wrong.
+fn damage(device: &Arc<dyn Device>, plant: impl FnOnce(&Shared) -> Change) {
+    damage_behind(device, 0, plant);
+}
+
+fn damage_behind(device: &Arc<dyn Device>, first: u64, plant: impl FnOnce(&Shared) -> Change) {
+    let shared = Shared::open(device.clone(), first, 1).unwrap();
+    let change = plant(&shared);
+    let mut state = shared.state.lock();
+    shared.commit(&mut state, change, || ()).unwrap();
+}
+
+/// Returns the places that the last commit has, or has not.
+fn places(shared: &Shared, is_used: bool) -> impl Iterator<Item = u64> {
+    let layout = shared.disk.layout;
+    let is = move |place: &u64| shared.space.status(*place).unwrap().0 == is_used;
+    (0..layout.places).filter(move |place| layout.has(*place)).filter(is)
+}
+
+/// Repairs, and checks that nothing is left and that the branches have what they had. Returns what
+/// was repaired: places freed, places marked, counts.
+fn repaired(device: &Arc<dyn Device>, before: &[Vec<u8>]) -> (u64, u64, u64) {
+    let free = Pool::open(self::device()).unwrap().usage().free;
+    let pool = Pool::open(device.clone()).unwrap();
+    assert_ne!(pool.check().unwrap().problems, Vec::<String>::new());
+    drop(pool);
+    let (pool, repaired) = Pool::open_repaired(device.clone(), 0).unwrap();
+    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+    assert!(repaired.is_any());
+    // As much is free as in a pool that was never damaged, but for what the commit has moved.
+    assert!(pool.usage().free.abs_diff(free) <= 4 * UNIT, "{} {free}", pool.usage().free);
+    pool.close().unwrap();
+    assert_eq!(contents(device), before);
+    let (pool, again) = Pool::open_repaired(device.clone(), 0).unwrap();
+    assert!(!again.is_any(), "{again:?}");
+    // All free places can be used, and are nobody's.
+    pool.create_branch("filler", 8000 * UNIT).unwrap();
+    let filler = pool.branch("filler").unwrap();
+    let mut block = 0;
+    while filler.write_at(block * UNIT, &[9; UNIT as usize]).is_ok() {
+        block += 1;
+    }
+    assert!(block > 1000);
+    filler.close().unwrap();
+    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+    pool.close().unwrap();
+    assert_eq!(contents(device), before);
+    (repaired.freed, repaired.marked, repaired.counts)
+}
+
+#[test]
+fn lost_places_are_given_back() {
+    let device = device();
+    let before = contents(&device);
+    damage(&device, |shared| {
+        let sets: Vec<u64> = places(shared, false).skip(50).step_by(3).take(200).collect();
+        sets.iter().for_each(|place| assert!(shared.space.claim(*place).unwrap()));
+        Change { sets, ..Change::default() }
+    });
+    assert_eq!(repaired(&device, &before), (200, 0, 1));
+}
+
+#[test]
+fn places_that_are_marked_as_free_are_marked_as_used() {
+    let device = device();
+    let before = contents(&device);
+    damage(&device, |shared| Change {
+        clears: places(shared, true).step_by(7).take(40).collect(),
+        ..Change::default()
+    });
+    assert_eq!(repaired(&device, &before), (0, 40, 1));
+}
+
+#[test]
+fn wrong_counts_are_corrected() {
+    let device = device();
+    let before = contents(&device);
+    let shared = Shared::open(device.clone(), 0, 1).unwrap();
+    let mut state = shared.state.lock();
+    let id = state.table.named("a").unwrap().id;
+    state.table.update(id, |record| record.own += 17);
+    state.used += 1000;
+    shared.commit(&mut state, Change::default(), || ()).unwrap();
+    drop(state);
+    assert_eq!(repaired(&device, &before), (0, 0, 2));
+}
+
+/// A pool that was a volume: places of the volume are lost, or marked as free.
+#[test]
+fn places_of_a_former_volume_are_repaired() {
+    let (first, lead) = (600, [0xa0; UNIT as usize]);
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(2000 * UNIT).unwrap());
+    for block in 0..first {
+        device.write_at(block * UNIT, &[(block % 200) as u8; UNIT as usize]).unwrap();
+    }
+    let (id, name, leads) = ([9; 16], "main", [&lead; 3]);
+    let conversion = Conversion { id, name, first, group: 128, blocks: 2000, leads };
+    Pool::convert(&device, &conversion).unwrap();
+    let pool = Pool::open_behind(device.clone(), first).unwrap();
+    let main = pool.branch("main").unwrap();
+    // These places of the volume are free then.
+    main.discard(100 * UNIT, 100 * UNIT).unwrap();
+    main.close().unwrap();
+    pool.close().unwrap();
+    damage_behind(&device, first, |shared| {
+        let sets: Vec<u64> = (130..150).chain(first + 900..first + 950).collect();
+        sets.iter().for_each(|place| assert!(shared.space.claim(*place).unwrap()));
+        Change { sets, clears: (300..320).collect(), ..Change::default() }
+    });
+    let (pool, repaired) = Pool::open_repaired(device.clone(), first).unwrap();
+    assert_eq!((repaired.freed, repaired.marked, repaired.counts), (70, 20, 1));
+    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+    let main = pool.branch("main").unwrap();
+    for block in (1..100).chain(201..first) {
+        let mut bytes = [0; UNIT as usize];
+        main.read_at(block * UNIT, &mut bytes).unwrap();
+        assert_eq!(bytes[0], (block % 200) as u8, "{block}");
+    }
+}
+
+/// Two branches have one map by mistake: nobody can say whose it is, so the younger one is named.
+#[test]
+fn a_place_of_two_branches_names_the_younger_one() {
+    let device = device();
+    let shared = Shared::open(device.clone(), 0, 1).unwrap();
+    let mut state = shared.state.lock();
+    let root = state.table.named("a").unwrap().root;
+    let id = state.table.named("b").unwrap().id;
+    state.table.update(id, |record| record.root = root);
+    shared.commit(&mut state, Change::default(), || ()).unwrap();
+    drop(state);
+    drop(shared);
+    let (pool, _) = Pool::open_repaired(device.clone(), 0).unwrap();
+    let problems = pool.check().unwrap().problems;
+    assert!(problems.iter().any(|it| it.starts_with("branch \"b\": ")), "{problems:?}");
+    assert!(!problems.iter().any(|it| it.starts_with("branch \"a\": ")), "{problems:?}");
+    assert!(!problems.iter().any(|it| it.starts_with("branch \"main\": ")), "{problems:?}");
+    // The advice.
+    let kept = bytes(&pool, "a");
+    pool.delete("b").unwrap();
+    while pool.reap(1000).is_ok_and(|reaped| reaped.more) {}
+    drop(pool);
+    let (pool, _) = Pool::open_repaired(device.clone(), 0).unwrap();
+    assert_eq!(bytes(&pool, "a"), kept);
+    assert!(matches!(pool.branch("b"), Err(Error::NoBranch(_))));
+    let problems = pool.check().unwrap().problems;
+    assert!(!problems.iter().any(|it| it.starts_with("place ")), "{problems:?}");
+}
+
+/// A branch that was not closed: what its log has is read after the repair, and kept.
+#[test]
+fn a_pool_with_a_log_is_repaired_first() {
+    let device = device();
+    let pool = Pool::open(device.clone()).unwrap();
+    let main = pool.branch("main").unwrap();
+    for block in 0..40 {
+        main.write_at(block * UNIT, &[8; UNIT as usize]).unwrap();
+    }
+    main.flush().unwrap();
+    // As a power cut leaves it.
+    std::mem::forget((main, pool));
+    let pool = Pool::open_repaired(device.clone(), 0).unwrap();
+    assert!(!pool.1.is_any());
+    assert_eq!(bytes(&pool.0, "main")[..40], [8; 40]);
+    assert_eq!(pool.0.check().unwrap().problems, Vec::<String>::new());
+}
