@@ -115,6 +115,7 @@ impl Builder {
 
     /// Tells the owner of the mount and root the name of an abstract socket, of at most 64 bytes,
     /// at which this process takes further requests ([`control::socket`](crate::control::socket)).
+    /// A volume that may get its [`first_branch`](Self::first_branch) tells it once it has one.
     pub fn requests_at(mut self, name: Option<String>) -> Builder {
         self.socket = name;
         self

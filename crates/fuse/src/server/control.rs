@@ -52,8 +52,11 @@ impl Server {
                 ctx.reply.put(&listed);
             }
             control::SOCKET => {
-                // Without branches there is nothing to ask.
-                self.pool_for(ctx)?;
+                self.check_owner(ctx)?;
+                // A volume that may get branches has nothing to be asked for before.
+                if self.volume.maker.is_some() {
+                    self.pool().ok_or(Errno::OPNOTSUPP)?;
+                }
                 let name = self.volume.socket.as_deref().ok_or(Errno::OPNOTSUPP)?;
                 let name = control::named(name)?;
                 ctx.reply.ioctl_done();
