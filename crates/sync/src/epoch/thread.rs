@@ -66,8 +66,8 @@ pub(super) fn enter() -> &'static Record {
     let nesting = record.nesting.get();
     record.nesting.set(nesting + 1);
     if nesting == 0 {
-        if record.looks.get() != 0 {
-            count_down(record);
+        if record.looks.get() != 0 && count_down(record) {
+            return record;
         }
         EPOCH.enter(&record.section);
     }
@@ -156,13 +156,14 @@ fn register() -> &'static Record {
 }
 
 /// Counts an outermost section of a thread whose bags wait, which it is about to enter, and looks
-/// after them from time to time.
+/// after them from time to time. Returns whether the thread is in a section that must go on: work
+/// that has run keeps a guard.
 #[cold]
-fn count_down(record: &Record) {
+fn count_down(record: &Record) -> bool {
     let left = record.looks.get() - 1;
     record.looks.set(left);
     if left > 0 || fork::is_child() {
-        return;
+        return false;
     }
     // Before the section, which would delay the grace period that begins.
     if record.waits() {
@@ -179,4 +180,5 @@ fn count_down(record: &Record) {
     if !record.has_waiting() {
         record.has_bytes.set(false);
     }
+    record.nesting.get() > 1
 }
