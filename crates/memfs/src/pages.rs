@@ -517,6 +517,7 @@ fn fill(slots: &[PageSlot], within: usize, bytes: &[u8], guard: &Guard) -> usize
 fn retire(slot: &PageSlot, bytes: u64, space: &Space, guard: &Guard) {
     drop(slot.replace(Contents::Empty, guard));
     space.give_deferred(bytes);
+    guard.note_bytes(bytes as usize);
 }
 
 /// Removes the contents of `range` from `slot`, whose first page is `first`; returns the number of

@@ -136,6 +136,14 @@ impl Guard {
         }
     }
 
+    /// Notes that the work which this thread has deferred will free `bytes` of memory beside small
+    /// objects. The thread hands its bag over after 256 KiB, and its next outermost [`pin`] looks
+    /// for a grace period: memory that is used again soon is still in the processor's caches.
+    #[inline]
+    pub fn note_bytes(&self, bytes: usize) {
+        self.epoch.note_bytes(bytes);
+    }
+
     /// Hands this thread's bag over for collection and runs work that is due, without waiting.
     ///
     /// # Panics

@@ -27,6 +27,11 @@ pub(crate) struct Record {
     pub(super) nesting: Cell<usize>,
     /// Number of outermost sections until the next look; 0 if no bag waits.
     pub(super) looks: Cell<u32>,
+    /// Number of bytes that deferred calls will free, since the thread has last sealed its bag
+    /// because of them.
+    pub(super) held: Cell<usize>,
+    /// Whether the bags that wait hold many bytes.
+    pub(super) has_bytes: Cell<bool>,
     /// Whether the thread gives the record back when it leaves its section: it is ending.
     pub(super) is_ending: Cell<bool>,
     bag: UnsafeCell<Vec<Deferred>>,
@@ -61,6 +66,11 @@ impl Records {
         Self(unsafe { RECORDS.load(Ordering::Acquire).as_ref() })
     }
 
+    /// Returns the records that are left, without taking them.
+    pub(super) fn again(&self) -> Self {
+        Self(self.0)
+    }
+
     /// Returns the record that the iterator returns next.
     pub(super) fn first(&self) -> Option<&'static Record> {
         self.0
@@ -92,9 +102,11 @@ impl Record {
 
     fn publish() -> &'static Record {
         let record = Box::leak(Box::new(Record {
-            section: Section::new(AtomicU64::new(0)),
+            section: Section::new(AtomicU64::new(0), AtomicU64::new(0)),
             nesting: Cell::new(0),
             looks: Cell::new(0),
+            held: Cell::new(0),
+            has_bytes: Cell::new(false),
             is_ending: Cell::new(false),
             bag: UnsafeCell::default(),
             spare: Cell::default(),
@@ -120,6 +132,7 @@ impl Record {
     pub(super) fn give_back(&self) {
         self.seal();
         self.is_ending.set(false);
+        self.section.rest();
         self.shared.is_used.store(false, Ordering::Release);
     }
 
@@ -172,13 +185,15 @@ impl Record {
         self.lock().front().is_some_and(|(tag, _)| !EPOCH.is_over(*tag))
     }
 
-    /// Runs bags of this thread that are due, `most` at most, and keeps the memory of one.
-    pub(super) fn run_own(&self, most: usize) {
+    /// Runs bags of this thread that are due, `most` at most, and keeps the memory of one. Returns
+    /// whether there may be more.
+    pub(super) fn run_own(&self, most: usize) -> bool {
         for _ in 0..most {
-            let Some(mut calls) = self.next_due(u64::MAX) else { return };
+            let Some(mut calls) = self.next_due(u64::MAX) else { return false };
             calls.drain(..).for_each(Deferred::run);
             self.spare.set(calls);
         }
+        true
     }
 
     /// Runs bags of the queue that are due and have at most the tag `last`, `most` at most, in a

@@ -13,6 +13,13 @@ use crate::fork;
 /// Number of outermost sections between two looks of a thread whose bags wait.
 const LOOK_EVERY: u32 = 64;
 
+/// Number of outermost sections between two looks of a thread whose bags hold many bytes.
+const LOOK_EVERY_BYTES: u32 = 8;
+
+/// Number of bytes whose freeing a thread has deferred after which it looks in its next outermost
+/// section: a quarter of a second cache, so that pages are used again before they leave it.
+const HELD_MAX: usize = 256 << 10;
+
 /// Maximum number of bags that one look runs.
 pub(super) const BAGS_MAX: usize = 8;
 
@@ -59,10 +66,10 @@ pub(super) fn enter() -> &'static Record {
     let nesting = record.nesting.get();
     record.nesting.set(nesting + 1);
     if nesting == 0 {
-        EPOCH.enter(&record.section);
-        if record.looks.get() != 0 {
-            count_down(record);
+        if record.looks.get() != 0 && count_down(record) {
+            return record;
         }
+        EPOCH.enter(&record.section);
     }
     record
 }
@@ -98,6 +105,27 @@ pub(super) fn defer(record: &Record, call: Deferred) {
     }
 }
 
+/// Notes that calls deferred by this thread will free `bytes` of memory. If these have become many,
+/// seals the bag, and has the next outermost section look after it.
+#[inline]
+pub(super) fn note_bytes(record: &Record, bytes: usize) {
+    let held = record.held.get() + bytes;
+    record.held.set(held);
+    if held >= HELD_MAX {
+        look_next(record);
+    }
+}
+
+#[cold]
+fn look_next(record: &Record) {
+    record.held.set(0);
+    record.has_bytes.set(true);
+    record.try_to_seal();
+    if record.has_waiting() {
+        record.looks.set(1);
+    }
+}
+
 /// Seals the bag of this thread.
 pub(super) fn seal(record: &Record) {
     record.seal();
@@ -127,17 +155,30 @@ fn register() -> &'static Record {
     record
 }
 
-/// Counts an outermost section of a thread whose bags wait, and looks after them from time to time.
+/// Counts an outermost section of a thread whose bags wait, which it is about to enter, and looks
+/// after them from time to time. Returns whether the thread is in a section that must go on: work
+/// that has run keeps a guard.
 #[cold]
-fn count_down(record: &Record) {
+fn count_down(record: &Record) -> bool {
     let left = record.looks.get() - 1;
     record.looks.set(left);
     if left > 0 || fork::is_child() {
-        return;
+        return false;
     }
+    // Before the section, which would delay the grace period that begins.
     if record.waits() {
-        drive(false);
+        drive(false, Some(record));
     }
-    record.run_own(BAGS_MAX);
-    record.looks.set(if record.has_waiting() { LOOK_EVERY } else { 0 });
+    EPOCH.enter(&record.section);
+    let has_more = record.run_own(BAGS_MAX);
+    record.looks.set(match (has_more, record.has_waiting()) {
+        (true, _) => 1,
+        (false, true) if record.has_bytes.get() => LOOK_EVERY_BYTES,
+        (false, true) => LOOK_EVERY,
+        (false, false) => 0,
+    });
+    if !record.has_waiting() {
+        record.has_bytes.set(false);
+    }
+    record.nesting.get() > 1
 }

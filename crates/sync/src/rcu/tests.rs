@@ -1,7 +1,10 @@
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
 
-use super::{Rcu, RcuOption, pin, synchronize};
+use super::{Guard, Rcu, RcuOption, pin, synchronize};
+use crate::epoch::BAG_LEN;
 
 /// A value that counts its drops.
 struct Counted(Arc<AtomicUsize>, u32);
@@ -152,4 +155,64 @@ fn deferred_work_under_a_lock_whose_holders_sleep_takes_any_other() {
         pin().flush();
     }
     drop(held);
+}
+
+thread_local! {
+    static KEPT: Cell<Option<Guard>> = const { Cell::new(None) };
+}
+
+/// Work that runs while a thread enters a section keeps a guard: the thread stays in the section
+/// that began before the work, for as long as that guard lives.
+///
+/// Race: A thread that runs deferred work against the end of grace periods.
+#[test]
+fn a_guard_that_work_keeps_is_one_of_the_section_before() {
+    let (kept, begun, over) = (Barrier::new(2), Barrier::new(2), Barrier::new(2));
+    let (kept, begun) = (Arc::new(kept), Arc::new(begun));
+    std::thread::scope(|scope| {
+        let (own_kept, own_begun, over) = (kept.clone(), begun.clone(), &over);
+        scope.spawn(move || {
+            let guard = pin();
+            guard.defer(move || {
+                KEPT.set(Some(pin()));
+                own_kept.wait();
+                own_begun.wait();
+            });
+            // The bag is full, and nobody else runs it.
+            (1..BAG_LEN).for_each(|_| guard.defer(|| ()));
+            drop(guard);
+            let has_guard = || {
+                let guard = KEPT.take();
+                let has = guard.is_some();
+                KEPT.set(guard);
+                has
+            };
+            while !has_guard() {
+                drop(pin());
+            }
+            over.wait();
+            drop(KEPT.take());
+        });
+        kept.wait();
+        let is_done = Arc::new(AtomicBool::new(false));
+        let done = is_done.clone();
+        pin().defer(move || done.store(true, Ordering::Relaxed));
+        let run_for = |millis| {
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(millis)
+                && !is_done.load(Ordering::Relaxed)
+            {
+                super::run_due();
+                std::thread::yield_now();
+            }
+        };
+        run_for(20);
+        begun.wait();
+        run_for(100);
+        let was_done = is_done.load(Ordering::Relaxed);
+        over.wait();
+        assert!(!was_done, "a grace period has ended in spite of a guard");
+        run_for(60_000);
+        assert!(is_done.load(Ordering::Relaxed));
+    });
 }

@@ -12,7 +12,7 @@ use fences::{AtomicU64, Ordering};
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Mutex};
 use loom::thread;
-use protocol::{Epoch, Section};
+use protocol::{Epoch, Quiescent, Section};
 
 /// The model's atomics and fences, in place of those of the crate.
 mod fences {
@@ -35,8 +35,8 @@ mod protocol;
 struct Shared {
     epoch: Epoch,
     sections: [Section; 2],
-    /// The number of the grace period that is not over.
-    driver: Mutex<Option<u64>>,
+    /// The number of the grace period that is not over, and whether threads were suspected in it.
+    driver: Mutex<Option<(u64, bool)>>,
     current: AtomicU64,
     objects: [UnsafeCell<bool>; 2],
 }
@@ -45,40 +45,55 @@ impl Shared {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             epoch: Epoch::new(AtomicU64::new(1), AtomicU64::new(1)),
-            sections: [(); 2].map(|()| Section::new(AtomicU64::new(0))),
+            sections: [(); 2].map(|()| Section::new(AtomicU64::new(0), AtomicU64::new(0))),
             driver: Mutex::new(None),
             current: AtomicU64::new(0),
             objects: [(); 2].map(|()| UnsafeCell::new(true)),
         })
     }
 
-    /// Reads the object that is current, in a section.
-    fn read(&self, thread: usize) {
+    /// Reads the object that is current, in a section. The thread is idle afterwards if it `rests`.
+    fn read(&self, thread: usize, rests: bool) {
         let section = &self.sections[thread];
         self.epoch.enter(section);
         let object = self.current.load(Ordering::Acquire) as usize;
         // SAFETY: the model checks that nothing writes at the same time.
         self.objects[object].with(|object| assert!(unsafe { *object }, "it was freed"));
         section.leave();
+        if rests {
+            section.rest();
+        }
     }
 
-    /// Drives the grace period, as the crate does.
-    fn drive(&self) {
+    /// Drives the grace period, as the crate does. Suspects threads that have not reported if
+    /// `suspects`.
+    fn drive(&self, suspects: bool) {
         let mut driver = self.driver.lock().unwrap();
-        let Some(number) = driver.or_else(|| self.epoch.begin()) else { return };
-        *driver = Some(number);
-        if self.sections.iter().all(|section| !section.delays(number)) {
+        let (number, mut is_readable) = driver.unwrap_or_else(|| (self.epoch.begin(), false));
+        *driver = Some((number, is_readable));
+        let is_past = |section: &Section| section.quiescent(number) == Quiescent::Yes;
+        if !is_readable && !self.sections.iter().all(is_past) {
+            if !suspects {
+                return;
+            }
+            self.sections.iter().for_each(|section| section.suspect(number));
+            is_readable = Epoch::expedite();
+            assert!(is_readable);
+            *driver = Some((number, is_readable));
+        }
+        if !is_readable || self.sections.iter().all(|section| !section.delays(number)) {
             self.epoch.finish(number);
             *driver = None;
         }
     }
 
-    /// Replaces the object, and frees the former one if its grace period is over in two attempts.
+    /// Replaces the object, and frees the former one if its grace period is over in two attempts,
+    /// of which the second suspects threads.
     fn replace(&self) {
         self.current.store(1, Ordering::Release);
         let tag = self.epoch.tag();
-        for _ in 0..2 {
-            self.drive();
+        for suspects in [false, true] {
+            self.drive(suspects);
             if self.epoch.is_over(tag) {
                 // SAFETY: the model checks that nothing reads at the same time.
                 self.objects[0].with_mut(|object| unsafe { *object = false });
@@ -95,11 +110,11 @@ fn nothing_is_freed_that_a_section_reads() {
         let shared = Shared::new();
         let reader = {
             let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.read(0))
+            thread::spawn(move || shared.read(0, false))
         };
         let driver = {
             let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.drive())
+            thread::spawn(move || shared.drive(true))
         };
         shared.replace();
         reader.join().unwrap();
@@ -114,12 +129,12 @@ fn a_section_that_begins_again_delays_only_what_it_can_find() {
         let shared = Shared::new();
         let readers = [1, 2].map(|times| {
             let shared = Arc::clone(&shared);
-            thread::spawn(move || (0..times).for_each(|_| shared.read(times - 1)))
+            thread::spawn(move || (0..times).for_each(|_| shared.read(times - 1, times > 1)))
         });
         shared.replace();
         readers.into_iter().for_each(|reader| reader.join().unwrap());
         for _ in 0..2 {
-            shared.drive();
+            shared.drive(true);
         }
         assert!(shared.epoch.is_over(2), "no section is left that could delay it");
     });

@@ -94,7 +94,7 @@ fn truncate_locked(
 /// memory would wait until this thread frees memory again. The caller holds no lock.
 fn hand_over(inode: &Inode, freed: u64) {
     if freed >= FLUSH_BYTES && !inode.is_backed() {
-        rcu::pin().flush();
+        rcu::pin().hand_over();
     }
 }
 
