@@ -35,9 +35,10 @@ impl Image {
     /// Runs the command, which must succeed, and returns its output.
     pub(crate) fn good(&self, before: &[&str], behind: &[&str]) -> String {
         let output = self.call(before, behind);
-        let errors = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "{before:?} {behind:?}: {errors}");
-        String::from_utf8(output.stdout).unwrap()
+        let [text, errors] =
+            [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        assert!(output.status.success(), "{before:?} {behind:?}: {errors}{text}");
+        text
     }
 
     /// Runs the command, which must fail with an exit status, and returns what it says.
@@ -162,13 +163,6 @@ fn all_branches_are_checked_and_one_is_shown() {
     assert!(text.contains(":main: clean\n") && !text.contains(":trial: clean"), "{text}");
 }
 
-/// Returns the CRC-32C of a block.
-fn crc32c(block: &[u8]) -> u32 {
-    let step = |crc: u32, _| if crc & 1 == 0 { crc >> 1 } else { crc >> 1 ^ 0x82f6_3b78 };
-    let byte = |crc: u32, byte: &u8| (0..8).fold(crc ^ u32::from(*byte), step);
-    !block.iter().fold(!0, byte)
-}
-
 /// Marks places in all bitmaps of the pool of an image as used that are free.
 fn lose_places(image: &Path) {
     let mut bytes = fs::read(image).unwrap();
@@ -179,7 +173,7 @@ fn lose_places(image: &Path) {
             found += 1;
         }
         block[4..8].fill(0);
-        let sum = crc32c(block);
+        let sum = crc32c::crc32c(block);
         block[4..8].copy_from_slice(&sum.to_le_bytes());
     }
     assert!(found > 0);
@@ -192,9 +186,10 @@ fn a_pool_is_repaired() {
     let image = Image::new(true);
     image.write("trial", "/only", "x");
     lose_places(&image.path());
-    let found = String::from_utf8(image.call(&["fsck"], &[]).stdout).unwrap();
+    let checked = image.call(&["fsck"], &[]);
+    let found = String::from_utf8(checked.stdout).unwrap();
     assert!(found.contains("pool: place") && found.contains("lost"), "{found}");
-    assert_eq!(image.call(&["fsck"], &[]).status.code(), Some(4));
+    assert_eq!(checked.status.code(), Some(4));
     let repaired = image.call(&["fsck", "--repair"], &[]);
     let told = String::from_utf8(repaired.stdout).unwrap();
     assert_eq!(repaired.status.code(), Some(1), "{told}");

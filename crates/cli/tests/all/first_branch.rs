@@ -105,8 +105,7 @@ fn a_mounted_volume_gets_its_first_branches() {
     check_synced(&main, &at_fork[1]);
     umount(&main);
     umount(&other);
-    let checked = vfscale().arg("fsck").arg(image.path()).output().unwrap();
-    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+    image.good(&["fsck"], &[]);
     mount(&image, &[], &main);
     check_synced(&main, &counts(&synced));
     umount(&main);
@@ -158,8 +157,7 @@ fn a_killed_server_leaves_a_volume_or_a_pool() {
         mount(&image, &[], &dir);
         check_synced(&dir, &counts(&synced));
         umount(&dir);
-        let checked = vfscale().arg("fsck").arg(image.path()).output().unwrap();
-        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+        image.good(&["fsck"], &[]);
         image.good(&["branch", "create"], &["later"]);
     }
     eprintln!("{pools} of 12 were pools");
