@@ -6,8 +6,10 @@
 //! from it: a whole number of lines, aligned to a line. A freed block is added to the freeing
 //! thread's list, whichever thread allocated it. The free lists are separate from the blocks, so a
 //! free does not touch the block. Host code within a recording (`as_host`) uses a separate part of
-//! the arena, because the recorded code may be in the middle of an allocation. All other threads
-//! use the system allocator, at the price of one check of a thread-local word.
+//! the arena, because the recorded code may be in the middle of an allocation. What such code has
+//! allocated goes back to that part even if other code frees it, as a recording is freed: otherwise
+//! each recording would take new memory. All other threads use the system allocator, at the price
+//! of one check of a thread-local word.
 //!
 //! # Invariants
 //!
@@ -180,9 +182,20 @@ unsafe impl GlobalAlloc for Arenas {
         if part.is_null() {
             return give_back(&RETURNED[arena], block, class);
         }
-        // SAFETY: the part belongs to this thread alone, and `Part::free` does not allocate.
-        unsafe { (*part).free(block, class) }
+        // SAFETY: both parts belong to this thread alone, and `Part::free` does not allocate.
+        unsafe { (*part_for(block)).free(block, class) }
     }
+}
+
+/// Returns the part of this thread's arena whose list gets a freed block: that of host code if it
+/// runs, as the other one may be in the middle of an allocation, or if it allocated the block in
+/// any arena. The thread has an arena, and the block is from one.
+fn part_for(block: *mut u8) -> *mut Part {
+    let offset = block as usize - BASE.load(Ordering::Relaxed);
+    let of_host = offset / PART_BYTES % PARTS;
+    let running = HOST.with(Cell::get);
+    // SAFETY: the parts of an arena are adjacent, and both numbers are 0 or 1.
+    unsafe { PART.with(Cell::get).add(running | of_host) }
 }
 
 /// Puts a freed block on its arena's list of returned ones. The caller has no arena.
@@ -240,8 +253,8 @@ pub fn collect_returned() {
         // SAFETY: `give_back` has written it, and the list belongs to this thread alone since the
         // swap.
         let block = unsafe { next.read() };
-        // SAFETY: the part belongs to this thread alone.
-        unsafe { (*part).free(next.cast(), block.class) };
+        // SAFETY: both parts belong to this thread alone.
+        unsafe { (*part_for(next.cast())).free(next.cast(), block.class) };
         next = block.next;
     }
 }

@@ -43,6 +43,25 @@ fn blocks_that_a_thread_without_arena_frees_are_used_again() {
     assert!(before.is_subset(&addresses(&again)));
 }
 
+/// A recording is made by host code, and freed by other code of its thread or of another one.
+#[test]
+fn blocks_of_host_code_are_used_again_by_host_code() {
+    let _arena = Arena::new().unwrap();
+    let made = || {
+        let _host = as_host();
+        let block = Box::new([1u8; 900]);
+        ((&raw const *block) as usize, block)
+    };
+    let (first, block) = made();
+    drop(block);
+    let (second, block) = made();
+    assert_eq!(second, first);
+    std::thread::spawn(move || drop(block)).join().unwrap();
+    collect_returned();
+    let (third, _block) = made();
+    assert_eq!(third, first);
+}
+
 #[test]
 fn what_is_aligned_is_aligned() {
     let _arena = Arena::new().unwrap();
