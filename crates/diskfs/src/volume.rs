@@ -139,7 +139,7 @@ impl Volume {
     /// Returns what reserves storage for pages, as long as what is written to the device has to be
     /// reserved.
     pub(crate) fn reserving(&self) -> Arc<dyn ReservePages> {
-        Arc::clone(&self.metadata) as Arc<dyn ReservePages>
+        Arc::clone(self.metadata.credits()) as Arc<dyn ReservePages>
     }
 
     /// Returns whether what is written to the device has to be reserved.

@@ -53,7 +53,7 @@ use vfscale_sync::{Condvar, Mutex, cpu};
 
 use crate::base::fault::Fault;
 use crate::base::ranks::{CreditsLock, CreditsTight, CreditsWake};
-use crate::base::reserve::{fault_of, reserve};
+use crate::base::reserve::{ReservePages, fault_of, reserve};
 
 /// Blocks that are reserved together, so that few transactions ask the device.
 pub(super) const BATCH: u64 = 256;
@@ -322,9 +322,14 @@ impl Credits {
     pub(super) fn is_roomy(&self) -> bool {
         !self.is_on() || self.kept.missing() == 0 && self.aside.missing() == 0
     }
+}
 
-    /// See [`ReservePages`](crate::base::reserve::ReservePages).
-    pub(super) fn reserve_pages(&self, pages: u64, is_urgent: bool) -> Result<(), Fault> {
+impl ReservePages for Credits {
+    fn is_on(&self) -> bool {
+        self.is_on()
+    }
+
+    fn reserve_pages(&self, pages: u64, is_urgent: bool) -> Result<(), Fault> {
         let changes = pages * PAGE_CHANGES;
         match reserve(&*self.device, pages + changes, is_urgent) {
             Err(Fault::NoSpace) if is_urgent && self.aside.take(pages + changes) => {}
@@ -335,8 +340,7 @@ impl Credits {
         Ok(())
     }
 
-    /// See [`ReservePages`](crate::base::reserve::ReservePages).
-    pub(super) fn unreserve_pages(&self, pages: u64) {
+    fn unreserve_pages(&self, pages: u64) {
         // Pages that were dirty before the device needed reservations have nothing to give back.
         let least = self.kept_least;
         let less = |wanted: u64| Some(wanted.saturating_sub(pages * PAGE_CHANGES).max(least));

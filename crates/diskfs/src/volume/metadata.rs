@@ -26,7 +26,8 @@ pub(crate) struct Metadata {
     shared: PerCpuArc<Shared>,
     orphans: OrphanList,
     dirs: DelayedDirs,
-    credits: Credits,
+    /// Not a part of this value: dirty pages own it, and orphans own their pages.
+    credits: Arc<Credits>,
 }
 
 /// The state that transactions refer to until they are durable.
@@ -48,7 +49,7 @@ impl Metadata {
         (orphans, dirs): (OrphanList, DelayedDirs),
         credits: Credits,
     ) -> Self {
-        Self { uuid, places, cache, shared, orphans, dirs, credits }
+        Self { uuid, places, cache, shared, orphans, dirs, credits: Arc::new(credits) }
     }
 
     pub(super) fn uuid(&self) -> Uuid {
@@ -90,7 +91,7 @@ impl Metadata {
     }
 
     /// Returns what is reserved on the device.
-    pub(super) fn credits(&self) -> &Credits {
+    pub(super) fn credits(&self) -> &Arc<Credits> {
         &self.credits
     }
 

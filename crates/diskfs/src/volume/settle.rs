@@ -8,7 +8,7 @@ use super::credits::{BATCH, Purpose, TxCredit};
 use super::tx::TxReservation;
 use super::{Metadata, Volume};
 use crate::base::fault::Fault;
-use crate::base::reserve::{ReservePages, reserve};
+use crate::base::reserve::reserve;
 use crate::format::inode::RECORD_BYTES;
 
 impl Metadata {
@@ -24,20 +24,6 @@ impl Metadata {
     fn delayed_blocks(&self) -> u64 {
         let pair = Reservation::item_bytes(RECORD_BYTES as u64);
         (self.groups().delayed().log_bytes() + self.dirs().log_bytes()).div_ceil(2 * pair)
-    }
-}
-
-impl ReservePages for Metadata {
-    fn reserve_pages(&self, pages: u64, is_urgent: bool) -> Result<(), Fault> {
-        self.credits().reserve_pages(pages, is_urgent)
-    }
-
-    fn is_on(&self) -> bool {
-        self.credits().is_on()
-    }
-
-    fn unreserve_pages(&self, pages: u64) {
-        self.credits().unreserve_pages(pages);
     }
 }
 

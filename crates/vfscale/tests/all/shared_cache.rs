@@ -167,6 +167,26 @@ fn closed_volumes_return_all() {
         write(&volume, "/file", 3);
         volume.close().unwrap();
     }
+    assert_all_returned(&budget);
+}
+
+/// The file is still to be freed, with its dirty data, when the volume ends.
+#[test]
+fn a_volume_that_ends_with_a_removed_file_returns_all() {
+    let budget = CacheBudget::new(BUDGET);
+    for _ in 0..3 {
+        let volume = open(device(), &budget);
+        write(&volume, "/file", 3);
+        let task = volume.task();
+        let file = task.open("/file").unwrap();
+        task.remove_file("/file").unwrap();
+        drop((volume, task));
+        drop(file);
+    }
+    assert_all_returned(&budget);
+}
+
+fn assert_all_returned(budget: &CacheBudget) {
     let start = Instant::now();
     // Inodes go a grace period later.
     while budget.used() != (0, 0) {
