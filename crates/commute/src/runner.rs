@@ -274,8 +274,7 @@ impl Runner {
         self.code = Some(code);
         let found = conflicts(&a.1, &b.1);
         let result = self.result(case, &found, &a, &b);
-        // Memory of arenas must be freed by a thread that holds one.
-        self.workers[0].run(move |_| drop((world, a, b)))?;
+        self.free((world, a, b))?;
         Ok(result)
     }
 
@@ -319,8 +318,18 @@ impl Runner {
             }
         }
         let looked = look(&recorded, &mut self.symbols);
-        self.workers[0].run(move |_| drop((world, recorded)))?;
+        self.free((world, recorded))?;
         Ok(looked)
+    }
+
+    /// Frees what a case has made, on the thread that makes the next one. What is deferred runs
+    /// there too: on another thread it would feed the free lists of that one, and each case would
+    /// take new memory here.
+    fn free(&self, made: impl Send + 'static) -> io::Result<()> {
+        self.workers[0].run(move |_| {
+            drop(made);
+            right_after_a_collection();
+        })
     }
 
     fn result(
