@@ -5,7 +5,6 @@ use super::{Hashed, RcuTable};
 use crate::lock::LockClass;
 use crate::rcu::Guard;
 use smallvec::SmallVec;
-use std::cmp::Reverse;
 use std::ops::{ControlFlow, RangeInclusive};
 
 /// Number of times that a bucket is read without its lock before it is read under it.
@@ -100,15 +99,11 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         self.each_bucket(from, guard, |line, _, hashes| {
             let collect = |link| {
                 batch.clear();
-                line.entries(link).for_each(|entry| {
-                    // SAFETY: Entries outlive their removal by a grace period, which the guard
-                    // delays.
-                    let entry: &'g T = unsafe { &*entry.as_ptr() };
-                    let hash = entry.table_hash();
-                    if hashes.contains(&hash) {
-                        batch.push((hash, read(entry)));
-                    }
-                });
+                // SAFETY: Entries outlive their removal by a grace period, which the guard delays.
+                let entries = line.entries(link).map(|entry| unsafe { &*entry.as_ptr() });
+                let hashed = entries.map(|entry| (entry.table_hash(), entry));
+                let wanted = hashed.filter(|(hash, _)| hashes.contains(hash));
+                batch.extend(wanted.map(|(hash, entry)| (hash, read(entry))));
             };
             attempts += 1;
             let is_settled = if attempts <= UNLOCKED_ATTEMPTS {
@@ -120,19 +115,12 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
                 return Next::Again;
             }
             attempts = 0;
-            // The buckets of a small directory have few entries, or none.
-            if batch.len() > 1 {
-                batch.sort_unstable_by_key(|(hash, _)| Reverse(*hash));
-                // The walk may have read an entry that was removed, and the next one of its hash,
-                // which was just inserted.
-                batch.dedup_by_key(|(hash, _)| *hash);
-            }
-            while let Some((hash, entry)) = batch.pop() {
-                if f(hash, entry).is_break() {
-                    return Next::Stop;
-                }
-            }
-            Next::Bucket
+            batch.sort_unstable_by_key(|(hash, _)| *hash);
+            // The walk may have read an entry that was removed, and the next one of its hash, which
+            // was just inserted.
+            batch.dedup_by_key(|(hash, _)| *hash);
+            let goes_on = batch.drain(..).all(|(hash, entry)| f(hash, entry).is_continue());
+            if goes_on { Next::Bucket } else { Next::Stop }
         });
     }
 
