@@ -272,7 +272,7 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         let guard = crate::rcu::pin();
         let mut empty = true;
         self.all_buckets(&guard, |line, link| {
-            empty = line.entries(link).next().is_none();
+            empty = line.is_empty(link);
             empty
         });
         empty

@@ -67,6 +67,7 @@ use vfscale_sync::table::{LockReq, LockSet, RcuTable};
 
 use crate::base::error::{Named, Result};
 use crate::base::lock_classes::{Children, DirectoryMove, RenameLock};
+use crate::base::time;
 use crate::base::types::RenameFlags;
 use crate::file::synchronous::sync_names;
 use crate::mount::namespace::Namespace;
@@ -512,13 +513,14 @@ impl<'g> RenameCall<'g> {
         }
         drop(locks);
         drop(inserted);
-        source.inode().touch_ctime();
+        let now = time::now();
+        source.inode().touch_ctime_at(now);
         if let Some(target) = target.filter(|_| self.exchanges()) {
-            target.inode().touch_ctime();
+            target.inode().touch_ctime_at(now);
         }
-        self.old.dir.inode().touch();
+        self.old.dir.inode().touch_at(now);
         if !self.same_dir() {
-            self.new.dir.inode().touch();
+            self.new.dir.inode().touch_at(now);
         }
         if let Some(removed) = removed {
             dentry::finish_removal(removed, self.guard);

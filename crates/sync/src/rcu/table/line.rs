@@ -373,9 +373,18 @@ impl<T: 'static, C: LockClass> Line<T, C> {
 
     /// Returns whether the line has no entries and no nodes; empty nodes are freed, so their slots
     /// are not checked.
+    #[inline]
     pub(super) fn is_vacant(&self) -> bool {
-        self.slots.iter().all(|slot| slot.entry().is_none())
-            && self.chain.load(Ordering::Relaxed).is_null()
+        // Without a branch for each slot: a directory that is removed is asked for all its lines.
+        let union = |all, slot: &EntrySlot<T>| all | slot.0.load(Ordering::Acquire).addr();
+        self.slots.iter().fold(0, union) == 0 && self.chain.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Returns whether there are no entries, given the result of [`link`](Self::link). Without the
+    /// lock, an entry that is present throughout is seen.
+    #[inline]
+    pub(super) fn is_empty(&self, link: Link<T, C>) -> bool {
+        self.is_vacant() || self.entries(link).next().is_none()
     }
 
     /// Stores the entry in a free slot. The hint tells whether the slots of the line did not

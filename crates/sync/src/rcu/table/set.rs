@@ -66,29 +66,74 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     ) -> LockSet<'a, T, C, N> {
         loop {
             let mut buckets = reqs.map(|req| req.locate(guard));
-            let mut lines: Lines<'a, T, C> = SmallVec::new();
-            for (req, bucket) in reqs.iter().zip(&buckets) {
-                match req {
-                    LockReq::One(..) => lines.push(bucket.line),
-                    LockReq::All(_) => lines.extend(bucket.lines(guard)),
-                }
-            }
-            lines.sort_unstable_by_key(|line| line.order());
-            lines.dedup_by(|a, b| ptr::eq(*a, *b));
-            let mut held: BucketLocks<'a, C> = SmallVec::new();
             let mut hints = [0; N];
-            for line in &lines {
-                let lock = line.lock.try_lock().unwrap_or_else(|| {
-                    note_contention(line, &reqs, &mut buckets, &mut hints);
-                    if held.is_empty() { line.lock.lock() } else { line.lock.lock_nested() }
-                });
-                held.push(lock);
-            }
-            if still_there(&lines) {
+            let held = if let Some((lines, count)) = two_lines(&reqs, &buckets) {
+                lock_lines(&lines[..count], &reqs, &mut buckets, &mut hints)
+            } else {
+                lock_lines(&all_lines(&reqs, &buckets, guard), &reqs, &mut buckets, &mut hints)
+            };
+            if let Some(held) = held {
                 return LockSet { reqs, buckets, hints, held, announced: None, guard };
             }
         }
     }
+}
+
+/// Returns the buckets of two requests of one each, in the order of their addresses, and how many
+/// they are: one if both are the same. A rename of a file needs no list that could be longer.
+#[inline]
+fn two_lines<'a, T: Hashed, C: LockClass, const N: usize>(
+    reqs: &[LockReq<'a, T, C>; N],
+    buckets: &[BucketRef<'a, T, C>; N],
+) -> Option<([&'a Line<T, C>; 2], usize)> {
+    let [LockReq::One(..), LockReq::One(..)] = reqs.as_slice() else { return None };
+    let [first, second] = buckets.as_slice() else { return None };
+    let (first, second) = (first.line, second.line);
+    let lines = if first.order() <= second.order() { [first, second] } else { [second, first] };
+    Some((lines, if ptr::eq(first, second) { 1 } else { 2 }))
+}
+
+/// Returns all buckets of the requests, each once, in the order of their addresses.
+fn all_lines<'a, T: Hashed, C: LockClass, const N: usize>(
+    reqs: &[LockReq<'a, T, C>; N],
+    buckets: &[BucketRef<'a, T, C>; N],
+    guard: &'a Guard,
+) -> Lines<'a, T, C> {
+    let most = reqs.iter().zip(buckets).map(|(req, bucket)| match req {
+        LockReq::One(..) => 1,
+        LockReq::All(_) => bucket.word.len(),
+    });
+    let mut lines = Lines::with_capacity(most.sum());
+    for (req, bucket) in reqs.iter().zip(buckets) {
+        match req {
+            LockReq::One(..) => lines.push(bucket.line),
+            LockReq::All(_) => lines.extend(bucket.lines(guard)),
+        }
+    }
+    lines.sort_unstable_by_key(|line| line.order());
+    lines.dedup_by(|a, b| ptr::eq(*a, *b));
+    lines
+}
+
+/// Locks buckets in this order. Returns `None`, and releases them, if one has been moved; if none
+/// has, none can be until they are released. A table that was settled when its buckets were looked
+/// up then still has these, and no others.
+#[inline]
+fn lock_lines<'a, T: Hashed, C: LockClass, const N: usize>(
+    lines: &[&'a Line<T, C>],
+    reqs: &[LockReq<'a, T, C>; N],
+    buckets: &mut [BucketRef<'a, T, C>; N],
+    hints: &mut [u64; N],
+) -> Option<BucketLocks<'a, C>> {
+    let mut held = BucketLocks::with_capacity(lines.len());
+    for line in lines {
+        let lock = line.lock.try_lock().unwrap_or_else(|| {
+            note_contention(line, reqs, buckets, hints);
+            if held.is_empty() { line.lock.lock() } else { line.lock.lock_nested() }
+        });
+        held.push(lock);
+    }
+    lines.iter().all(|line| matches!(line.link(), Link::Chain(_))).then_some(held)
 }
 
 /// Notes that another thread held the lock of a bucket, in the requests for this bucket alone: a
@@ -108,13 +153,6 @@ fn note_contention<'a, T: Hashed, C: LockClass, const N: usize>(
             *hint = *hash;
         }
     }
-}
-
-/// Returns whether none of the locked buckets has been moved; if so, none can be until they are
-/// released. A table that was settled when its buckets were looked up then still has these, and no
-/// others.
-fn still_there<T: Hashed, C: LockClass>(lines: &[&Line<T, C>]) -> bool {
-    lines.iter().all(|line| matches!(line.link(), Link::Chain(_)))
 }
 
 impl<'a, T: Hashed, C: LockClass> LockReq<'a, T, C> {
@@ -214,7 +252,7 @@ impl<'a, T: Hashed, C: LockClass, const N: usize> LockSet<'a, T, C, N> {
     #[must_use]
     pub fn is_empty(&self, i: usize) -> bool {
         let bucket = &self.buckets[i];
-        let vacant = |line: &Line<T, C>| line.entries(line.link()).next().is_none();
+        let vacant = |line: &Line<T, C>| line.is_empty(line.link());
         match self.reqs[i] {
             LockReq::One(..) => vacant(bucket.line),
             LockReq::All(_) => bucket.lines(self.guard).all(vacant),

@@ -563,9 +563,11 @@ impl Dentry {
         guard: &Guard,
     ) {
         if let Some(name) = name {
-            let second = self.inline.second(self.name.load(Ordering::Relaxed), name);
-            let new = second.unwrap_or_else(|| name::heap_name(name));
-            self.retire_name(self.name.swap(new, Ordering::AcqRel), guard);
+            // The locks exclude other writers of the name, so no exchange is needed.
+            let old = self.name.load(Ordering::Relaxed);
+            let new = self.inline.second(old, name).unwrap_or_else(|| name::heap_name(name));
+            self.name.store(new, Ordering::Release);
+            self.retire_name(old, guard);
         }
         self.hash.store(hash, Ordering::Relaxed);
         self.parent.store(std::ptr::from_ref(parent).cast_mut(), Ordering::Release);
