@@ -103,7 +103,8 @@ impl Default for Scaling {
 pub struct Options {
     /// Number of shards of the structures.
     pub scaling: Scaling,
-    /// Size of log records, in blocks of 4 KiB: 1 to [`RECORD_BLOCKS_MAX`]; 8 (32 KiB) by default.
+    /// Size of log records, in blocks of 4 KiB: 1 to [`RECORD_BLOCKS_MAX`]; 16 (64 KiB) by default,
+    /// which is one write for most forces of the log, also for those that two threads share.
     pub record_blocks: u32,
     /// Time after which committed changes are pushed to the log without a force; `None`: never.
     pub sync_interval: Option<Duration>,
@@ -130,7 +131,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             scaling: Scaling::default(),
-            record_blocks: 8,
+            record_blocks: 16,
             sync_interval: Some(Duration::from_secs(5)),
             cil_bytes: None,
             memory_bytes: None,

@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use vfscale_block::Device;
+use vfscale_block::{AlignedBuf, Device};
 
 use crate::disk::record::{
     self, FEATURES_KNOWN, FLAG_COMMIT, FLAG_START, RecordHeader, RecordKind, payload_of,
@@ -36,8 +36,8 @@ pub(crate) struct Writer {
     head: Position,
     prev_lsn: Lsn,
     prev_crc: u32,
-    /// The record that is being filled.
-    buffer: Box<[u8]>,
+    /// The record that is being filled. Aligned, or a device with direct I/O would copy each record.
+    buffer: AlignedBuf,
     /// Bytes of payload in it.
     filled: usize,
     /// Number of writes and flushes of the device so far.
@@ -83,7 +83,7 @@ impl Writer {
             head: end.head,
             prev_lsn: end.last_lsn,
             prev_crc: end.last_crc,
-            buffer: vec![0; record_blocks * LOG_BLOCK_BYTES].into_boxed_slice(),
+            buffer: AlignedBuf::zeroed(record_blocks * LOG_BLOCK_BYTES),
             filled: 0,
             writes: 0,
             flushes: 0,

@@ -572,6 +572,20 @@ fn a_failing_hook_shuts_the_journal_down() {
     assert!(opened.is_ok() && sink.last().len() == 1);
 }
 
+/// The items of two threads that replace small files take some 44 KiB.
+#[test]
+fn a_force_of_fifty_kilobytes_is_one_write() {
+    let device = device();
+    let (journal, ..) = open(&device);
+    let things: Vec<_> = (0..14).map(|id| Thing::new(id, &[7; 4000])).collect();
+    let before = journal.stats().log_writes;
+    let sequence = log(&journal, &things.iter().collect::<Vec<_>>());
+    journal.force(sequence).unwrap();
+    let after = journal.stats();
+    assert!(after.tickets[0].used > 50_000, "{:?}", after.tickets);
+    assert_eq!(after.log_writes - before, 1);
+}
+
 /// The log may have a device of its own.
 #[test]
 fn an_external_log_is_a_whole_device() {

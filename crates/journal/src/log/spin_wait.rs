@@ -20,6 +20,8 @@ use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const SPIN_MAX: Duration = Duration::from_micros(50);
 /// Longest time that a caller waits for others, however long pushes take.
 const GROUP_WAIT_MAX: Duration = Duration::from_millis(15);
+/// Largest duration of a push that counts, as a multiple of the usual duration.
+const GROWTH_MAX: u64 = 2;
 /// Number of pauses between two reads of the clock.
 const PAUSES_PER_LOOK: u32 = 16;
 
@@ -42,9 +44,14 @@ impl SpinWait {
     }
 
     /// Notes the duration of a push. The caller holds the writer.
+    ///
+    /// Counts at most [`GROWTH_MAX`] times the usual duration: on a disk, now and then a flush takes
+    /// fifty times as long as usual, and callers would wait far too long for others after it.
     pub(crate) fn note_push(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let before = self.push_nanos.load(Ordering::Relaxed);
+        let most = GROWTH_MAX * before.max(SPIN_MAX.as_nanos() as u64);
+        let nanos = nanos.min(most);
         self.push_nanos.store(before - before / 4 + nanos / 4, Ordering::Relaxed);
     }
 

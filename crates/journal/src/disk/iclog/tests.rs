@@ -78,3 +78,14 @@ fn a_stream_is_cut_into_records_and_says_so() {
         (276..279).map(|at| decoded(&*device, at, 1).unwrap().stream_offset).collect();
     assert_eq!(offsets, [0, 3968, 7936]);
 }
+
+/// A device with direct I/O would copy a record that is not.
+#[test]
+fn records_are_written_from_aligned_memory() {
+    for record_blocks in 1..20 {
+        let (_, mut writer) = writer(300, record_blocks);
+        writer.fill(&[7; 5000]);
+        assert!(writer.buffer.as_ptr().addr().is_multiple_of(LOG_BLOCK_BYTES), "{record_blocks}");
+        assert_eq!(writer.buffer.len(), record_blocks * LOG_BLOCK_BYTES);
+    }
+}

@@ -21,7 +21,7 @@ fn who_waits_for_short_pushes_is_there_when_one_ends() {
 #[test]
 fn nobody_stays_awake_for_long_pushes_or_beside_another() {
     let spin_wait = SpinWait::new();
-    for _ in 0..20 {
+    for _ in 0..40 {
         spin_wait.note_push(Duration::from_millis(5));
     }
     assert!(spin_wait.push_nanos.load(Ordering::Relaxed) > 4_000_000);
@@ -37,13 +37,25 @@ fn nobody_stays_awake_for_long_pushes_or_beside_another() {
 }
 
 #[test]
+fn a_single_long_push_is_not_usual() {
+    let spin_wait = SpinWait::new();
+    for _ in 0..40 {
+        spin_wait.note_push(Duration::from_micros(100));
+    }
+    spin_wait.note_push(Duration::from_secs(1));
+    assert!(spin_wait.usual_push() < Duration::from_micros(150));
+    spin_wait.note_push(Duration::from_micros(100));
+    assert!(spin_wait.usual_push() < Duration::from_micros(125));
+}
+
+#[test]
 fn patience_lasts_as_long_as_a_push() {
     let spin_wait = SpinWait::new();
     assert!(
         GroupDeadline::default().remaining(&spin_wait).is_none(),
         "a woken thread is too late for a short push"
     );
-    let note_push = |time| (0..40).for_each(|_| spin_wait.note_push(time));
+    let note_push = |time| (0..80).for_each(|_| spin_wait.note_push(time));
     note_push(Duration::from_millis(3));
     let mut deadline = GroupDeadline::default();
     let remaining = deadline.remaining(&spin_wait).unwrap();
