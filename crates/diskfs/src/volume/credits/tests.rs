@@ -8,6 +8,7 @@ use std::thread;
 use vfscale_block::{Device, Error, MemoryDevice, Operation, OsError};
 
 use crate::base::fault::Fault;
+use crate::base::reserve::ReservePages;
 use crate::format::BLOCK_BYTES;
 use crate::tools::mkfs::{self, MkfsOptions};
 use crate::volume::credits::Purpose;
