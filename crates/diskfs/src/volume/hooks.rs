@@ -9,6 +9,10 @@
 //! covers nothing: the threads that wait for it flush themselves, and each gets the error of its
 //! own flush.
 //!
+//! Two flushes may overlap ([`FLUSHES_MAX`]). Each covers what was counted before it began itself,
+//! in whichever order they end, and the durable count only grows. So a thread that arrives just
+//! after a flush has begun does not wait for its end, and then as long again for its own.
+//!
 //! The flush at the end of a checkpoint is one of them, if the log is on the same device. So a
 //! thread whose data was written while another one pushed the log needs no flush of its own.
 
@@ -27,6 +31,9 @@ use crate::base::fault::Fault;
 use crate::base::ranks::{DataFlush, SuperblockLock};
 use crate::buffer::WriteQueue;
 use crate::format::superblock::Superblock;
+
+/// Number of flushes that may overlap. More threads share the next one.
+const FLUSHES_MAX: u32 = 2;
 
 /// A writer of the delayed changes of groups. `Send` and `Sync`.
 pub(super) trait DelayedWork: fmt::Debug + Send + Sync {
@@ -62,7 +69,8 @@ pub(super) struct VolumeHooks {
     /// The number of writes of data when the last flush of the log began. Only the thread that
     /// pushes accesses it.
     log_covers: AtomicU64,
-    is_flushing: Mutex<bool, DataFlush>,
+    /// Number of flushes under way.
+    flushing: Mutex<u32, DataFlush>,
     flush_ended: Condvar,
 }
 
@@ -78,7 +86,7 @@ impl VolumeHooks {
             flushed: AtomicU64::new(0),
             log_is_here,
             log_covers: AtomicU64::new(0),
-            is_flushing: Mutex::new(false),
+            flushing: Mutex::new(0),
             flush_ended: Condvar::new(),
         }
     }
@@ -117,15 +125,15 @@ impl VolumeHooks {
         if is_flushed() {
             return Ok(());
         }
-        let mut is_flushing = self.is_flushing.lock();
-        while *is_flushing {
-            is_flushing = self.flush_ended.wait(is_flushing);
+        let mut flushing = self.flushing.lock();
+        while *flushing == FLUSHES_MAX && !is_flushed() {
+            flushing = self.flush_ended.wait(flushing);
         }
         if is_flushed() {
             return Ok(());
         }
-        *is_flushing = true;
-        drop(is_flushing);
+        *flushing += 1;
+        drop(flushing);
         let mut ending = EndFlush { hooks: self, covered: 0 };
         let covered = self.data_written();
         self.device.flush()?;
@@ -143,9 +151,9 @@ struct EndFlush<'h> {
 
 impl Drop for EndFlush<'_> {
     fn drop(&mut self) {
-        let mut is_flushing = self.hooks.is_flushing.lock();
+        let mut flushing = self.hooks.flushing.lock();
         self.hooks.flushed.fetch_max(self.covered, Ordering::SeqCst);
-        *is_flushing = false;
+        *flushing -= 1;
         self.hooks.flush_ended.notify_all();
     }
 }

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use vfscale_block::{Device, FaultyDevice, MemoryDevice, Operation, OsError};
+use vfscale_block::{Device, FaultyDevice, Gate, MemoryDevice, Operation, OsError};
 use vfscale_journal::{Durable, Hooks, Lsn, Reservation};
 
 use super::hooks::VolumeHooks;
@@ -267,6 +267,31 @@ fn a_flush_that_fails_fails_everybody_who_waits_for_it() {
     hooks.flush_data(hooks.data_written()).unwrap();
     hooks.flush_data(hooks.data_written()).unwrap();
     assert_eq!(faulty.calls(Operation::Flush), 4);
+}
+
+/// A thread that has written data after a flush began flushes at once. The first flush ends later,
+/// and covers only what was written before it.
+#[test]
+fn a_flush_does_not_wait_for_another() {
+    let faulty = Arc::new(FaultyDevice::new(device()));
+    let hooks = hooks(&faulty);
+    let gate = Gate::new();
+    faulty.arm(vfscale_block::Fault::on(Operation::Flush).nth(1).hold(&gate));
+    let flushes = |count: u64| {
+        hooks.flush_data(count).unwrap();
+        faulty.calls(Operation::Flush)
+    };
+    let first = hooks.mark_data_written();
+    thread::scope(|scope| {
+        let held = scope.spawn(|| hooks.flush_data(first));
+        gate.wait_for(1);
+        let second = hooks.mark_data_written();
+        assert_eq!(flushes(second), 2);
+        let third = hooks.mark_data_written();
+        gate.open();
+        held.join().unwrap().unwrap();
+        assert_eq!([flushes(second), flushes(third)], [2, 3]);
+    });
 }
 
 /// Creates a clean volume of a gigabyte, with a log of 16 MiB.

@@ -36,7 +36,7 @@ pub(crate) struct Writer {
     head: Position,
     prev_lsn: Lsn,
     prev_crc: u32,
-    /// The record that is being filled. Aligned, or a device with direct I/O would copy each record.
+    /// The record that is being filled. Aligned, or a device with direct I/O would copy each one.
     buffer: AlignedBuf,
     /// Bytes of payload in it.
     filled: usize,

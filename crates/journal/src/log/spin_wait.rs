@@ -45,8 +45,8 @@ impl SpinWait {
 
     /// Notes the duration of a push. The caller holds the writer.
     ///
-    /// Counts at most [`GROWTH_MAX`] times the usual duration: on a disk, now and then a flush takes
-    /// fifty times as long as usual, and callers would wait far too long for others after it.
+    /// Counts at most [`GROWTH_MAX`] times the usual duration: on a disk, now and then a flush
+    /// takes fifty times as long as usual, and callers would wait far too long for others after it.
     pub(crate) fn note_push(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let before = self.push_nanos.load(Ordering::Relaxed);
