@@ -1,4 +1,4 @@
-//! What patches cost where only one worker is there to pay for them, as profiles have shown.
+//! Prices of patches where only one worker is there to pay them, as profiles have shown.
 //!
 //! A report shows a price beside the rows of its workload that are slower with the patch. The
 //! figures are instructions, counted with and without the patch; `docs/SCALING.md` tells how.
