@@ -8,8 +8,10 @@ mod chinner;
 mod kara;
 mod long;
 mod piggin;
+mod prices;
 mod table;
 
+pub(crate) use prices::price_of;
 pub use table::{CHINNER, KARA, LOCKREF, OWN, OurFigures, PIGGIN, PublishedTable, SEQRWLOCK};
 pub(crate) use table::{LOCK_COLUMNS_OF_A_CASE, MIXES};
 

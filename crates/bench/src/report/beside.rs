@@ -3,11 +3,14 @@
 use super::table::{self, number};
 use crate::base::results::{CaseName, CaseResult, Compared, Comparison, Report, SharedLines};
 use crate::base::stats::{Verdict, mean_and_deviation};
-use crate::published::{LOCK_COLUMNS_OF_A_CASE, OurFigures, PublishedTable};
+use crate::published::{LOCK_COLUMNS_OF_A_CASE, OurFigures, PublishedTable, TABLES, price_of};
 use crate::targets::TargetSpec;
 
 /// Columns of [`ours`].
 pub const OUR_COLUMNS: [&str; 6] = ["workload", "workers", "before", "after", "change", "verdict"];
+
+/// Columns of [`SlowerRows`].
+pub const SLOWER_COLUMNS: [&str; 5] = ["workload", "workers", "without", "change", "known price"];
 
 /// Columns of [`ours`] for transactions.
 const TRANSACTION_COLUMNS: [&str; 6] =
@@ -112,11 +115,7 @@ impl PublishedTable {
 /// Returns the rows of our figures for a published table. Rates have a row for each case, with the
 /// rate without the patches if that was measured.
 pub fn ours(report: &Report, table: &PublishedTable) -> Vec<Vec<String>> {
-    let is_of = |result: &&CaseResult| {
-        table.workloads.contains(&result.case.workload.as_str())
-            && TargetSpec::parse(&result.case.target).is_ok_and(|target| table.is_on(&target))
-            && matches!(table.figures, OurFigures::Slots(_)) == result.cpus_pretended.is_some()
-    };
+    let is_of = |result: &&CaseResult| is_of(table, result);
     let results = || report.results.iter().filter(is_of);
     let after = || results().filter(|result| result.case.before.is_empty());
     let before = |after: &CaseResult| {
@@ -149,6 +148,13 @@ pub fn ours(report: &Report, table: &PublishedTable) -> Vec<Vec<String>> {
     }
 }
 
+/// Returns whether a result is shown next to a published table.
+fn is_of(table: &PublishedTable, result: &CaseResult) -> bool {
+    table.workloads.contains(&result.case.workload.as_str())
+        && TargetSpec::parse(&result.case.target).is_ok_and(|target| table.is_on(&target))
+        && matches!(table.figures, OurFigures::Slots(_)) == result.cpus_pretended.is_some()
+}
+
 /// Returns whether two cases differ in nothing but their patches.
 fn is_same_but_patches(one: &CaseName, other: &CaseName) -> bool {
     CaseName { before: vec![], ..one.clone() } == CaseName { before: vec![], ..other.clone() }
@@ -159,6 +165,89 @@ fn workers_of(report: &Report, result: &CaseResult) -> String {
     let processes = if result.processes { " processes" } else { "" };
     let target = report.target_name(&result.case.target);
     format!("{target} {}{processes}", table::workers(&result.case))
+}
+
+/// Returns the workers of a case and its target, and the users.
+fn workers_and_users_of(report: &Report, result: &CaseResult) -> String {
+    let users = result.case.users.map_or(String::new(), |users| format!(", {users} users"));
+    workers_of(report, result) + &users
+}
+
+/// Returns the ratio of a case to the same one without the patches that a table is about.
+fn over_before<'r>(
+    report: &'r Report,
+    table: &PublishedTable,
+    case: &CaseName,
+) -> Option<&'r Comparison> {
+    let of_patches = |ratio: &&Comparison| {
+        let about = ratio.compared == Compared::Patches && table.is_about(&ratio.over.before);
+        about && ratio.of == *case
+    };
+    report.ratios.iter().find(of_patches)
+}
+
+/// The rows of rates that are slower with patches than without.
+pub struct SlowerRows {
+    /// The rows, each with the price of a patch that is known for the workload.
+    pub rows: Vec<Vec<String>>,
+    /// Number of rows that have a verdict.
+    pub compared: usize,
+}
+
+impl SlowerRows {
+    /// Share of rows that are slower by chance where no patch changes anything: half of those whose
+    /// interval of 95 % does not contain the truth.
+    const BY_CHANCE: f64 = 0.025;
+
+    /// Finds the rows in the tables of rates.
+    pub fn of(report: &Report) -> SlowerRows {
+        let mut seen: Vec<&Comparison> = Vec::new();
+        let mut rows = Vec::new();
+        for table in TABLES.iter().filter(|table| table.figures == OurFigures::Rates) {
+            for result in report.results.iter().filter(|result| is_of(table, result)) {
+                let Some(comparison) = over_before(report, table, &result.case) else { continue };
+                let verdict = comparison.ratio.verdict;
+                let has_verdict = !matches!(verdict, Verdict::Unsteady | Verdict::Starved);
+                if !has_verdict || seen.iter().any(|other| std::ptr::eq(*other, comparison)) {
+                    continue;
+                }
+                seen.push(comparison);
+                if verdict == Verdict::Slower {
+                    rows.push(slower_row(report, table, result, comparison));
+                }
+            }
+        }
+        SlowerRows { rows, compared: seen.len() }
+    }
+
+    /// Returns the sentences above the rows.
+    pub fn note(&self) -> String {
+        format!(
+            "A row is slower if the whole interval of its change is below zero. Of {} rows with a \
+             verdict {} are slower; about {:.0} would be by chance if no patch changed anything.",
+            self.compared,
+            self.rows.len(),
+            self.compared as f64 * Self::BY_CHANCE
+        )
+    }
+}
+
+/// Returns a case that is slower with patches, and what is known about their price there.
+fn slower_row(
+    report: &Report,
+    table: &PublishedTable,
+    result: &CaseResult,
+    comparison: &Comparison,
+) -> Vec<String> {
+    let case = &result.case;
+    let price = price_of(&case.workload, &comparison.over.before).unwrap_or("none is known");
+    vec![
+        case.workload.clone(),
+        workers_and_users_of(report, result),
+        table.before.join(", "),
+        change(comparison.ratio.median),
+        price.to_owned(),
+    ]
 }
 
 /// Returns the seconds in which each worker makes a number of operations, with and without patches,
@@ -336,21 +425,14 @@ fn change(ratio: f64) -> String {
 
 fn row(report: &Report, table: &PublishedTable, result: &CaseResult) -> Vec<String> {
     let case = &result.case;
-    let of_patches = |ratio: &&Comparison| {
-        let about = ratio.compared == Compared::Patches && table.is_about(&ratio.over.before);
-        about && ratio.of == *case
-    };
-    let ratio = report.ratios.iter().find(of_patches);
+    let ratio = over_before(report, table, case);
     let before =
         report.results.iter().find(|other| ratio.is_some_and(|ratio| ratio.over == other.case));
     let factor = match &result.source_rate {
         Some(rate) => rate.rate.median / result.ops_per_s.median,
         None => 1.0,
     };
-    let mut workers = workers_of(report, result);
-    if let Some(users) = case.users {
-        workers += &format!(", {users} users");
-    }
+    let workers = workers_and_users_of(report, result);
     let figure = |rate: f64| number(rate * factor);
     let mut row = vec![format!("{}, {}", case.workload, result.unit_of_rate()), workers];
     row.push(before.map_or("-".to_owned(), |other| figure(other.ops_per_s.median)));

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::beside::ours;
+use super::beside::{SLOWER_COLUMNS, SlowerRows, ours};
 use super::plot::{self, PlotError};
 use super::{markdown, table};
 use crate::base::results::{CaseResult, Report};
@@ -136,6 +136,18 @@ fn put_published(
     Ok(())
 }
 
+/// Appends the rows that are slower with patches than without, if any row has a verdict.
+fn put_slower(page: &mut String, report: &Report) {
+    let slower = SlowerRows::of(report);
+    if slower.compared == 0 {
+        return;
+    }
+    let _ = writeln!(page, "<h2>Rows that are slower</h2>\n<p>{}</p>", escape(&slower.note()));
+    if !slower.rows.is_empty() {
+        put_table(page, SLOWER_COLUMNS, slower.rows);
+    }
+}
+
 fn put_workload(
     page: &mut String,
     report: &Report,
@@ -183,6 +195,7 @@ pub fn render(report: &Report, published: bool) -> Result<String, PlotError> {
         for table in TABLES {
             put_published(&mut page, report, table, &mut drawn)?;
         }
+        put_slower(&mut page, report);
     }
     for workload in workloads::ALL {
         put_workload(&mut page, report, workload, drawn.contains(&workload.name))?;

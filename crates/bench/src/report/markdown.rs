@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 
-use super::beside::ours;
+use super::beside::{SLOWER_COLUMNS, SlowerRows, ours};
 use super::table::{self, number};
 use crate::base::results::{CaseName, CaseResult, Compared, Comparison, Report};
 use crate::base::stats::Verdict;
@@ -85,6 +85,18 @@ fn put_published(page: &mut String, report: &Report, table: &PublishedTable) {
     page.push_str("\nHere:\n");
     let columns = table.our_columns().iter().copied();
     put_table(page, columns, &["workers", "without", "verdict"], ours);
+}
+
+/// Appends the rows that are slower with patches than without, if any row has a verdict.
+fn put_slower(page: &mut String, report: &Report) {
+    let slower = SlowerRows::of(report);
+    if slower.compared == 0 {
+        return;
+    }
+    let _ = writeln!(page, "\n## Rows that are slower\n\n{}", slower.note());
+    if !slower.rows.is_empty() {
+        put_table(page, SLOWER_COLUMNS, &["workers", "without", "known price"], slower.rows);
+    }
 }
 
 /// Appends the work of the volumes' logs, for each workload with a volume.
@@ -244,6 +256,7 @@ pub fn render(report: &Report, published: bool) -> String {
         for table in TABLES {
             put_published(&mut page, report, table);
         }
+        put_slower(&mut page, report);
         put_journals(&mut page, report);
     } else {
         put_targets(&mut page, report);

@@ -59,6 +59,13 @@ pub const KINDS: &[Kind] = &[
         task.rename("file", "other")?;
         task.rename("other", "file")
     }),
+    kind("mkdir", &["dcache-hash", "inode-list", "ino-alloc"], |task, _| {
+        task.create_dir("new")?;
+        task.remove_dir("new")
+    }),
+    kind("list", &["dcache-hash"], |task, _| {
+        task.read_dir("twenty")?.try_for_each(|entry| entry.map(drop))
+    }),
     // A directory is moved to another parent and back.
     kind("move", &["seqrwlock", "dcache-hash"], |task, _| {
         task.rename("below", "../below")?;
@@ -151,7 +158,10 @@ impl Ground {
         let fs = vfscale::MemFs::builder().size(1 << 20).build();
         task.posix().mount(fs, "/mnt", vfscale::posix::MountFlags::empty())?;
         task.posix().chdir("/home/me")?;
-        for path in ["file", "below/name", "/mnt/file"] {
+        task.create_dir("twenty")?;
+        let twenty = (0..20).map(|n| format!("twenty/{n}"));
+        let paths = ["file", "below/name", "/mnt/file"].map(str::to_owned);
+        for path in paths.into_iter().chain(twenty) {
             task.write(path, "text")?;
         }
         let file = task.posix().open("file", OFlags::RDWR, MODE)?;

@@ -98,6 +98,45 @@ fn published_tables_stand_above_ours() {
     assert!(!page.contains("Chinner 2020"), "its workloads were not measured");
 }
 
+/// Sets the verdict of each ratio of patches.
+fn decide(report: &mut Report, verdict: Verdict) {
+    for ratio in report.ratios.iter_mut().filter(|ratio| ratio.compared == Compared::Patches) {
+        (ratio.ratio.median, ratio.ratio.verdict) = (0.95, verdict);
+    }
+}
+
+#[test]
+fn rows_that_are_slower_stand_together_with_the_price_that_is_known() {
+    let mut report = report();
+    decide(&mut report, Verdict::Unsteady);
+    assert!(!render(&report, true).contains("Rows that are slower"));
+    decide(&mut report, Verdict::NoDifference);
+    let page = render(&report, true);
+    // `stat-deep` is in the table of all patches only.
+    assert!(page.contains("Of 2 rows with a verdict 0 are slower; about 0 would"), "{page}");
+    decide(&mut report, Verdict::Slower);
+    let slower = |report: &Report| {
+        let page = render(report, true);
+        expect_rectangular(&page);
+        tables(&page, "Rows that are slower")
+    };
+    let rows = slower(&report);
+    assert_eq!(rows.len(), 4);
+    let lockref = ["aim-short", "memory x1, 3 users", "lockref", "-5.0%", "none is known"];
+    assert_eq!(rows[2], lockref);
+    let of_trees = vfscale::PATCHES.iter().filter(|patch| !patch.is_of_volumes());
+    let all: Vec<String> = of_trees.map(|patch| patch.name().to_owned()).collect();
+    for ratio in &mut report.ratios {
+        ratio.over.before.clone_from(&all);
+    }
+    let rows = slower(&report);
+    let aim = rows.iter().find(|row| row[0] == "aim-short").unwrap();
+    assert_eq!(aim[2], "all");
+    assert!(aim[4].contains("16 lines"), "{aim:?}");
+    let deep = rows.iter().find(|row| row[0] == "stat-deep").unwrap();
+    assert_eq!(deep[4], "none is known");
+}
+
 #[test]
 fn what_failed_is_told_and_bars_are_no_columns() {
     let mut report = report();
