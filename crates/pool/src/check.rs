@@ -53,10 +53,24 @@ pub(crate) struct Found {
     pub(crate) unmarked: Vec<u64>,
     /// Nodes of the history whose count of their own places is wrong, with the right one.
     pub(crate) counts: Vec<(u64, u64)>,
+    /// Dead lists that are wrong or can't be read.
+    pub(crate) lists: Vec<WrongList>,
+    /// Places with two uses that exclude each other.
+    pub(crate) disputed: BTreeSet<u64>,
     /// How many places are in use.
     pub(crate) used: u64,
     /// Nodes that use a place that an older one has as well, by mistake.
     doubled: BTreeSet<u64>,
+}
+
+/// A dead list that does not say what its node and the parent of that say.
+#[derive(Debug)]
+pub(crate) struct WrongList {
+    pub(crate) node: u64,
+    /// The entries that it should have.
+    pub(crate) entries: Vec<Entry>,
+    /// The places of its blocks; none if it can't be read.
+    pub(crate) blocks: Vec<u64>,
 }
 
 struct Checker<'p> {
@@ -116,7 +130,7 @@ pub(crate) fn check(shared: &Shared, state: &State) -> Result<(Report, Found), E
     for record in &records {
         checker.node(record)?;
     }
-    for record in records.iter().filter(|record| !record.is_zombie()) {
+    for record in &records {
         checker.dead_list(record)?;
     }
     checker.bitmaps()?;
@@ -149,11 +163,22 @@ impl Checker<'_> {
                 self.visit(place, Use::Log, record.id);
             }
         }
-        let list = DeadList { head: record.dead, count: record.dead_count };
-        for place in dead::read(&self.shared.disk, list)?.1 {
+        let blocks = self.read_list(record)?.map_or_else(Vec::new, |(_, blocks)| blocks);
+        for place in blocks {
             self.visit(place, Use::Dead, record.id);
         }
         Ok(())
+    }
+
+    /// Reads the dead list of a node: its entries, and the places of its blocks; `None` if it is
+    /// damaged.
+    fn read_list(&self, record: &Record) -> Result<Option<(Vec<Entry>, Vec<u64>)>, Error> {
+        let list = DeadList { head: record.dead, count: record.dead_count };
+        match dead::read(&self.shared.disk, list) {
+            Ok(read) => Ok(Some(read)),
+            Err(Error::Damage { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Enters the use of places that have the blocks with their own numbers, and returns how many
@@ -181,6 +206,7 @@ impl Checker<'_> {
             if former == used && birth <= self.common_depth(by, node));
         if !is_shared {
             self.found.doubled.insert(node);
+            self.found.disputed.insert(place);
             self.problem(format!(
                 "place {place}: node {node} uses it as {used:?}, node {by} as {former:?}"
             ));
@@ -250,23 +276,39 @@ impl Checker<'_> {
         Ok(block.entries.iter().map(|raw| Entry(raw.get())).collect())
     }
 
-    /// Checks that a dead list has what the parent has and the node has not.
+    /// Checks that a dead list has what the parent has and the node has not. That of a zombie only
+    /// has to be readable, since its map goes.
     fn dead_list(&mut self, record: &Record) -> Result<(), Error> {
-        let list = DeadList { head: record.dead, count: record.dead_count };
-        let mut told = dead::read(&self.shared.disk, list)?.0;
+        let read = self.read_list(record)?;
+        if record.is_zombie() && read.is_some() {
+            return Ok(());
+        }
         let mut found = Vec::new();
-        if let Some(parent) = self.state.table.get(record.parent) {
+        let parent = self.state.table.get(record.parent).filter(|_| !record.is_zombie());
+        if let Some(parent) = parent {
             let at = Position { tree: 0, level: map::levels(record.blocks), block: 0 };
             self.difference(parent.root, record.root, at, &mut found)?;
         }
-        told.sort();
         found.sort();
-        if told != found {
-            let (id, told, found) = (record.id, told.len(), found.len());
-            self.problem(format!(
-                "node {id}: the dead list has {told} places, but {found} have gone, or others"
-            ));
-        }
+        let node = record.id;
+        let blocks = match read {
+            None => {
+                self.problem(format!("node {node}: the dead list is damaged"));
+                Vec::new()
+            }
+            Some((mut told, blocks)) => {
+                told.sort();
+                if told == found {
+                    return Ok(());
+                }
+                let (told, found) = (told.len(), found.len());
+                self.problem(format!(
+                    "node {node}: the dead list has {told} places, but {found} have gone, or others"
+                ));
+                blocks
+            }
+        };
+        self.found.lists.push(WrongList { node, entries: found, blocks });
         Ok(())
     }
 

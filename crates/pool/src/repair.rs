@@ -1,10 +1,15 @@
-//! Repairing a pool: its bitmaps and counts are made to say what its maps say.
+//! Repairing a pool: its bitmaps, counts and dead lists are made to say what its maps say.
 //!
 //! Branches read by their maps, so these are right by definition. A place that is marked as used,
 //! and that no map, log or list refers to, is lost: it becomes free. A place that something refers
 //! to, and that is marked as free, would be handed out to another one: it is marked. A place that
 //! two branches have by mistake can't be mended, since nobody knows whose content it has; the check
 //! names the younger branch.
+//!
+//! A dead list is what the map of the parent has and that of the node has not, so one that says
+//! something else, or can't be read, is written anew. The blocks of a list that can't be read are
+//! lost, and become free as such. A block that something else uses as well stays marked: whichever
+//! of both goes first, the other one has it still.
 //!
 //! This happens before the logs of branches are read, because reading them hands places out. One
 //! commit makes it durable: a crash leaves the pool as it was, or repaired.
@@ -14,8 +19,9 @@ use std::sync::Arc;
 use vfscale_block::Device;
 use vfscale_sync::cpu;
 
-use crate::check::{Found, check};
+use crate::check::{Found, WrongList, check};
 use crate::commit::{Change, Shared, State};
+use crate::dead::{self, DeadList};
 use crate::{Error, Pool};
 
 /// The result of [`Pool::open_repaired`].
@@ -27,6 +33,9 @@ pub struct Repaired {
     pub marked: u64,
     /// How many counts were wrong.
     pub counts: u64,
+    /// How many lists of what a branch does not share with its parent any more were wrong or
+    /// damaged.
+    pub lists: u64,
 }
 
 impl Repaired {
@@ -38,9 +47,9 @@ impl Repaired {
 }
 
 impl Pool {
-    /// Opens a pool as [`open_behind`](Self::open_behind) does, and before that makes its bitmaps
-    /// and counts agree with what its branches refer to. [`check`](Self::check) shows what is left
-    /// then.
+    /// Opens a pool as [`open_behind`](Self::open_behind) does, and before that makes its bitmaps,
+    /// counts and dead lists agree with what its branches refer to. [`check`](Self::check) shows
+    /// what is left then.
     ///
     /// Blocks for the I/O: reads all maps, and two flushes if there is something to repair.
     ///
@@ -57,11 +66,11 @@ impl Pool {
 fn repair(shared: &Shared) -> Result<Repaired, Error> {
     let mut state = shared.state.lock();
     let (_, found) = check(shared, &state)?;
-    let Found { lost, unmarked, counts, used, .. } = found;
+    let Found { lost, unmarked, counts, used, lists, disputed, .. } = found;
     let is_used_wrong = used != state.used;
     let (freed, marked) = (lost.len() as u64, unmarked.len() as u64);
     let counted = counts.len() as u64 + u64::from(is_used_wrong);
-    let repaired = Repaired { freed, marked, counts: counted };
+    let repaired = Repaired { freed, marked, counts: counted, lists: lists.len() as u64 };
     if !repaired.is_any() {
         return Ok(repaired);
     }
@@ -75,7 +84,16 @@ fn repair(shared: &Shared) -> Result<Repaired, Error> {
     // The commit counts the marked places as new, and the lost ones as given up.
     let told = std::mem::replace(&mut state.used, (used + freed).saturating_sub(marked));
     pay(shared, &mut state, told, used + freed);
-    let change = Change { sets: unmarked, clears: lost, ..Change::default() };
+    let mut change = Change { sets: unmarked, clears: lost, ..Change::default() };
+    for WrongList { node, entries, mut blocks } in lists {
+        let empty = DeadList::default();
+        let list = dead::append(shared, &mut state, &mut change, node, empty, entries)?;
+        blocks.retain(|place| !disputed.contains(place));
+        change.clears.extend(blocks);
+        state.table.update(node, |record| {
+            (record.dead, record.dead_count) = (list.head, list.count);
+        });
+    }
     shared.commit(&mut state, change, || ())?;
     Ok(repaired)
 }

@@ -1,11 +1,13 @@
-//! Damage of bitmaps and counts, and its repair.
+//! Damage of bitmaps, counts and dead lists, and its repair.
 
 use std::sync::Arc;
 
 use vfscale_block::{Device, MemoryDevice};
 
 use crate::commit::{Change, Shared};
+use crate::dead::{self, DeadList};
 use crate::full_tests::UNIT;
+use crate::record::Record;
 use crate::{Conversion, Error, Pool};
 
 const BLOCKS: u64 = 600;
@@ -71,8 +73,8 @@ fn places(shared: &Shared, is_used: bool) -> impl Iterator<Item = u64> {
 }
 
 /// Repairs, and checks that nothing is left and that the branches have what they had. Returns what
-/// was repaired: places freed, places marked, counts.
-fn repaired(device: &Arc<dyn Device>, before: &[Vec<u8>]) -> (u64, u64, u64) {
+/// was repaired: places freed, places marked, counts, dead lists.
+fn repaired(device: &Arc<dyn Device>, before: &[Vec<u8>]) -> (u64, u64, u64, u64) {
     let free = Pool::open(self::device()).unwrap().usage().free;
     let pool = Pool::open(device.clone()).unwrap();
     assert_ne!(pool.check().unwrap().problems, Vec::<String>::new());
@@ -98,7 +100,7 @@ fn repaired(device: &Arc<dyn Device>, before: &[Vec<u8>]) -> (u64, u64, u64) {
     assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
     pool.close().unwrap();
     assert_eq!(contents(device), before);
-    (repaired.freed, repaired.marked, repaired.counts)
+    (repaired.freed, repaired.marked, repaired.counts, repaired.lists)
 }
 
 #[test]
@@ -110,7 +112,7 @@ fn lost_places_are_given_back() {
         sets.iter().for_each(|place| assert!(shared.space.claim(*place).unwrap()));
         Change { sets, ..Change::default() }
     });
-    assert_eq!(repaired(&device, &before), (200, 0, 1));
+    assert_eq!(repaired(&device, &before), (200, 0, 1, 0));
 }
 
 #[test]
@@ -121,7 +123,7 @@ fn places_that_are_marked_as_free_are_marked_as_used() {
         clears: places(shared, true).step_by(7).take(40).collect(),
         ..Change::default()
     });
-    assert_eq!(repaired(&device, &before), (0, 40, 1));
+    assert_eq!(repaired(&device, &before), (0, 40, 1, 0));
 }
 
 #[test]
@@ -135,7 +137,7 @@ fn wrong_counts_are_corrected() {
     state.used += 1000;
     shared.commit(&mut state, Change::default(), || ()).unwrap();
     drop(state);
-    assert_eq!(repaired(&device, &before), (0, 0, 2));
+    assert_eq!(repaired(&device, &before), (0, 0, 2, 0));
 }
 
 /// A pool that was a volume: places of the volume are lost, or marked as free.
@@ -216,4 +218,134 @@ fn a_pool_with_a_log_is_repaired_first() {
     assert!(!pool.1.is_any());
     assert_eq!(bytes(&pool.0, "main")[..40], [8; 40]);
     assert_eq!(pool.0.check().unwrap().problems, Vec::<String>::new());
+}
+
+/// Returns the dead list of a node.
+fn list_of(record: &Record) -> DeadList {
+    DeadList { head: record.dead, count: record.dead_count }
+}
+
+/// Returns a device with a pool as that of [`device`], in which the branch `a` has replaced so many
+/// places that its dead list has two blocks; and the places of these.
+fn device_with_long_list() -> (Arc<dyn Device>, Vec<u64>) {
+    let device = device();
+    let pool = Pool::open(device.clone()).unwrap();
+    write(&pool, "main", 0..BLOCKS, 5);
+    pool.delete("a").unwrap();
+    pool.fork("main", "a", false).unwrap();
+    write(&pool, "a", 0..BLOCKS, 6);
+    while pool.reap(1000).unwrap().more {}
+    pool.close().unwrap();
+    let shared = Shared::open(device.clone(), 0, 1).unwrap();
+    let state = shared.state.lock();
+    let list = list_of(state.table.named("a").unwrap());
+    let blocks = dead::read(&shared.disk, list).unwrap().1;
+    assert_eq!(blocks.len(), 2);
+    drop(state);
+    (device, blocks)
+}
+
+/// Deletes all branches but `a`, so that what its dead list has is freed: the check finds nothing,
+/// and as much is free as in a pool that was never damaged.
+fn assert_merged(device: &Arc<dyn Device>) {
+    let free = [device_with_long_list().0, device.clone()].map(|device| {
+        let pool = Pool::open(device).unwrap();
+        let kept = bytes(&pool, "a");
+        ["main", "b"].into_iter().for_each(|name| pool.delete(name).unwrap());
+        while pool.reap(1000).unwrap().more {}
+        assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+        assert_eq!(bytes(&pool, "a"), kept);
+        pool.usage().free
+    });
+    assert!(free[0].abs_diff(free[1]) <= 8 * UNIT, "{free:?}");
+}
+
+/// A list lacks places, and has some that the parent still has: these would be freed with it.
+#[test]
+fn a_wrong_dead_list_is_written_anew() {
+    let (device, blocks) = device_with_long_list();
+    let before = contents(&device);
+    let shared = Shared::open(device.clone(), 0, 1).unwrap();
+    let mut state = shared.state.lock();
+    let (id, list) = state.table.named("a").map(|it| (it.id, list_of(it))).unwrap();
+    let mut wrong = dead::read(&shared.disk, list).unwrap().0;
+    wrong.truncate(100);
+    wrong.extend(state.table.named("b").map(|it| it.root));
+    let mut change = Change { clears: blocks, ..Change::default() };
+    let empty = DeadList::default();
+    let list = dead::append(&shared, &mut state, &mut change, id, empty, wrong).unwrap();
+    state.table.update(id, |it| (it.dead, it.dead_count) = (list.head, list.count));
+    shared.commit(&mut state, change, || ()).unwrap();
+    drop(state);
+    drop(shared);
+    let (pool, repaired) = Pool::open_repaired(device.clone(), 0).unwrap();
+    assert_eq!((repaired.freed, repaired.marked, repaired.counts, repaired.lists), (0, 0, 0, 1));
+    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+    pool.close().unwrap();
+    assert_eq!(contents(&device), before);
+    assert_merged(&device);
+}
+
+/// Blocks of a list can't be read: the newest one, the other one, or both. All are lost.
+#[test]
+fn a_damaged_dead_list_is_written_anew() {
+    for damaged in [0..1, 1..2, 0..2] {
+        let (device, blocks) = device_with_long_list();
+        let before = contents(&device);
+        for place in &blocks[damaged] {
+            device.write_at(place * UNIT, &[0xd1; UNIT as usize]).unwrap();
+        }
+        let pool = Pool::open(device.clone()).unwrap();
+        let problems = pool.check().unwrap().problems;
+        assert!(problems.iter().any(|it| it.contains("the dead list is damaged")), "{problems:?}");
+        drop(pool);
+        let (pool, repaired) = Pool::open_repaired(device.clone(), 0).unwrap();
+        let found = (repaired.freed, repaired.marked, repaired.counts, repaired.lists);
+        assert_eq!(found, (2, 0, 1, 1));
+        assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+        pool.close().unwrap();
+        assert_eq!(contents(&device), before);
+        assert!(!Pool::open_repaired(device.clone(), 0).unwrap().1.is_any());
+        assert_merged(&device);
+    }
+}
+
+/// Two lists have one block by mistake: it stays that of the one that is right.
+#[test]
+fn a_dead_list_with_a_block_of_another_leaves_that() {
+    let (device, _) = device_with_long_list();
+    let before = contents(&device);
+    let shared = Shared::open(device.clone(), 0, 1).unwrap();
+    let mut state = shared.state.lock();
+    let list = list_of(state.table.named("a").unwrap());
+    let id = state.table.named("b").unwrap().id;
+    state.table.update(id, |it| (it.dead, it.dead_count) = (list.head, list.count));
+    shared.commit(&mut state, Change::default(), || ()).unwrap();
+    drop(state);
+    drop(shared);
+    let (pool, repaired) = Pool::open_repaired(device.clone(), 0).unwrap();
+    // The former list of `b` is lost.
+    assert_eq!((repaired.freed, repaired.marked, repaired.lists), (1, 0, 1));
+    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+    pool.close().unwrap();
+    assert_eq!(contents(&device), before);
+    assert_merged(&device);
+}
+
+/// A branch that is being deleted has a list that can't be read: it goes nevertheless.
+#[test]
+fn a_deleted_branch_with_a_damaged_dead_list_goes() {
+    let (device, blocks) = device_with_long_list();
+    let pool = Pool::open(device.clone()).unwrap();
+    pool.delete("a").unwrap();
+    assert!(pool.reap(10).unwrap().more);
+    drop(pool);
+    device.write_at(blocks[0] * UNIT, &[0xd1; UNIT as usize]).unwrap();
+    let pool = Pool::open(device.clone()).unwrap();
+    assert!(matches!(pool.reap(10_000), Err(Error::Damage { .. })));
+    drop(pool);
+    let (pool, repaired) = Pool::open_repaired(device.clone(), 0).unwrap();
+    assert_eq!((repaired.freed, repaired.lists), (2, 1));
+    while pool.reap(1000).unwrap().more {}
+    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
 }

@@ -173,9 +173,9 @@ impl PoolBuilder {
     }
 
     /// Repairs the pool when it is opened: space that no branch has becomes free, and space that
-    /// one has is not given to another; [`Pool::repaired`] tells what was wrong, and
-    /// [`Pool::check`] what is left. Reads all maps. Off by default, and without effect on a pool
-    /// that is opened for reading only.
+    /// one has is not given to another, and what each branch has replaced is listed anew;
+    /// [`Pool::repaired`] tells what was wrong, and [`Pool::check`] what is left. Reads all maps.
+    /// Off by default, and without effect on a pool that is opened for reading only.
     pub fn repair(mut self, repair: bool) -> Self {
         self.repair = repair;
         self
@@ -468,11 +468,12 @@ impl Pool {
     /// was opened; empty if nothing was.
     #[must_use]
     pub fn repaired(&self) -> Vec<String> {
-        let Repaired { freed, marked, counts } = *self.shared.repaired();
+        let Repaired { freed, marked, counts, lists } = *self.shared.repaired();
         let told = [
             (freed, "places that no branch has were not free"),
             (marked, "places that a branch has were free"),
             (counts, "counts of places were wrong"),
+            (lists, "lists of places that a branch has replaced were wrong"),
         ];
         let some = told.iter().filter(|(count, _)| *count > 0);
         some.map(|(count, what)| format!("{count} {what}")).collect()

@@ -162,12 +162,13 @@ impl Steps<'_> {
     }
 
     /// Forks the parent while threads write into it, and takes the longest call of each during each
-    /// fork.
+    /// fork, and in the 20 ms before: there are more threads than most machines have CPUs.
     fn pause(&self, note: &mut dyn FnMut(BranchRow)) -> Outcome<()> {
         let parent = self.pool.open("main").map_err(said)?;
         let over = AtomicBool::new(false);
         let longest: [AtomicU64; WRITERS] = Default::default();
-        let (mut forks, mut pauses) = (Vec::new(), Vec::new());
+        let longest_now = || longest.iter().map(|one| one.swap(0, Ordering::Relaxed) as f64 / 1e3);
+        let (mut forks, mut pauses, mut alone) = (Vec::new(), Vec::new(), Vec::new());
         std::thread::scope(|scope| -> Outcome<()> {
             let writer = |n: usize| {
                 let (task, longest, over) = (parent.task(), &longest[n], &over);
@@ -175,13 +176,14 @@ impl Steps<'_> {
             };
             let writers: Vec<_> = (0..WRITERS).map(writer).collect();
             for n in 0..self.some().min(30) {
+                longest_now().for_each(drop);
                 std::thread::sleep(Duration::from_millis(20));
-                longest.iter().for_each(|one| one.store(0, Ordering::Relaxed));
+                alone.extend(longest_now());
                 let (time, forked) = timed(|| self.pool.fork("main", &format!("busy{n}")));
                 // The call that a writer waits in ends after the fork.
                 std::thread::sleep(Duration::from_millis(2));
                 forks.push((time, forked.is_ok()));
-                pauses.extend(longest.iter().map(|one| one.load(Ordering::Relaxed) as f64 / 1e3));
+                pauses.extend(longest_now());
             }
             over.store(true, Ordering::Relaxed);
             let ended = writers.into_iter().map(|writer| {
@@ -194,11 +196,10 @@ impl Steps<'_> {
             return Err(Fault::wrong("a fork beside writers failed"));
         }
         let forks: Vec<f64> = forks.into_iter().map(|(time, _)| time).collect();
-        note(BranchRow::of(
-            format!("longest write of each of {WRITERS} beside a fork"),
-            "us",
-            &pauses,
-        ));
+        for (beside, times) in [("beside a fork", &pauses), ("in 20 ms without", &alone)] {
+            let name = format!("longest write of each of {WRITERS} {beside}");
+            note(BranchRow::of(name, "us", times));
+        }
         note(BranchRow::of(format!("fork beside {WRITERS} writers"), "us", &forks));
         parent.close().map_err(said)
     }

@@ -10,6 +10,13 @@
 //! half of the limit, divided by the volumes. All of them together have at most one and a half
 //! times the limit, three quarters of the room. So no volume takes the room that another one needs
 //! to go on, whatever its device does.
+//!
+//! # A volume's own limits
+//!
+//! A fork of a branch has to write all that is dirty in it, and so has a sync. In a shared room,
+//! which may be much larger than what one volume needs, write-back of a volume therefore begins at
+//! [`DIRTY_OF_ONE`], and its writers wait for it at [`TOO_DIRTY_OF_ONE`], if the limits for all
+//! allow it that much. The kernel has a limit for each backing device beside its limit for all.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -29,6 +36,10 @@ lock_class! {
 
 /// The number of pages of a file that the clock scans before it advances to the next file.
 pub(super) const SCAN: u64 = 512;
+/// The most dirty pages of a volume in a shared room before write-back begins: 4 MiB.
+const DIRTY_OF_ONE: u64 = 1024;
+/// The most dirty pages of such a volume before its writers wait: 16 MiB.
+const TOO_DIRTY_OF_ONE: u64 = 4096;
 /// The fewest pages of a cache.
 const PAGES_MIN: u64 = 16;
 /// The bytes of the part for metadata per unused inode in memory.
@@ -41,6 +52,22 @@ pub(super) trait CachedFile: fmt::Debug + Send + Sync {
     /// Drops up to `want` clean pages, of the next [`SCAN`] ones, and puts the file back into the
     /// clock if it has pages left. Returns how many were dropped.
     fn evict(&self, want: u64) -> u64;
+}
+
+/// How many pages may be dirty.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DirtyLimit {
+    /// Of all volumes in a room.
+    of_all: u64,
+    /// Of one of them.
+    of_one: u64,
+}
+
+impl DirtyLimit {
+    /// Returns this limit, with at most `pages` pages for one volume.
+    pub(super) fn at_most(self, pages: u64) -> Self {
+        Self { of_one: self.of_one.min(pages), ..self }
+    }
 }
 
 /// The room for pages, and the clock that drops them. `Send` and `Sync`.
@@ -109,15 +136,29 @@ impl PageRoom {
         }
     }
 
-    /// Returns how many unstable pages a cache may have that has added up `own` of them, if all
-    /// caches may have `limit`.
-    pub(super) fn limit_of_one(&self, limit: u64, own: i64) -> u64 {
+    /// Returns how much may be dirty before write-back begins.
+    pub(super) fn dirty(&self) -> DirtyLimit {
+        self.limit(self.pages_max / 8, DIRTY_OF_ONE)
+    }
+
+    /// Returns how much may be dirty before writers wait.
+    pub(super) fn too_dirty(&self) -> DirtyLimit {
+        self.limit(self.pages_max / 2, TOO_DIRTY_OF_ONE)
+    }
+
+    fn limit(&self, of_all: u64, of_one: u64) -> DirtyLimit {
+        DirtyLimit { of_all, of_one: if self.is_shared { of_one } else { of_all } }
+    }
+
+    /// Returns how many unstable pages a cache may have that has added up `own` of them.
+    pub(super) fn limit_of_one(&self, limit: DirtyLimit, own: i64) -> u64 {
+        let DirtyLimit { of_all, of_one } = limit;
         if !self.is_shared {
-            return limit;
+            return of_one.min(of_all);
         }
         let others = self.written.unstable.load(Ordering::Relaxed) - own;
-        let left = limit.saturating_sub(u64::try_from(others).unwrap_or(0));
-        left.max(limit / (2 * self.caches()))
+        let left = of_all.saturating_sub(u64::try_from(others).unwrap_or(0));
+        left.max(of_all / (2 * self.caches())).min(of_one)
     }
 }
 

@@ -7,7 +7,7 @@ use vfscale_sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use vfscale_sync::percpu::{CachePadded, PerCpu};
 use vfscale_sync::{Mutex, lock_class};
 
-use super::budget::{CachedFile, PageRoom, SCAN};
+use super::budget::{CachedFile, DirtyLimit, PageRoom, SCAN};
 use super::units::READ_PAGES_MAX;
 use crate::base::fault::Fault;
 use crate::base::reserve::ReservePages;
@@ -127,10 +127,9 @@ impl PageCache {
         u64::try_from(all).unwrap_or(0)
     }
 
-    /// Returns whether more than `limit` pages are unstable: by the approximate sum, unless the
-    /// shards may make a difference. If the room is shared, of what is left of the limit for this
-    /// volume.
-    fn has_unstable(&self, limit: u64) -> bool {
+    /// Returns whether more pages are unstable than `limit` leaves for this volume: by the
+    /// approximate sum, unless the shards may make a difference.
+    fn has_unstable(&self, limit: DirtyLimit) -> bool {
         let sum = self.written.unstable.load(Ordering::Relaxed);
         let limit = self.room.limit_of_one(limit, sum);
         let hidden = self.unstable_batch * self.unstable_parts.len() as i64;
@@ -140,16 +139,16 @@ impl PageCache {
     /// Returns whether enough is dirty for write-back to begin.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
-        self.has_unstable(self.room.pages_max / 8)
+        self.has_unstable(self.room.dirty())
     }
 
     /// Returns whether so much is dirty that writers have to wait for write-back.
     #[must_use]
     pub fn is_too_dirty(&self) -> bool {
-        let most = self.room.pages_max / 2;
+        let most = self.room.too_dirty();
         let is_low = self.low.load(Ordering::Relaxed) != 0;
         self.has_unstable(if is_low {
-            most.min(self.pages_low.load(Ordering::Relaxed))
+            most.at_most(self.pages_low.load(Ordering::Relaxed))
         } else {
             most
         })
