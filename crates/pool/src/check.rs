@@ -170,9 +170,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Reads the dead list of a node: its entries, and the places of its blocks; `None` if it is
-    /// damaged.
-    fn read_list(&self, record: &Record) -> Result<Option<(Vec<Entry>, Vec<u64>)>, Error> {
+    /// Reads the dead list of a node; `None` if it is damaged.
+    fn read_list(&self, record: &Record) -> Result<Option<dead::Contents>, Error> {
         let list = DeadList { head: record.dead, count: record.dead_count };
         match dead::read(&self.shared.disk, list) {
             Ok(read) => Ok(Some(read)),

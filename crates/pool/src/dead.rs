@@ -15,11 +15,14 @@ pub(crate) struct DeadList {
     pub(crate) count: u64,
 }
 
+/// The entries of a list, and the places of its blocks.
+pub(crate) type Contents = (Vec<Entry>, Vec<u64>);
+
 /// Reads a dead list: its entries, and the places of its blocks.
 ///
 /// # Errors
 /// Errors of reading and [`Error::Damage`].
-pub(crate) fn read(disk: &Disk, list: DeadList) -> Result<(Vec<Entry>, Vec<u64>), Error> {
+pub(crate) fn read(disk: &Disk, list: DeadList) -> Result<Contents, Error> {
     let (mut entries, mut blocks, mut place) = (Vec::new(), Vec::new(), list.head);
     while place != 0 {
         let (block, previous) = read_block(disk, place)?;
