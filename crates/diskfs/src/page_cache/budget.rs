@@ -36,10 +36,10 @@ lock_class! {
 
 /// The number of pages of a file that the clock scans before it advances to the next file.
 pub(super) const SCAN: u64 = 512;
-/// The most dirty pages of a volume in a shared room before write-back begins: 4 MiB.
-const DIRTY_OF_ONE: u64 = 1024;
-/// The most dirty pages of such a volume before its writers wait: 16 MiB.
-const TOO_DIRTY_OF_ONE: u64 = 4096;
+/// The most dirty pages of a volume in a shared room before write-back begins: 2 MiB.
+const DIRTY_OF_ONE: u64 = 512;
+/// The most dirty pages of such a volume before its writers wait: 8 MiB.
+const TOO_DIRTY_OF_ONE: u64 = 2048;
 /// The fewest pages of a cache.
 const PAGES_MIN: u64 = 16;
 /// The bytes of the part for metadata per unused inode in memory.
