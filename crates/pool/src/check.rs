@@ -172,7 +172,7 @@ impl Checker<'_> {
 
     /// Reads the dead list of a node; `None` if it is damaged.
     fn read_list(&self, record: &Record) -> Result<Option<dead::Contents>, Error> {
-        let list = DeadList { head: record.dead, count: record.dead_count };
+        let list = DeadList::of(record);
         match dead::read(&self.shared.disk, list) {
             Ok(read) => Ok(Some(read)),
             Err(Error::Damage { .. }) => Ok(None),

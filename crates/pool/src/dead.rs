@@ -7,12 +7,25 @@ use crate::Error;
 use crate::commit::{Change, Shared, State};
 use crate::disk::Disk;
 use crate::format::{self, DEAD, DeadBlock, Entry, FANOUT};
+use crate::record::Record;
 
 /// A dead list as the branch table tells it: the place of the newest block, and the length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeadList {
     pub(crate) head: u64,
     pub(crate) count: u64,
+}
+
+impl DeadList {
+    /// Returns the list of a node.
+    pub(crate) fn of(record: &Record) -> Self {
+        Self { head: record.dead, count: record.dead_count }
+    }
+
+    /// Makes this the list of a node.
+    pub(crate) fn store(self, record: &mut Record) {
+        (record.dead, record.dead_count) = (self.head, self.count);
+    }
 }
 
 /// The entries of a list, and the places of its blocks.

@@ -84,7 +84,7 @@ impl Pool {
         let map = Map::open(disk, 0, record.root, map::levels(record.blocks))?;
         let mut change = Change::default();
         if map.prune(above, places.max(1), &mut change.clears)? {
-            let list = DeadList { head: record.dead, count: record.dead_count };
+            let list = DeadList::of(&record);
             change.clears.extend(dead::read(disk, list)?.1);
             if let Some(log) = record.log {
                 change.clears.extend(log.places());
@@ -118,9 +118,8 @@ impl Pool {
     ) -> Result<u64, Error> {
         let disk = &self.shared.disk;
         let above = state.table.own_above(&node);
-        let list = |record: &Record| DeadList { head: record.dead, count: record.dead_count };
-        let (of_node, node_blocks) = dead::read(disk, list(&node))?;
-        let (of_child, child_blocks) = dead::read(disk, list(&child))?;
+        let (of_node, node_blocks) = dead::read(disk, DeadList::of(&node))?;
+        let (of_child, child_blocks) = dead::read(disk, DeadList::of(&child))?;
         let (own, mut kept): (Vec<Entry>, Vec<Entry>) =
             of_child.into_iter().partition(|entry| entry.birth() > above);
         kept.extend(of_node);
@@ -134,7 +133,7 @@ impl Pool {
             child.parent = node.parent;
             child.flags |= MERGED;
             child.own = both;
-            (child.dead, child.dead_count) = (list.head, list.count);
+            list.store(child);
         });
         state.table.remove(node.id);
         let freed = (change.clears.len() as u64).saturating_sub(change.sets.len() as u64);

@@ -90,9 +90,7 @@ fn repair(shared: &Shared) -> Result<Repaired, Error> {
         let list = dead::append(shared, &mut state, &mut change, node, empty, entries)?;
         blocks.retain(|place| !disputed.contains(place));
         change.clears.extend(blocks);
-        state.table.update(node, |record| {
-            (record.dead, record.dead_count) = (list.head, list.count);
-        });
+        state.table.update(node, |record| list.store(record));
     }
     shared.commit(&mut state, change, || ())?;
     Ok(repaired)

@@ -7,7 +7,7 @@ use vfscale_block::{Device, MemoryDevice};
 use crate::commit::{Change, Shared};
 use crate::dead::{self, DeadList};
 use crate::full_tests::UNIT;
-use crate::record::Record;
+use crate::repair::Repaired;
 use crate::{Conversion, Error, Pool};
 
 const BLOCKS: u64 = 600;
@@ -220,11 +220,6 @@ fn a_pool_with_a_log_is_repaired_first() {
     assert_eq!(pool.0.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// Returns the dead list of a node.
-fn list_of(record: &Record) -> DeadList {
-    DeadList { head: record.dead, count: record.dead_count }
-}
-
 /// Returns a device with a pool as that of [`device`], in which the branch `a` has replaced so many
 /// places that its dead list has two blocks; and the places of these.
 fn device_with_long_list() -> (Arc<dyn Device>, Vec<u64>) {
@@ -238,7 +233,7 @@ fn device_with_long_list() -> (Arc<dyn Device>, Vec<u64>) {
     pool.close().unwrap();
     let shared = Shared::open(device.clone(), 0, 1).unwrap();
     let state = shared.state.lock();
-    let list = list_of(state.table.named("a").unwrap());
+    let list = DeadList::of(state.table.named("a").unwrap());
     let blocks = dead::read(&shared.disk, list).unwrap().1;
     assert_eq!(blocks.len(), 2);
     drop(state);
@@ -260,6 +255,18 @@ fn assert_merged(device: &Arc<dyn Device>) {
     assert!(free[0].abs_diff(free[1]) <= 8 * UNIT, "{free:?}");
 }
 
+/// Repairs a pool of [`device_with_long_list`], and checks that nothing is left, that the branches
+/// have what they had, and that the lists are right.
+fn mended(device: &Arc<dyn Device>, before: &[Vec<u8>]) -> Repaired {
+    let (pool, repaired) = Pool::open_repaired(device.clone(), 0).unwrap();
+    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+    pool.close().unwrap();
+    assert_eq!(contents(device), before);
+    assert!(!Pool::open_repaired(device.clone(), 0).unwrap().1.is_any());
+    assert_merged(device);
+    repaired
+}
+
 /// A list lacks places, and has some that the parent still has: these would be freed with it.
 #[test]
 fn a_wrong_dead_list_is_written_anew() {
@@ -267,23 +274,19 @@ fn a_wrong_dead_list_is_written_anew() {
     let before = contents(&device);
     let shared = Shared::open(device.clone(), 0, 1).unwrap();
     let mut state = shared.state.lock();
-    let (id, list) = state.table.named("a").map(|it| (it.id, list_of(it))).unwrap();
+    let (id, list) = state.table.named("a").map(|it| (it.id, DeadList::of(it))).unwrap();
     let mut wrong = dead::read(&shared.disk, list).unwrap().0;
     wrong.truncate(100);
     wrong.extend(state.table.named("b").map(|it| it.root));
     let mut change = Change { clears: blocks, ..Change::default() };
     let empty = DeadList::default();
     let list = dead::append(&shared, &mut state, &mut change, id, empty, wrong).unwrap();
-    state.table.update(id, |it| (it.dead, it.dead_count) = (list.head, list.count));
+    state.table.update(id, |it| list.store(it));
     shared.commit(&mut state, change, || ()).unwrap();
     drop(state);
     drop(shared);
-    let (pool, repaired) = Pool::open_repaired(device.clone(), 0).unwrap();
+    let repaired = mended(&device, &before);
     assert_eq!((repaired.freed, repaired.marked, repaired.counts, repaired.lists), (0, 0, 0, 1));
-    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
-    pool.close().unwrap();
-    assert_eq!(contents(&device), before);
-    assert_merged(&device);
 }
 
 /// Blocks of a list can't be read: the newest one, the other one, or both. All are lost.
@@ -299,14 +302,9 @@ fn a_damaged_dead_list_is_written_anew() {
         let problems = pool.check().unwrap().problems;
         assert!(problems.iter().any(|it| it.contains("the dead list is damaged")), "{problems:?}");
         drop(pool);
-        let (pool, repaired) = Pool::open_repaired(device.clone(), 0).unwrap();
+        let repaired = mended(&device, &before);
         let found = (repaired.freed, repaired.marked, repaired.counts, repaired.lists);
         assert_eq!(found, (2, 0, 1, 1));
-        assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
-        pool.close().unwrap();
-        assert_eq!(contents(&device), before);
-        assert!(!Pool::open_repaired(device.clone(), 0).unwrap().1.is_any());
-        assert_merged(&device);
     }
 }
 
@@ -317,19 +315,15 @@ fn a_dead_list_with_a_block_of_another_leaves_that() {
     let before = contents(&device);
     let shared = Shared::open(device.clone(), 0, 1).unwrap();
     let mut state = shared.state.lock();
-    let list = list_of(state.table.named("a").unwrap());
+    let list = DeadList::of(state.table.named("a").unwrap());
     let id = state.table.named("b").unwrap().id;
-    state.table.update(id, |it| (it.dead, it.dead_count) = (list.head, list.count));
+    state.table.update(id, |it| list.store(it));
     shared.commit(&mut state, Change::default(), || ()).unwrap();
     drop(state);
     drop(shared);
-    let (pool, repaired) = Pool::open_repaired(device.clone(), 0).unwrap();
+    let repaired = mended(&device, &before);
     // The former list of `b` is lost.
     assert_eq!((repaired.freed, repaired.marked, repaired.lists), (1, 0, 1));
-    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
-    pool.close().unwrap();
-    assert_eq!(contents(&device), before);
-    assert_merged(&device);
 }
 
 /// A branch that is being deleted has a list that can't be read: it goes nevertheless.

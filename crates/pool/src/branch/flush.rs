@@ -267,9 +267,9 @@ impl Inner {
         if self.shared.plants.has(Plant::DeadForgotten) {
             deads.clear();
         }
-        let list = DeadList { head: record.dead, count: record.dead_count };
+        let list = DeadList::of(&record);
         let list = dead::append(&self.shared, state, &mut change, record.id, list, deads)?;
-        (record.dead, record.dead_count) = (list.head, list.count);
+        list.store(&mut record);
         record.log = match fate {
             LogFate::GoesOn => self.next_log(record.log, stamp.generation, &mut change),
             LogFate::Ends => end_log(record.log, &mut change),
