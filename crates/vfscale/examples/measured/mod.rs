@@ -63,7 +63,7 @@ pub const KINDS: &[Kind] = &[
         task.create_dir("new")?;
         task.remove_dir("new")
     }),
-    kind("list", &["dcache-hash"], |task, _| {
+    kind("readdir", &["dcache-hash"], |task, _| {
         task.read_dir("twenty")?.try_for_each(|entry| entry.map(drop))
     }),
     // A directory is moved to another parent and back.

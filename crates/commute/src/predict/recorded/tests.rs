@@ -132,6 +132,7 @@ fn no_patch_costs_one_thread_more_than_it_may() {
     for (name, target, patches) in [
         ("open-close-own-dir", memory, &[("mount-count", 2.0), ("lockref-spread", 10.0)][..]),
         ("rename-own-dir", memory, &[("dcache-hash", 2.0)]),
+        ("readdir-stat", memory, &[("dcache-hash", 2.0)]),
         ("d-path", memory, &[("seqrwlock", 2.0), ("brlock", 2.0)]),
         ("slob", memory, &[("file-lock", 36.0)]),
         ("touch", volume, &[("active-trans", 2.0), ("cil-counters", 2.0), ("cil-lists", 2.0)]),

@@ -99,11 +99,15 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
         self.each_bucket(from, guard, |line, _, hashes| {
             let collect = |link| {
                 batch.clear();
+                if line.is_vacant() {
+                    return;
+                }
                 // SAFETY: Entries outlive their removal by a grace period, which the guard delays.
                 let entries = line.entries(link).map(|entry| unsafe { &*entry.as_ptr() });
                 let hashed = entries.map(|entry| (entry.table_hash(), entry));
                 let wanted = hashed.filter(|(hash, _)| hashes.contains(hash));
-                batch.extend(wanted.map(|(hash, entry)| (hash, read(entry))));
+                // `for_each` visits the line and its nodes in two plain loops, unlike `extend`.
+                wanted.for_each(|(hash, entry)| batch.push((hash, read(entry))));
             };
             attempts += 1;
             let is_settled = if attempts <= UNLOCKED_ATTEMPTS {
@@ -115,10 +119,15 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
                 return Next::Again;
             }
             attempts = 0;
-            batch.sort_unstable_by_key(|(hash, _)| *hash);
-            // The walk may have read an entry that was removed, and the next one of its hash, which
-            // was just inserted.
-            batch.dedup_by_key(|(hash, _)| *hash);
+            if batch.is_empty() {
+                return Next::Bucket;
+            }
+            if batch.len() > 1 {
+                batch.sort_unstable_by_key(|(hash, _)| *hash);
+                // The walk may have read an entry that was removed, and the next one of its hash,
+                // which was just inserted.
+                batch.dedup_by_key(|(hash, _)| *hash);
+            }
             let goes_on = batch.drain(..).all(|(hash, entry)| f(hash, entry).is_continue());
             if goes_on { Next::Bucket } else { Next::Stop }
         });
