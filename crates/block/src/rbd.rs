@@ -28,7 +28,8 @@
 //! then the new one takes the lock. A write of the old client that comes after that fails, however
 //! late it was sent: each OSD that has served the new client refuses the old one.
 //!
-//! A flush proves, by asking the cluster, that this client still has the lock. So a flush that has
+//! A flush proves, by asking the cluster, that this client still has the lock; a write that a flush
+//! is expected to follow asks for it, while it is under way (`rbd/proof.rs`). So a flush that has
 //! succeeded covers only what the next holder sees. Once a call has found that the lock is lost,
 //! all later writes and flushes fail with [`Error::Fenced`].
 //!
@@ -51,6 +52,7 @@ use vfscale_sync::page::{PAGE_SIZE, PageBox};
 use crate::device::CallRange;
 use crate::{Device, Discards, Error, Guarded, Operation, OsError, PendingWrite};
 use image::{Code, Image};
+use proof::Proof;
 use requests::{Failure, Requests};
 
 mod errors;
@@ -59,6 +61,7 @@ mod library;
 mod name;
 mod open;
 mod owner;
+mod proof;
 mod requests;
 
 pub use name::Name;
@@ -94,6 +97,7 @@ pub struct RbdDevice {
     client: Option<Arc<str>>,
     /// The error by which this client has found that it no longer has the lock.
     lost: OnceLock<OsError>,
+    proof: Proof,
 }
 
 impl RbdDevice {
@@ -163,6 +167,15 @@ impl RbdDevice {
         CallRange::new(Operation::Write, offset, length).inside(self)?.in_blocks(self)
     }
 
+    /// Asks for the lock if a flush is likely to follow the write that was just sent.
+    fn ask_along(&self, image: &Image) {
+        let Some(number) = self.proof.write_begun() else { return };
+        // The flush reports an error: it finds the lock lost, or asks again.
+        if self.check_lock(image, Operation::Flush).is_ok() {
+            self.proof.asked(number);
+        }
+    }
+
     /// Asks the cluster whether this client still has the lock.
     ///
     /// A connection that was lost for longer than a watch lives ends the watch, and librbd makes a
@@ -215,8 +228,10 @@ impl Device for RbdDevice {
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
         let call = self.check_write(offset, buf.len())?;
-        let mut requests = Requests::new(self.image(call)?);
+        let image = self.image(call)?;
+        let mut requests = Requests::new(image.clone());
         requests.write(offset, buf);
+        self.ask_along(&image);
         self.ended(requests.wait())
     }
 
@@ -227,8 +242,9 @@ impl Device for RbdDevice {
         self.check_writable(Operation::Flush)?;
         let image = self.image(Self::whole(Operation::Flush))?;
         let mut requests = Requests::new(image.clone());
+        let must_ask = self.proof.flush_begun();
         requests.flush();
-        let proved = self.check_lock(&image, Operation::Flush);
+        let proved = if must_ask { self.check_lock(&image, Operation::Flush) } else { Ok(()) };
         self.ended(requests.wait()).and(proved)
     }
 
@@ -258,8 +274,10 @@ impl Device for RbdDevice {
 
     fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), Error> {
         writes.iter().try_for_each(|(at, buf)| self.check_write(*at, buf.len()).map(drop))?;
-        let mut requests = Requests::new(self.image(Self::whole(Operation::Write))?);
+        let image = self.image(Self::whole(Operation::Write))?;
+        let mut requests = Requests::new(image.clone());
         writes.iter().for_each(|(at, buf)| requests.write(*at, buf));
+        self.ask_along(&image);
         self.ended(requests.wait())
     }
 
@@ -272,8 +290,10 @@ impl Device for RbdDevice {
 
     fn write_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
         let call = self.check_write(offset, pages.len() * PAGE_SIZE)?;
-        let mut requests = Requests::new(self.image(call)?);
+        let image = self.image(call)?;
+        let mut requests = Requests::new(image.clone());
         requests.pages(Operation::Write, offset, pages);
+        self.ask_along(&image);
         self.ended(requests.wait())
     }
 
@@ -283,8 +303,9 @@ impl Device for RbdDevice {
             Ok(image) => image,
             Err(error) => return PendingWrite::ended(Err(error)),
         };
-        let mut requests = Requests::new(image);
+        let mut requests = Requests::new(image.clone());
         requests.write_shared(offset, pages);
+        self.ask_along(&image);
         PendingWrite::in_flight(move || self.ended(requests.wait()))
     }
 

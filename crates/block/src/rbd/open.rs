@@ -9,6 +9,7 @@ use super::errors::{error, failed};
 use super::image::{Code, EXCLUSIVE_LOCK, Image, Pool};
 use super::name::Name;
 use super::owner::{self, Owner};
+use super::proof::Proof;
 use super::{BLOCK_BYTES, RbdDevice};
 use crate::{DeviceOptions, Error, Operation};
 
@@ -62,6 +63,7 @@ impl RbdDevice {
             released: AtomicBool::new(false),
             client,
             lost: OnceLock::new(),
+            proof: Proof::default(),
         })
     }
 
