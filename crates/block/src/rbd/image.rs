@@ -86,8 +86,9 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Sets the options on which this module depends.
-    fn prepare(&self) -> Result<(), String> {
+    /// Limits the time for connecting, unless the configuration does. A connection that is lost
+    /// meanwhile is noticed only when that time is over.
+    fn limit_connecting(&self, patience: Option<Duration>) {
         let mut seconds = [0_u8; 32];
         let (name, buffer) = (c"client_mount_timeout", seconds.as_mut_ptr().cast());
         // SAFETY: the handle is open, and the value is stored in the buffer, of this length.
@@ -95,8 +96,12 @@ impl Cluster {
             (self.library.rados_conf_get)(self.rados, name.as_ptr(), buffer, seconds.len())
         };
         if got >= 0 && seconds.starts_with(CONNECT_DEFAULT) {
-            self.set(name, CONNECT_SECONDS);
+            self.set(name, &patience.map_or(CONNECT_SECONDS.into(), seconds_of));
         }
+    }
+
+    /// Sets the options on which this module depends.
+    fn prepare(&self) -> Result<(), String> {
         // The volume has a cache of its own. So a write that has returned is on the disks.
         self.set(c"rbd_cache", c"false");
         // librbd copies what it writes. Without the copy (Ceph 16) a request of a client that the
@@ -122,26 +127,36 @@ impl Cluster {
     /// Sets the time after which a request fails with `ETIMEDOUT`, rounded up to seconds; without
     /// one, requests wait for the cluster.
     fn set_patience(&self, patience: Option<Duration>) {
-        let seconds = patience.map_or(0, |it| it.as_secs() + u64::from(it.subsec_nanos() != 0));
-        let seconds = c_string(&seconds.to_string());
+        let seconds = seconds_of(patience.unwrap_or_default());
         for option in [c"rados_osd_op_timeout", c"rados_mon_op_timeout"] {
             self.set(option, &seconds);
         }
     }
 
     fn connect(&self, name: &Name) -> Result<(), Error> {
-        let device = || name.to_string().into();
         // SAFETY: the handle is open, and is connected once.
-        let connected = check(unsafe { (self.library.rados_connect)(self.rados) });
-        let refused = |why: String| Error::Refused { device: device(), why: why.into() };
+        let code = unsafe { (self.library.rados_connect)(self.rados) };
+        // The monitor client's own error is passed on, and 1 stands for "in progress" there.
+        let connected = if code > 0 { Err(OsError::new(libc::ETIMEDOUT)) } else { check(code) };
         connected.map_err(|code| match code.code() {
-            libc::ETIMEDOUT => Error::Unreachable {
-                device: device(),
-                why: "no monitor of the Ceph cluster answers",
+            libc::ETIMEDOUT => unreachable(name),
+            code => Error::Refused {
+                device: name.to_string().into(),
+                why: why_not_connected(code).into(),
             },
-            code => refused(why_not_connected(code)),
         })
     }
+}
+
+/// Returns the error of an opening to which the cluster has not answered; a later one may succeed.
+fn unreachable(name: &Name) -> Error {
+    let why = "no monitor of the Ceph cluster answers";
+    Error::Unreachable { device: name.to_string().into(), why }
+}
+
+/// Returns a time in seconds, rounded up, as text.
+fn seconds_of(time: Duration) -> CString {
+    c_string(&(time.as_secs() + u64::from(time.subsec_nanos() != 0)).to_string())
 }
 
 fn why_not_connected(code: i32) -> String {
@@ -182,6 +197,7 @@ impl Pool {
             |why: String| Error::Refused { device: name.to_string().into(), why: why.into() };
         let library = Library::get().map_err(|why| refused(why.to_owned()))?;
         let cluster = Cluster::configured(library, ceph).map_err(refused)?;
+        cluster.limit_connecting(patience);
         if patience.is_some() {
             cluster.set_patience(patience);
         }
@@ -191,11 +207,11 @@ impl Pool {
         // `ioctx`.
         let made =
             unsafe { (library.rados_ioctx_create)(cluster.rados, pool.as_ptr(), &raw mut ioctx) };
-        check(made).map_err(|code| {
-            refused(match code.code() {
-                libc::ENOENT => format!("the Ceph cluster has no pool `{}`", name.pool()),
-                _ => format!("cannot open the pool `{}`: {code}", name.pool()),
-            })
+        check(made).map_err(|code| match code.code() {
+            // The first map of the cluster has not come.
+            libc::ETIMEDOUT | libc::ENOTCONN => unreachable(name),
+            libc::ENOENT => refused(format!("the Ceph cluster has no pool `{}`", name.pool())),
+            _ => refused(format!("cannot open the pool `{}`: {code}", name.pool())),
         })?;
         let pool = Self { ioctx, cluster };
         if let Some(namespace) = name.namespace() {
