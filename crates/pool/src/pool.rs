@@ -244,7 +244,7 @@ pub(crate) fn next_id(state: &mut State) -> u64 {
     id
 }
 
-/// What the log of a branch has.
+/// The changes that the log of a branch has.
 pub(crate) struct Logged {
     record: Record,
     own_above: u32,

@@ -12,9 +12,9 @@
 //! of both goes first, the other one has it still.
 //!
 //! This happens before the logs of branches are replayed, because that hands places out. One commit
-//! makes it durable: a crash leaves the pool as it was, or repaired. What was flushed since the last
-//! commit is in places that only a log refers to, and that are marked as free. So the repair claims
-//! them before it takes any: it would write its own blocks there, and undo the flush.
+//! makes it durable: a crash leaves the pool as it was, or repaired. Blocks that were flushed since
+//! the last commit are in places that only a log refers to, and that are marked as free. So the
+//! repair claims them before it takes any: it would write its own blocks there, and undo the flush.
 
 use std::sync::Arc;
 

@@ -25,9 +25,9 @@ struct Damaged {
     device: Arc<dyn Device>,
     /// Where the pool begins.
     first: u64,
-    /// What the branches have to have after a repair.
+    /// The contents that the branches have to have after a repair.
     contents: Contents,
-    /// What is left then.
+    /// The problems that are left then.
     problems: Vec<String>,
 }
 
@@ -140,7 +140,7 @@ fn cuts_while_a_dead_list_is_written_anew() {
     Damaged::new(device_with_damaged_zombie(), |_| ()).is_repaired_after_cuts();
 }
 
-/// What can't be repaired stays as it is, and the rest is repaired.
+/// A repair leaves alone whatever it can't mend, and mends the rest.
 #[test]
 fn cuts_while_two_branches_have_one_map() {
     let mut damaged = Damaged::new(device(), |device| {

@@ -126,7 +126,7 @@ fn mounted(image: &Image, options: &[&str]) -> Mounted {
     Mounted(dir)
 }
 
-/// The same while the volume is mounted.
+/// A volume that is mounted becomes a pool or is refused as one that is closed.
 #[test]
 fn a_mounted_volume_on_a_device_becomes_a_pool_or_is_refused() {
     if !can_mount() {

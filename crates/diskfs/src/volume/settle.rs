@@ -86,7 +86,7 @@ impl Volume {
         let _alone = credits.tight.lock();
         let mut home = None;
         loop {
-            // What others have at any moment of the attempt may be what it lacks.
+            // Others may have what it lacks, at any moment of the attempt.
             let begun = credits.begun();
             let was_alone = credits.active() == 0;
             let had_changes = self.has_changes();
