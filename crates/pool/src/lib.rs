@@ -106,6 +106,8 @@ mod full_tests;
 #[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]
+mod repair_crash_tests;
+#[cfg(test)]
 mod repair_tests;
 
 pub use check::Report;

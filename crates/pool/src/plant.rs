@@ -20,6 +20,8 @@ pub(crate) enum Plant {
     DeadForgotten = 64,
     /// A flush does not wait for the writers that are inside.
     BatchNotClosed = 128,
+    /// A repair takes places that only the logs of branches refer to.
+    LoggedUnclaimed = 256,
 }
 
 /// The faults of a pool: none outside of tests.

@@ -244,24 +244,38 @@ pub(crate) fn next_id(state: &mut State) -> u64 {
     id
 }
 
-/// Makes checkpoints of what the logs have.
-fn recover(shared: &Arc<Shared>) -> Result<(), Error> {
-    let records: Vec<(Record, u32)> = {
-        let state = shared.state.lock();
-        let open = |record: &&Record| record.log.is_some() && !record.is_frozen();
-        let live = state.table.records().filter(open).filter(|record| !record.is_zombie());
-        live.map(|record| (record.clone(), state.table.own_above(record))).collect()
-    };
-    let mut replays = Vec::new();
-    for (record, own_above) in records {
-        let replay = log::read(&shared.disk, &record)?;
+/// The changes that the log of a branch has.
+pub(crate) struct Logged {
+    record: Record,
+    own_above: u32,
+    /// The blocks and their new places, oldest first.
+    pub(crate) maps: Vec<(u64, u64)>,
+}
+
+/// Reads the logs that have any record. Changes nothing.
+///
+/// # Errors
+/// Errors of the device, and [`Error::Damage`].
+pub(crate) fn read_logs(shared: &Shared, state: &State) -> Result<Vec<Logged>, Error> {
+    let open = |record: &&Record| record.log.is_some() && !record.is_frozen();
+    let live = state.table.records().filter(open).filter(|record| !record.is_zombie());
+    let mut logs = Vec::new();
+    for record in live {
+        let replay = log::read(&shared.disk, record)?;
         if replay.is_used {
-            replays.push((record, own_above, replay.maps));
+            let (record, own_above) = (record.clone(), state.table.own_above(record));
+            logs.push(Logged { record, own_above, maps: replay.maps });
         }
     }
+    Ok(logs)
+}
+
+/// Makes checkpoints of what the logs have.
+fn recover(shared: &Arc<Shared>) -> Result<(), Error> {
+    let logs = read_logs(shared, &shared.state.lock())?;
     // No place may be handed out before all that are in use are known.
-    for (.., maps) in &replays {
-        for (_, place) in maps {
+    for log in &logs {
+        for (_, place) in &log.maps {
             if !shared.space.claim(*place)? {
                 let what = "a log refers to a place that is in use already";
                 return Err(Error::Damage { place: *place, what });
@@ -271,7 +285,7 @@ fn recover(shared: &Arc<Shared>) -> Result<(), Error> {
             }
         }
     }
-    for (record, own_above, maps) in replays {
+    for Logged { record, own_above, maps } in logs {
         Inner::open(shared, &record, own_above)?.replay(&maps)?;
     }
     end_logs(shared)

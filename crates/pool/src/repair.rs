@@ -11,8 +11,10 @@
 //! lost, and become free as such. A block that something else uses as well stays marked: whichever
 //! of both goes first, the other one has it still.
 //!
-//! This happens before the logs of branches are read, because reading them hands places out. One
-//! commit makes it durable: a crash leaves the pool as it was, or repaired.
+//! This happens before the logs of branches are replayed, because that hands places out. One commit
+//! makes it durable: a crash leaves the pool as it was, or repaired. Blocks that were flushed since
+//! the last commit are in places that only a log refers to, and that are marked as free. So the
+//! repair claims them before it takes any: it would write its own blocks there, and undo the flush.
 
 use std::sync::Arc;
 
@@ -22,6 +24,8 @@ use vfscale_sync::cpu;
 use crate::check::{Found, WrongList, check};
 use crate::commit::{Change, Shared, State};
 use crate::dead::{self, DeadList};
+use crate::plant::Plant;
+use crate::pool::read_logs;
 use crate::{Error, Pool};
 
 /// The result of [`Pool::open_repaired`].
@@ -56,9 +60,13 @@ impl Pool {
     /// # Errors
     /// Errors of [`open_behind`](Self::open_behind) and of [`check`](Self::check).
     pub fn open_repaired(device: Arc<dyn Device>, first: u64) -> Result<(Self, Repaired), Error> {
-        let shared = Arc::new(Shared::open(device, first, cpu::possible() as usize)?);
+        Self::repaired(Shared::open(device, first, cpu::possible() as usize)?)
+    }
+
+    /// Repairs the state of a pool that nobody has used yet, and then makes the pool of it.
+    pub(crate) fn repaired(shared: Shared) -> Result<(Self, Repaired), Error> {
         let repaired = repair(&shared)?;
-        Ok((Self::recovered(shared)?, repaired))
+        Ok((Self::recovered(Arc::new(shared))?, repaired))
     }
 }
 
@@ -77,10 +85,11 @@ fn repair(shared: &Shared) -> Result<Repaired, Error> {
     for (id, own) in counts {
         state.table.update(id, |record| record.own = own);
     }
+    // The commit itself must not get these, nor what only logs refer to.
     for place in &unmarked {
-        // The commit itself must not get it.
         shared.space.claim(*place)?;
     }
+    let logged = claim_logged(shared, &state)?;
     // The commit counts the marked places as new, and the lost ones as given up.
     let told = std::mem::replace(&mut state.used, (used + freed).saturating_sub(marked));
     pay(shared, &mut state, told, used + freed);
@@ -93,7 +102,25 @@ fn repair(shared: &Shared) -> Result<Repaired, Error> {
         state.table.update(node, |record| list.store(record));
     }
     shared.commit(&mut state, change, || ())?;
+    shared.space.free(&logged);
     Ok(repaired)
+}
+
+/// Claims the places that only the logs of branches refer to: what was flushed since the last
+/// commit. Returns them; whoever reads the logs claims them again.
+fn claim_logged(shared: &Shared, state: &State) -> Result<Vec<u64>, Error> {
+    let mut claimed = Vec::new();
+    if shared.plants.has(Plant::LoggedUnclaimed) {
+        return Ok(claimed);
+    }
+    for log in read_logs(shared, state)? {
+        for (_, place) in log.maps {
+            if shared.space.claim(place)? {
+                claimed.push(place);
+            }
+        }
+    }
+    Ok(claimed)
 }
 
 /// Has the budget of a pool lack `wanted` places instead of `told`.

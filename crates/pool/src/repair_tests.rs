@@ -10,10 +10,14 @@ use crate::full_tests::UNIT;
 use crate::repair::Repaired;
 use crate::{Conversion, Error, Pool};
 
-const BLOCKS: u64 = 600;
+pub(crate) const BLOCKS: u64 = 600;
+/// The blocks that the log of a branch has.
+pub(crate) const CUT: std::ops::Range<u64> = 60..80;
+/// The blocks of a former volume that its branch has discarded.
+pub(crate) const FREED: std::ops::Range<u64> = 100..200;
 
 /// Returns a device with a pool of three branches, which has places that only some of them have.
-fn device() -> Arc<dyn Device> {
+pub(crate) fn device() -> Arc<dyn Device> {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(4000 * UNIT).unwrap());
     let pool = Pool::create(device.clone(), [5; 16]).unwrap();
     pool.create_branch("main", BLOCKS * UNIT).unwrap();
@@ -27,7 +31,7 @@ fn device() -> Arc<dyn Device> {
     device
 }
 
-fn write(pool: &Pool, name: &str, blocks: std::ops::Range<u64>, byte: u8) {
+pub(crate) fn write(pool: &Pool, name: &str, blocks: std::ops::Range<u64>, byte: u8) {
     let branch = pool.branch(name).unwrap();
     for block in blocks {
         branch.write_at(block * UNIT, &[byte; UNIT as usize]).unwrap();
@@ -36,7 +40,7 @@ fn write(pool: &Pool, name: &str, blocks: std::ops::Range<u64>, byte: u8) {
 }
 
 /// Returns the first byte of each block of a branch.
-fn bytes(pool: &Pool, name: &str) -> Vec<u8> {
+pub(crate) fn bytes(pool: &Pool, name: &str) -> Vec<u8> {
     let branch = pool.branch(name).unwrap();
     let read = |block| {
         let mut bytes = [0; UNIT as usize];
@@ -103,46 +107,61 @@ fn repaired(device: &Arc<dyn Device>, before: &[Vec<u8>]) -> (u64, u64, u64, u64
     (repaired.freed, repaired.marked, repaired.counts, repaired.lists)
 }
 
-#[test]
-fn lost_places_are_given_back() {
-    let device = device();
-    let before = contents(&device);
-    damage(&device, |shared| {
+/// Marks places as used that nothing refers to.
+pub(crate) fn lose_places(device: &Arc<dyn Device>) {
+    damage(device, |shared| {
         let sets: Vec<u64> = places(shared, false).skip(50).step_by(3).take(200).collect();
         sets.iter().for_each(|place| assert!(shared.space.claim(*place).unwrap()));
         Change { sets, ..Change::default() }
     });
+}
+
+#[test]
+fn lost_places_are_given_back() {
+    let device = device();
+    let before = contents(&device);
+    lose_places(&device);
     assert_eq!(repaired(&device, &before), (200, 0, 1, 0));
+}
+
+/// Marks places as free that something refers to.
+pub(crate) fn free_places(device: &Arc<dyn Device>) {
+    damage(device, |shared| Change {
+        clears: places(shared, true).step_by(7).take(40).collect(),
+        ..Change::default()
+    });
 }
 
 #[test]
 fn places_that_are_marked_as_free_are_marked_as_used() {
     let device = device();
     let before = contents(&device);
-    damage(&device, |shared| Change {
-        clears: places(shared, true).step_by(7).take(40).collect(),
-        ..Change::default()
-    });
+    free_places(&device);
     assert_eq!(repaired(&device, &before), (0, 40, 1, 0));
 }
 
-#[test]
-fn wrong_counts_are_corrected() {
-    let device = device();
-    let before = contents(&device);
+/// Makes counts wrong.
+pub(crate) fn miscount(device: &Arc<dyn Device>) {
     let shared = Shared::open(device.clone(), 0, 1).unwrap();
     let mut state = shared.state.lock();
     let id = state.table.named("a").unwrap().id;
     state.table.update(id, |record| record.own += 17);
     state.used += 1000;
     shared.commit(&mut state, Change::default(), || ()).unwrap();
-    drop(state);
+}
+
+#[test]
+fn wrong_counts_are_corrected() {
+    let device = device();
+    let before = contents(&device);
+    miscount(&device);
     assert_eq!(repaired(&device, &before), (0, 0, 2, 0));
 }
 
-/// A pool that was a volume: places of the volume are lost, or marked as free.
-#[test]
-fn places_of_a_former_volume_are_repaired() {
+/// Returns a device with a pool that was a volume, and its first place: places of the volume are
+/// lost, or marked as free. A block of the branch `main` has its number, modulo 200, in each byte,
+/// but for those from 100 on that [`FREED`] has.
+pub(crate) fn damaged_former_volume() -> (Arc<dyn Device>, u64) {
     let (first, lead) = (600, [0xa0; UNIT as usize]);
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(2000 * UNIT).unwrap());
     for block in 0..first {
@@ -154,7 +173,7 @@ fn places_of_a_former_volume_are_repaired() {
     let pool = Pool::open_behind(device.clone(), first).unwrap();
     let main = pool.branch("main").unwrap();
     // These places of the volume are free then.
-    main.discard(100 * UNIT, 100 * UNIT).unwrap();
+    main.discard(FREED.start * UNIT, (FREED.end - FREED.start) * UNIT).unwrap();
     main.close().unwrap();
     pool.close().unwrap();
     damage_behind(&device, first, |shared| {
@@ -162,29 +181,43 @@ fn places_of_a_former_volume_are_repaired() {
         sets.iter().for_each(|place| assert!(shared.space.claim(*place).unwrap()));
         Change { sets, clears: (300..320).collect(), ..Change::default() }
     });
-    let (pool, repaired) = Pool::open_repaired(device.clone(), first).unwrap();
-    assert_eq!((repaired.freed, repaired.marked, repaired.counts), (70, 20, 1));
-    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+    (device, first)
+}
+
+/// Asserts that the branch `main` of [`damaged_former_volume`] has its blocks.
+fn assert_former_volume(pool: &Pool, first: u64) {
     let main = pool.branch("main").unwrap();
-    for block in (1..100).chain(201..first) {
+    for block in (1..FREED.start).chain(FREED.end..first) {
         let mut bytes = [0; UNIT as usize];
         main.read_at(block * UNIT, &mut bytes).unwrap();
         assert_eq!(bytes[0], (block % 200) as u8, "{block}");
     }
 }
 
-/// Two branches have one map by mistake: nobody can say whose it is, so the younger one is named.
 #[test]
-fn a_place_of_two_branches_names_the_younger_one() {
-    let device = device();
+fn places_of_a_former_volume_are_repaired() {
+    let (device, first) = damaged_former_volume();
+    let (pool, repaired) = Pool::open_repaired(device.clone(), first).unwrap();
+    assert_eq!((repaired.freed, repaired.marked, repaired.counts), (70, 20, 1));
+    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+    assert_former_volume(&pool, first);
+}
+
+/// Gives the branch `b` the map of the branch `a`.
+pub(crate) fn share_map(device: &Arc<dyn Device>) {
     let shared = Shared::open(device.clone(), 0, 1).unwrap();
     let mut state = shared.state.lock();
     let root = state.table.named("a").unwrap().root;
     let id = state.table.named("b").unwrap().id;
     state.table.update(id, |record| record.root = root);
     shared.commit(&mut state, Change::default(), || ()).unwrap();
-    drop(state);
-    drop(shared);
+}
+
+/// Two branches have one map by mistake: nobody can say whose it is, so the younger one is named.
+#[test]
+fn a_place_of_two_branches_names_the_younger_one() {
+    let device = device();
+    share_map(&device);
     let (pool, _) = Pool::open_repaired(device.clone(), 0).unwrap();
     let problems = pool.check().unwrap().problems;
     assert!(problems.iter().any(|it| it.starts_with("branch \"b\": ")), "{problems:?}");
@@ -202,27 +235,35 @@ fn a_place_of_two_branches_names_the_younger_one() {
     assert!(!problems.iter().any(|it| it.starts_with("place ")), "{problems:?}");
 }
 
+/// Leaves the pool of a device as a power cut does when the branch `main` has 8 in the blocks
+/// [`CUT`], most of them in its log only: they were shared with another branch before.
+pub(crate) fn cut_with_log(device: &Arc<dyn Device>) {
+    let pool = Pool::open(device.clone()).unwrap();
+    let main = pool.branch("main").unwrap();
+    // The first flush after an opening is a checkpoint.
+    for blocks in [CUT.start..CUT.start + 1, CUT.start + 1..CUT.end] {
+        for block in blocks {
+            main.write_at(block * UNIT, &[8; UNIT as usize]).unwrap();
+        }
+        main.flush().unwrap();
+    }
+    std::mem::forget((main, pool));
+}
+
 /// A branch that was not closed: what its log has is read after the repair, and kept.
 #[test]
 fn a_pool_with_a_log_is_repaired_first() {
     let device = device();
-    let pool = Pool::open(device.clone()).unwrap();
-    let main = pool.branch("main").unwrap();
-    for block in 0..40 {
-        main.write_at(block * UNIT, &[8; UNIT as usize]).unwrap();
-    }
-    main.flush().unwrap();
-    // As a power cut leaves it.
-    std::mem::forget((main, pool));
+    cut_with_log(&device);
     let pool = Pool::open_repaired(device.clone(), 0).unwrap();
     assert!(!pool.1.is_any());
-    assert_eq!(bytes(&pool.0, "main")[..40], [8; 40]);
+    assert_eq!(bytes(&pool.0, "main")[CUT.start as usize..CUT.end as usize], [8; 20]);
     assert_eq!(pool.0.check().unwrap().problems, Vec::<String>::new());
 }
 
 /// Returns a device with a pool as that of [`device`], in which the branch `a` has replaced so many
 /// places that its dead list has two blocks; and the places of these.
-fn device_with_long_list() -> (Arc<dyn Device>, Vec<u64>) {
+pub(crate) fn device_with_long_list() -> (Arc<dyn Device>, Vec<u64>) {
     let device = device();
     let pool = Pool::open(device.clone()).unwrap();
     write(&pool, "main", 0..BLOCKS, 5);
@@ -267,11 +308,9 @@ fn mended(device: &Arc<dyn Device>, before: &[Vec<u8>]) -> Repaired {
     repaired
 }
 
-/// A list lacks places, and has some that the parent still has: these would be freed with it.
-#[test]
-fn a_wrong_dead_list_is_written_anew() {
-    let (device, blocks) = device_with_long_list();
-    let before = contents(&device);
+/// Writes the list of the branch `a`, which has these blocks, anew: it lacks places, and has some
+/// that the parent still has.
+pub(crate) fn rewrite_list(device: &Arc<dyn Device>, blocks: Vec<u64>) {
     let shared = Shared::open(device.clone(), 0, 1).unwrap();
     let mut state = shared.state.lock();
     let (id, list) = state.table.named("a").map(|it| (it.id, DeadList::of(it))).unwrap();
@@ -283,10 +322,23 @@ fn a_wrong_dead_list_is_written_anew() {
     let list = dead::append(&shared, &mut state, &mut change, id, empty, wrong).unwrap();
     state.table.update(id, |it| list.store(it));
     shared.commit(&mut state, change, || ()).unwrap();
-    drop(state);
-    drop(shared);
+}
+
+/// A list that lacks places, and has some that the parent still has: these would be freed with it.
+#[test]
+fn a_wrong_dead_list_is_written_anew() {
+    let (device, blocks) = device_with_long_list();
+    let before = contents(&device);
+    rewrite_list(&device, blocks);
     let repaired = mended(&device, &before);
     assert_eq!((repaired.freed, repaired.marked, repaired.counts, repaired.lists), (0, 0, 0, 1));
+}
+
+/// Makes blocks of a list unreadable.
+pub(crate) fn overwrite(device: &Arc<dyn Device>, blocks: &[u64]) {
+    for place in blocks {
+        device.write_at(place * UNIT, &[0xd1; UNIT as usize]).unwrap();
+    }
 }
 
 /// Blocks of a list can't be read: the newest one, the other one, or both. All are lost.
@@ -295,9 +347,7 @@ fn a_damaged_dead_list_is_written_anew() {
     for damaged in [0..1, 1..2, 0..2] {
         let (device, blocks) = device_with_long_list();
         let before = contents(&device);
-        for place in &blocks[damaged] {
-            device.write_at(place * UNIT, &[0xd1; UNIT as usize]).unwrap();
-        }
+        overwrite(&device, &blocks[damaged]);
         let pool = Pool::open(device.clone()).unwrap();
         let problems = pool.check().unwrap().problems;
         assert!(problems.iter().any(|it| it.contains("the dead list is damaged")), "{problems:?}");
@@ -308,33 +358,43 @@ fn a_damaged_dead_list_is_written_anew() {
     }
 }
 
-/// Two lists have one block by mistake: it stays that of the one that is right.
-#[test]
-fn a_dead_list_with_a_block_of_another_leaves_that() {
-    let (device, _) = device_with_long_list();
-    let before = contents(&device);
+/// Gives the branch `b` the list of the branch `a`.
+pub(crate) fn share_list(device: &Arc<dyn Device>) {
     let shared = Shared::open(device.clone(), 0, 1).unwrap();
     let mut state = shared.state.lock();
     let list = DeadList::of(state.table.named("a").unwrap());
     let id = state.table.named("b").unwrap().id;
     state.table.update(id, |it| list.store(it));
     shared.commit(&mut state, Change::default(), || ()).unwrap();
-    drop(state);
-    drop(shared);
+}
+
+/// Two lists have one block by mistake: it stays that of the one that is right.
+#[test]
+fn a_dead_list_with_a_block_of_another_leaves_that() {
+    let (device, _) = device_with_long_list();
+    let before = contents(&device);
+    share_list(&device);
     let repaired = mended(&device, &before);
     // The former list of `b` is lost.
     assert_eq!((repaired.freed, repaired.marked, repaired.lists), (1, 0, 1));
 }
 
-/// A branch that is being deleted has a list that can't be read: it goes nevertheless.
-#[test]
-fn a_deleted_branch_with_a_damaged_dead_list_goes() {
+/// Returns a device with a pool whose branch `a` is being deleted, and has a list that can't be
+/// read.
+pub(crate) fn device_with_damaged_zombie() -> Arc<dyn Device> {
     let (device, blocks) = device_with_long_list();
     let pool = Pool::open(device.clone()).unwrap();
     pool.delete("a").unwrap();
     assert!(pool.reap(10).unwrap().more);
     drop(pool);
-    device.write_at(blocks[0] * UNIT, &[0xd1; UNIT as usize]).unwrap();
+    overwrite(&device, &blocks[..1]);
+    device
+}
+
+/// A branch that is being deleted has a list that can't be read: it goes nevertheless.
+#[test]
+fn a_deleted_branch_with_a_damaged_dead_list_goes() {
+    let device = device_with_damaged_zombie();
     let pool = Pool::open(device.clone()).unwrap();
     assert!(matches!(pool.reap(10_000), Err(Error::Damage { .. })));
     drop(pool);

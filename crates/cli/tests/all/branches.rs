@@ -58,7 +58,7 @@ impl Image {
     }
 
     /// Writes a file in a branch.
-    fn write(&self, branch: &str, path: &str, text: &str) {
+    pub(crate) fn write(&self, branch: &str, path: &str, text: impl AsRef<[u8]>) {
         let pool = vfscale::pool(self.path()).open().unwrap();
         let volume = pool.open(branch).unwrap();
         volume.task().write(path, text).unwrap();

@@ -25,9 +25,13 @@
 //! # Near the limit
 //!
 //! If the device refuses, threads begin one after the other: each waits until no other transaction
-//! is under way, and has all items written home, which gives their blocks back. So a full pool
-//! refuses a transaction only if it can't be reserved by itself. Two more sums were reserved with
-//! the log, and are filled first whenever something comes back:
+//! is under way, and has all items written home, which gives their blocks back. It reserves only
+//! what the spare blocks lack. A refusal counts only if no other transaction was there from before
+//! the attempt until after it, and no other thread settled during it: what was on its way back at
+//! that time would not have been found. So a full pool refuses a transaction only if it can't be
+//! reserved by itself.
+//!
+//! Two more sums were reserved with the log, and are filled first whenever something comes back:
 //!
 //! * blocks *kept* for transactions that write accepted data back. One of these at a time lends the
 //!   most that it may need; what it has really used is covered by the two blocks of each page,
@@ -260,6 +264,12 @@ impl Credits {
         u64::try_from(self.begun.sum() - ended).unwrap_or(0)
     }
 
+    /// Returns how many blocks transactions have begun with: none has begun between two calls with
+    /// the same result.
+    pub(super) fn begun(&self) -> i64 {
+        self.begun.sum()
+    }
+
     /// Waits until no transaction is under way, at one moment during the call. The caller holds
     /// `CreditsTight`.
     pub(super) fn wait_for_others(&self) {
@@ -280,11 +290,22 @@ impl Credits {
     }
 
     /// Reserves `extra` blocks more than `blocks`, and binds these.
-    pub(super) fn grow(&self, blocks: u64, extra: u64, is_urgent: bool) -> Result<(), Fault> {
-        reserve(&*self.device, blocks + extra, is_urgent)?;
+    pub(super) fn grow(&self, blocks: u64, extra: u64) -> Result<(), Fault> {
+        reserve(&*self.device, blocks + extra, false)?;
         self.bound.fetch_add(blocks, Ordering::AcqRel);
         self.spare.fetch_add(extra, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Reserves the blocks that are missing among the spare ones, and binds all. Returns false if
+    /// another transaction has bound some of them meanwhile.
+    pub(super) fn complete(&self, blocks: u64, is_urgent: bool) -> Result<bool, Fault> {
+        let missing = blocks.saturating_sub(self.spare.load(Ordering::Acquire));
+        if missing > 0 {
+            reserve(&*self.device, missing, is_urgent)?;
+            self.spare.fetch_add(missing, Ordering::AcqRel);
+        }
+        Ok(self.bind(blocks))
     }
 
     /// Binds blocks that are there for `purpose`. Returns false if there are fewer.

@@ -2,12 +2,14 @@
 //! [`credits`](super::credits).
 
 use vfscale_journal::Reservation;
+use vfscale_sync::MutexGuard;
 use vfscale_sync::atomic::Ordering;
 
 use super::credits::{BATCH, Purpose, TxCredit};
 use super::tx::TxReservation;
 use super::{Metadata, Volume};
 use crate::base::fault::Fault;
+use crate::base::ranks::CreditsLock;
 use crate::base::reserve::reserve;
 use crate::format::inode::RECORD_BYTES;
 
@@ -70,7 +72,7 @@ impl Volume {
             return Ok(credit);
         }
         self.settle_without(blocks);
-        if credits.bind(blocks) || credits.grow(blocks, BATCH, false).is_ok() {
+        if credits.bind(blocks) || credits.grow(blocks, BATCH).is_ok() {
             return Ok(credit);
         }
         drop(credit);
@@ -82,27 +84,38 @@ impl Volume {
     fn credit_near_limit(&self, blocks: u64, purpose: Purpose) -> Result<TxCredit<'_>, Fault> {
         let credits = self.credits();
         let _alone = credits.tight.lock();
-        let mut is_home = false;
+        let mut home = None;
         loop {
+            // Others may have what it lacks, at any moment of the attempt.
+            let begun = credits.begun();
+            let was_alone = credits.active() == 0;
+            let had_changes = self.has_changes();
             let credit = credits.begin(blocks);
-            self.settle_without(blocks);
-            if credits.bind(blocks) {
-                return Ok(credit);
+            match self.bind_near_limit(blocks, purpose) {
+                Err(Fault::NoSpace) => drop(credit),
+                bound => return bound.map(|()| credit),
             }
-            match credits.grow(blocks, 0, purpose != Purpose::Growth) {
-                Err(Fault::NoSpace) if credits.bind_for(purpose, blocks) => return Ok(credit),
-                Err(Fault::NoSpace) => {}
-                grown => return grown.map(|()| credit),
-            }
-            drop(credit);
-            if credits.active() > 0 {
+            if !was_alone || credits.begun() != begun + blocks as i64 {
                 credits.wait_for_others();
-            } else if is_home || !self.has_items() {
+            } else if !had_changes || home == Some(begun) {
                 return Err(Fault::NoSpace);
             } else {
+                home = Some(credits.begun());
                 self.write_home()?;
-                is_home = true;
             }
+        }
+    }
+
+    /// Settles and binds blocks, without another thread that settles in between.
+    fn bind_near_limit(&self, blocks: u64, purpose: Purpose) -> Result<(), Fault> {
+        let credits = self.credits();
+        let alone = credits.settling.lock();
+        self.settle_alone(&alone, blocks);
+        match credits.complete(blocks, purpose != Purpose::Growth) {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(Fault::NoSpace) if credits.bind_for(purpose, blocks) => Ok(()),
+            Ok(false) => Err(Fault::NoSpace),
+            Err(fault) => Err(fault),
         }
     }
 
@@ -149,6 +162,12 @@ impl Volume {
         self.journal().is_some_and(|journal| journal.unwritten_blocks() > 0)
     }
 
+    /// Returns whether there are changes that are not home. The first count is that of those that
+    /// come first: see the module.
+    fn has_changes(&self) -> bool {
+        self.metadata().delayed_blocks() > 0 || self.has_items()
+    }
+
     /// Writes all items home that are committed, and gives the device what was freed. Transactions
     /// go on meanwhile.
     fn write_home(&self) -> Result<(), Fault> {
@@ -172,7 +191,13 @@ impl Volume {
         if !credits.is_on() {
             return;
         }
-        let _alone = credits.settling.lock();
+        let alone = credits.settling.lock();
+        self.settle_alone(&alone, blocks);
+    }
+
+    /// Settles as [`settle_without`](Self::settle_without) does. The device needs reservations.
+    fn settle_alone(&self, _alone: &MutexGuard<'_, (), CreditsLock>, blocks: u64) {
+        let credits = self.credits();
         let bound = credits.bound.load(Ordering::Acquire);
         let active = credits.active().saturating_sub(blocks);
         let delayed = self.metadata().delayed_blocks();

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod cache;
+mod credits;
 mod cuts;
 mod names;
 mod stops;

@@ -14,6 +14,9 @@ const KIB: u64 = 1 << 10;
 const CHANGE_MAX: u64 = 64 * KIB;
 /// The most that it may take together with the opening and the closing of the branch.
 const CYCLE_MAX: u64 = 128 * KIB;
+/// The most that opening, one such change and closing write: 188 KiB, and room for a push of the
+/// log in the background.
+const WRITTEN_MAX: u64 = 224 * KIB;
 
 /// Makes a pool whose branch `main` has a file of 50 MiB and a thousand small ones.
 fn pool() -> (Arc<Counted>, Pool) {
@@ -64,6 +67,25 @@ fn a_small_change_in_a_branch_takes_little_space_and_few_writes() {
         device.take();
         pool.open(name).unwrap().close().unwrap();
         assert_eq!((device.take().1, used(&pool) - before), (0, taken), "{name}");
+    }
+    pool.close().unwrap();
+}
+
+/// A change writes, together with the first opening and the closing of its branch, three
+/// superblocks three times, since the branch gets a log, which begins an epoch and is closed; and
+/// two checkpoints of the pool, one of which gives the branch its delta log.
+#[test]
+fn a_changed_branch_writes_few_blocks() {
+    let (device, pool) = pool();
+    for (name, block) in [("a", 5000), ("b", 9000)] {
+        pool.fork("main", name).unwrap();
+        device.take();
+        let volume = pool.open(name).unwrap();
+        change(&volume, block);
+        volume.close().unwrap();
+        let (kinds, bytes) = device.take();
+        assert_eq!((kinds["vfsS"], kinds["pooS"]), (9, 2), "{name}: {kinds:?}");
+        assert!((64 * KIB..=WRITTEN_MAX).contains(&bytes), "{name}: {bytes} {kinds:?}");
     }
     pool.close().unwrap();
 }

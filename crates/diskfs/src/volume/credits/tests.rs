@@ -156,6 +156,18 @@ fn removals_get_what_is_urgent_and_what_is_set_aside() {
     volume.close().unwrap();
 }
 
+/// Near the limit, a transaction gets what an earlier one has left, and reserves only the rest.
+#[test]
+fn what_is_spare_counts_near_the_limit() {
+    let (device, volume) = open(FIXED + SUMS + 100 + 70);
+    drop(volume.begin(need(50, false)).unwrap());
+    assert_eq!(device.left.load(Ordering::SeqCst), 100 + 20);
+    drop(volume.begin(need(60, false)).unwrap());
+    assert!(matches!(volume.begin(need(71, false)), Err(Fault::NoSpace)));
+    drop(volume.begin(need(70, false)).unwrap());
+    volume.close().unwrap();
+}
+
 /// Near the limit, a transaction waits for those under way instead of being refused.
 #[test]
 fn a_transaction_waits_for_what_others_give_back() {
