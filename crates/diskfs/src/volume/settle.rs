@@ -13,6 +13,9 @@ use crate::base::ranks::CreditsLock;
 use crate::base::reserve::reserve;
 use crate::format::inode::RECORD_BYTES;
 
+/// Most attempts of a transaction to be the only one near the limit, beside others that never end.
+const ATTEMPTS_MAX: u32 = 1000;
+
 impl Metadata {
     /// Returns the credit of a transaction that writes delayed changes, which others have reserved.
     pub(super) fn credit_of_delayed(&self) -> TxCredit<'_> {
@@ -84,8 +87,9 @@ impl Volume {
     fn credit_near_limit(&self, blocks: u64, purpose: Purpose) -> Result<TxCredit<'_>, Fault> {
         let credits = self.credits();
         let _alone = credits.tight.lock();
-        let mut home = None;
+        let (mut home, mut attempts) = (None, 0);
         loop {
+            attempts += 1;
             // Others may have what it lacks, at any moment of the attempt.
             let begun = credits.begun();
             let was_alone = credits.active() == 0;
@@ -95,8 +99,12 @@ impl Volume {
                 Err(Fault::NoSpace) => drop(credit),
                 bound => return bound.map(|()| credit),
             }
-            if !was_alone || credits.begun() != begun + blocks as i64 {
+            let others = !was_alone || credits.begun() != begun + blocks as i64;
+            if others && attempts < ATTEMPTS_MAX {
                 credits.wait_for_others();
+            } else if others {
+                // They have got along with what is spare, and may go on for ever.
+                return Err(Fault::NoSpace);
             } else if !had_changes || home == Some(begun) {
                 return Err(Fault::NoSpace);
             } else {
