@@ -26,8 +26,8 @@ pub(crate) struct CommuteArgs {
     #[arg(long)]
     pub(crate) cold: bool,
 
-    /// The target: `memory`; `volume`, for each case a volume of its own on a device in memory, with
-    /// fsync among the calls; or `branches`, two branches of such a volume, one for each call
+    /// The target: `memory`; `volume`, for each case a volume of its own on a device in memory,
+    /// with fsync among the calls; or `branches`, two branches of such a volume, one for each call
     #[arg(long, value_name = "TARGET", default_value = "memory", value_parser = ["memory", "volume", "branches"])]
     pub(crate) target: String,
 

@@ -410,7 +410,7 @@ fn trees(options: Options) -> io::Result<[Vfs; PROCESSES]> {
     let vfs = match options.target {
         Target::Memory => vfscale::memory().size(TREE_BYTES).scaling(options.scaling).build()?,
         Target::Volume => volume(options)?,
-        Target::Branches => return branches::siblings(options),
+        Target::Branches => return branches::siblings(options.scaling),
     };
     Ok([vfs.clone(), vfs])
 }

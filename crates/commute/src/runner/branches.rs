@@ -4,10 +4,9 @@ use std::io;
 use std::sync::Arc;
 
 use vfscale::block::{Device, MemoryDevice};
-use vfscale::{Pool, Vfs};
+use vfscale::{Pool, Scaling, Vfs};
 use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
 
-use super::{Options, call_all};
 use crate::case::PROCESSES;
 use crate::execute::World;
 use crate::generate::branches;
@@ -19,21 +18,23 @@ const NAMES: [&str; PROCESSES] = ["one", "other"];
 
 /// Makes a pool, and two branches of one state in it, which has the files of
 /// [`branches::base`]. Both are open, each for one CPU, and without write-back in the background.
-pub(super) fn siblings(options: Options) -> io::Result<[Vfs; PROCESSES]> {
+pub(super) fn siblings(scaling: Scaling) -> io::Result<[Vfs; PROCESSES]> {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(BYTES).map_err(io::Error::other)?);
     mkfs::format(&*device, &MkfsOptions::default()).map_err(io::Error::other)?;
     let pool = vfscale::pool_on(device).convert(true).open().map_err(io::Error::other)?;
     let main = pool.open(vfscale::pool::MAIN).map_err(io::Error::other)?;
-    call_all(&mut World::new(main.vfs().clone()), &branches::base());
+    let mut world = World::new(main.vfs().clone());
+    branches::base().iter().for_each(|call| drop(world.call(call)));
+    drop(world);
     main.close().map_err(io::Error::other)?;
-    let [one, other] = NAMES.map(|name| branch(&pool, name, options));
+    let [one, other] = NAMES.map(|name| branch(&pool, name, scaling));
     Ok([one?, other?])
 }
 
 /// Forks a branch and opens it.
-fn branch(pool: &Pool, name: &str, options: Options) -> io::Result<Vfs> {
+fn branch(pool: &Pool, name: &str, scaling: Scaling) -> io::Result<Vfs> {
     pool.fork(vfscale::pool::MAIN, name).map_err(io::Error::other)?;
-    let builder = pool.branch(name).sync_interval(None).scaling(options.scaling);
+    let builder = pool.branch(name).sync_interval(None).scaling(scaling);
     let volume = builder.open().map_err(io::Error::other)?;
     Ok(volume.vfs().clone())
 }

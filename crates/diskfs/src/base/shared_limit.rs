@@ -44,7 +44,7 @@ pub(crate) struct SharedLimit {
     most: i64,
     /// The most that a part may differ from 0.
     batch: i64,
-    /// What each CPU has changed and `count` does not have yet.
+    /// Changes of each CPU that `count` does not have yet.
     parts: PerCpu<AtomicI64>,
     count: CachePadded<AtomicI64>,
     caches: Mutex<VecDeque<Weak<dyn SharedCache>>, SharedCaches>,
