@@ -26,9 +26,9 @@ pub(crate) struct CommuteArgs {
     #[arg(long)]
     pub(crate) cold: bool,
 
-    /// The target: `memory`, or `volume`, for each case a volume of its own on a device in memory,
-    /// with fsync among the calls
-    #[arg(long, value_name = "TARGET", default_value = "memory", value_parser = ["memory", "volume"])]
+    /// The target: `memory`; `volume`, for each case a volume of its own on a device in memory,
+    /// with fsync among the calls; or `branches`, two branches of such a volume, one for each call
+    #[arg(long, value_name = "TARGET", default_value = "memory", value_parser = ["memory", "volume", "branches"])]
     pub(crate) target: String,
 
     /// Write the results as JSON to FILE, or to standard output with `-` (the table is then printed
@@ -73,18 +73,43 @@ mod on_x86_64 {
 
     impl CommuteArgs {
         fn plan(&self) -> Result<Plan, Failure> {
+            let target = self.target();
+            // Each branch is opened for one CPU, since there may be many.
+            let scaling = match target {
+                Target::Branches => Scaling::with_slots(1),
+                Target::Memory | Target::Volume => Scaling::default(),
+            };
             let scaling = match self.before.as_slice() {
                 [all] if all == "all" => Ok(Scaling::kernel_2_6()),
-                names => names.iter().try_fold(Scaling::default(), |s, name| s.and_before(name)),
+                names => names.iter().try_fold(scaling, |s, name| s.and_before(name)),
             };
             let scaling = scaling.map_err(|e| Failure::Usage(e.to_string()))?;
-            let target = if self.is_volume() { Target::Volume } else { Target::Memory };
             let options = runner::Options { scaling, promoted: !self.cold, target };
             Ok(Plan { before: self.before.clone(), seed: self.seed, options })
         }
 
-        fn is_volume(&self) -> bool {
-            self.target == "volume"
+        fn target(&self) -> Target {
+            match self.target.as_str() {
+                "volume" => Target::Volume,
+                "branches" => Target::Branches,
+                _ => Target::Memory,
+            }
+        }
+
+        /// Makes the cases of the target.
+        fn cases(&self) -> Vec<Case> {
+            let target = self.target();
+            if target == Target::Branches {
+                return self
+                    .sample
+                    .map_or_else(generate::branches::all, generate::branches::sample);
+            }
+            let (seed, volume) = (self.seed, target == Target::Volume);
+            let made = generate::Options { seed, volume, ..generate::Options::default() };
+            match self.sample {
+                Some(count) => generate::sample(count, &made),
+                None => generate::all(&made),
+            }
         }
 
         /// Reads the cases that may conflict, if a file of them is given.
@@ -105,12 +130,7 @@ mod on_x86_64 {
             make_dir(dir)?;
         }
         let interrupt = interrupted_by_signals()?;
-        let (seed, volume) = (args.seed, args.is_volume());
-        let made = generate::Options { seed, volume, ..generate::Options::default() };
-        let cases = match args.sample {
-            Some(count) => generate::sample(count, &made),
-            None => generate::all(&made),
-        };
+        let cases = args.cases();
         let style = ProgressStyle::with_template("{wide_bar} {pos} of {len} cases  {eta} left");
         let bar = ProgressBar::new(cases.len() as u64);
         let bar = style.map_or(ProgressBar::hidden(), |style| bar.with_style(style));

@@ -20,9 +20,10 @@ use crate::case::{Attributes, Call, Entry, Op, Outcome, PROCESSES, SLOTS};
 /// four bits, and so do the hashes of the names in the root.
 pub(crate) const KEY: u64 = 3;
 
-/// A file system tree and two processes in it.
+/// One or two file system trees, and two processes in them.
 pub struct World {
-    vfs: Vfs,
+    /// The tree of each process.
+    trees: [Vfs; PROCESSES],
     processes: [Process; PROCESSES],
     /// Times of inodes as of [`note_times`](Self::note_times); `None` before.
     times: Option<BTreeMap<InodeKey, [Timestamp; 2]>>,
@@ -65,17 +66,24 @@ impl World {
     /// Creates two processes in a tree.
     #[must_use]
     pub fn new(vfs: Vfs) -> World {
+        World::in_trees([vfs.clone(), vfs])
+    }
+
+    /// Creates two processes, each in a tree.
+    #[must_use]
+    pub fn in_trees(trees: [Vfs; PROCESSES]) -> World {
         // This fails if the process has hashed names before; only `runner` depends on it and
         // checks it.
         random::fix_hash_keys(KEY);
-        let process = || Process { task: Arc::new(vfs.task()), slots: Default::default() };
-        World { processes: [process(), process()], vfs, times: None }
+        let process = |vfs: &Vfs| Process { task: Arc::new(vfs.task()), slots: Default::default() };
+        let processes = trees.each_ref().map(process);
+        World { trees, processes, times: None }
     }
 
-    /// Returns the tree.
+    /// Returns the tree of process 0.
     #[must_use]
     pub fn vfs(&self) -> &Vfs {
-        &self.vfs
+        &self.trees[0]
     }
 
     /// Iterates over the open files of both processes.

@@ -27,6 +27,7 @@
 //! * Every case has a unique name, which describes the calls and the starting state.
 //! * No call of a set-up fails, except the third call of a triple.
 
+pub mod branches;
 mod fixture;
 mod key;
 mod space;

@@ -20,7 +20,7 @@ use crate::trace::owner::{NamedConflict, Owner};
 pub struct Report {
     /// Patches that the file system was built without.
     pub before: Vec<String>,
-    /// Target: `memory` or `volume`.
+    /// Target: `memory`, `volume` or `branches`.
     pub target: String,
     /// Whether all structures that are sharded under contention were sharded beforehand.
     pub promoted: bool,

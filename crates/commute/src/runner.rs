@@ -58,13 +58,15 @@ use vfscale::{File, FileType, Mode, Scaling, Task, Vfs};
 use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
 use vfscale_sync::{clock, cpu, random, rcu, reclaim};
 
-use crate::case::{Call, Case, Op, Outcome};
+use crate::case::{Call, Case, Op, Outcome, PROCESSES};
 use crate::execute::{KEY, World};
 use crate::trace::arena::{self, Arena};
 use crate::trace::conflict::{Conflict, conflicts};
 use crate::trace::owner::{NamedConflict, describe};
 use crate::trace::record::{CodeCache, Recorder, Trace};
 use crate::trace::symbols::Symbols;
+
+mod branches;
 
 /// Memory limit of a tree.
 const TREE_BYTES: u64 = 64 << 20;
@@ -104,11 +106,20 @@ pub enum Target {
     Memory,
     /// A volume on a device in memory.
     Volume,
+    /// Two branches of a volume on such a device, one for each process.
+    Branches,
 }
 
 impl Default for Options {
     fn default() -> Options {
         Options { scaling: Scaling::default(), promoted: true, target: Target::Memory }
+    }
+}
+
+impl Options {
+    /// Returns whether structures that both CPUs use are sharded beforehand. Branches have none.
+    fn are_shared(self) -> bool {
+        self.promoted && self.target != Target::Branches
     }
 }
 
@@ -239,10 +250,10 @@ impl Runner {
         let clock = libc::clock_gettime as *const () as u64;
         code.replace(clock, clock_that_stands as *const () as u64);
         let workers = [Worker::new(0)?, Worker::new(1)?];
-        for worker in &workers {
+        for (number, worker) in workers.iter().enumerate() {
             worker.run(move |_| {
-                let vfs = tree(options)?;
-                warm_up(&vfs, "warm-up")
+                let [first, second] = trees(options)?;
+                warm_up(if number == 0 { &first } else { &second }, "warm-up", options)
             })??;
         }
         let symbols = Symbols::new();
@@ -295,7 +306,7 @@ impl Runner {
         let options = self.options;
         let (mut world, now) = self.workers[0].run(move |_| match options.target {
             Target::Memory => warm_state(&setup, &warm_up, options),
-            Target::Volume => {
+            Target::Volume | Target::Branches => {
                 let warm_up: Vec<_> =
                     warm_up.into_iter().map(|call| (call.process.into(), call)).collect();
                 Ok((made_state(&setup, &warm_up, options)?.0, next_tick()))
@@ -394,10 +405,18 @@ fn right_after_a_collection() {
     }
 }
 
-fn tree(options: Options) -> io::Result<Vfs> {
-    if options.target == Target::Memory {
-        return Ok(vfscale::memory().size(TREE_BYTES).scaling(options.scaling).build()?);
-    }
+/// Makes the trees of both processes, which are one unless they are branches.
+fn trees(options: Options) -> io::Result<[Vfs; PROCESSES]> {
+    let vfs = match options.target {
+        Target::Memory => vfscale::memory().size(TREE_BYTES).scaling(options.scaling).build()?,
+        Target::Volume => volume(options)?,
+        Target::Branches => return branches::siblings(options.scaling),
+    };
+    Ok([vfs.clone(), vfs])
+}
+
+/// Makes a volume on a device in memory.
+fn volume(options: Options) -> io::Result<Vfs> {
     let bytes = SLOT_BYTES * options.scaling.slots().max(2) as u64;
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(bytes).map_err(io::Error::other)?);
     mkfs::format(&*device, &MkfsOptions::default()).map_err(io::Error::other)?;
@@ -414,7 +433,7 @@ fn tree(options: Options) -> io::Result<Vfs> {
 /// of each file that is read there, and the CPU for each. The first lookup of a name that does not
 /// exist stores that in the cache, and the first read after a change the time of the access.
 fn looks(calls: [&Call; 2], options: Options) -> Vec<(u32, Call)> {
-    let are_cached = options.promoted && options.target == Target::Volume;
+    let are_cached = options.promoted && options.target != Target::Memory;
     let cpus = || (0..).zip(calls);
     let paths = cpus().filter(|_| are_cached).flat_map(|(cpu, call)| {
         let lookup = move |path: &str| {
@@ -453,18 +472,18 @@ fn starting_state(
 /// Makes a tree in the starting state of a case. Returns the tick in which it began too.
 fn made_state(setup: &[Call], last: &[(u32, Call)], options: Options) -> io::Result<(World, i64)> {
     arena::collect_returned();
-    let vfs = tree(options)?;
-    for number in [0, 1] {
+    let trees = trees(options)?;
+    for (number, vfs) in (0..).zip(&trees) {
         let _cpu = cpu::pretend(number);
-        warm_up(&vfs, &format!("warm-up-{number}"))?;
+        warm_up(vfs, &format!("warm-up-{number}"), options)?;
     }
-    let mut world = World::new(vfs);
+    let mut world = World::in_trees(trees);
     // Times of the warm-up are earlier, also exact ones.
     let before = next_tick();
     clock::of_process().forget();
     // Some calls of a set-up fail on purpose.
     call_all(&mut world, setup);
-    if options.promoted {
+    if options.are_shared() {
         promote(world.vfs())?;
         world.files().for_each(share_in_turn);
     }
@@ -499,7 +518,7 @@ fn call_all(world: &mut World, calls: &[Call]) {
 }
 
 /// Makes every kind of call on objects that are removed afterwards.
-fn warm_up(vfs: &Vfs, name: &str) -> io::Result<()> {
+fn warm_up(vfs: &Vfs, name: &str, options: Options) -> io::Result<()> {
     let task = vfs.task();
     let path = |file: &str| format!("/{name}/{file}");
     let (cwd, none) = (At::Cwd, AtFlags::empty());
@@ -511,7 +530,9 @@ fn warm_up(vfs: &Vfs, name: &str) -> io::Result<()> {
         let file = task.posix().open(file, flags, Mode::RWXU)?;
         file.pwrite(&buffer, 0)?;
         file.pwrite(&buffer, 4096)?;
-        share_in_turn(&file);
+        if options.target != Target::Branches {
+            share_in_turn(&file);
+        }
         file.pwrite(&buffer, 0)?;
         file.pread(&mut buffer, 0)?;
         file.stat()?;

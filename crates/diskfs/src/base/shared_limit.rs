@@ -10,14 +10,18 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use vfscale_sync::atomic::{AtomicI64, Ordering};
-use vfscale_sync::percpu::CachePadded;
-use vfscale_sync::{Mutex, lock_class};
+use vfscale_sync::percpu::{CachePadded, PerCpu};
+use vfscale_sync::{Mutex, cpu, lock_class};
 
 lock_class! {
     /// The caches that share a limit, in the order in which they will be asked.
     pub SharedCaches = ("shared_caches", 30950);
 }
 
+/// The most objects that a CPU adds up before the common count gets them.
+const BATCH_MAX: u64 = 32;
+/// The part of the limit that all CPUs together may have added up.
+const BATCHES_SHARE: u64 = 16;
 /// The most objects that a cache is asked for at a time.
 const DROPPED_MAX: usize = 64;
 /// The most caches that a call asks.
@@ -38,6 +42,10 @@ pub(crate) trait SharedCache: Send + Sync {
 /// `Sync`.
 pub(crate) struct SharedLimit {
     most: i64,
+    /// The most that a part may differ from 0.
+    batch: i64,
+    /// Changes of each CPU that `count` does not have yet.
+    parts: PerCpu<AtomicI64>,
     count: CachePadded<AtomicI64>,
     caches: Mutex<VecDeque<Weak<dyn SharedCache>>, SharedCaches>,
 }
@@ -45,8 +53,12 @@ pub(crate) struct SharedLimit {
 impl SharedLimit {
     /// Creates a limit of `most` objects.
     pub(crate) fn new(most: u64) -> Self {
+        let parts = PerCpu::new(cpu::slots() as usize, |_| AtomicI64::new(0));
+        let batch = BATCH_MAX.min(most / (BATCHES_SHARE * parts.len() as u64));
         Self {
             most: i64::try_from(most).unwrap_or(i64::MAX),
+            batch: batch as i64,
+            parts,
             count: CachePadded::new(AtomicI64::new(0)),
             caches: Mutex::default(),
         }
@@ -59,13 +71,20 @@ impl SharedLimit {
 
     /// Returns the number of objects.
     pub(crate) fn count(&self) -> u64 {
-        u64::try_from(self.count.load(Ordering::Relaxed)).unwrap_or(0)
+        let parts = self.parts.iter().map(|part| part.load(Ordering::Relaxed)).sum::<i64>();
+        u64::try_from(self.count.load(Ordering::Relaxed) + parts).unwrap_or(0)
     }
 
     /// Adds to the number of objects that a cache had `before` and has `now`.
     pub(crate) fn changed(&self, before: usize, now: usize) {
-        if before != now {
-            self.count.fetch_add(now as i64 - before as i64, Ordering::Relaxed);
+        if before == now {
+            return;
+        }
+        let (part, change) = (self.parts.this(), now as i64 - before as i64);
+        let sum = part.fetch_add(change, Ordering::Relaxed) + change;
+        if sum.abs() > self.batch {
+            let all = part.swap(0, Ordering::Relaxed);
+            self.count.fetch_add(all, Ordering::Relaxed);
         }
     }
 

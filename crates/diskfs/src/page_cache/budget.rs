@@ -80,6 +80,9 @@ pub(crate) struct PageRoom {
     pub(super) is_shared: bool,
     pub(super) pages: Budget,
     written: CachePadded<RoomCounts>,
+    /// On a line of its own: each file that gets its first page locks it, and each write reads the
+    /// counts.
+    clock: CachePadded<Mutex<VecDeque<Weak<dyn CachedFile>>, ClockLock>>,
 }
 
 /// Written now and then.
@@ -90,7 +93,6 @@ struct RoomCounts {
     unstable: AtomicI64,
     /// Number of caches.
     caches: AtomicU64,
-    clock: Mutex<VecDeque<Weak<dyn CachedFile>>, ClockLock>,
 }
 
 impl PageRoom {
@@ -104,13 +106,13 @@ impl PageRoom {
             written: CachePadded::new(RoomCounts {
                 unstable: AtomicI64::new(0),
                 caches: AtomicU64::new(0),
-                clock: Mutex::default(),
             }),
+            clock: CachePadded::new(Mutex::default()),
         }
     }
 
     pub(super) fn clock(&self) -> &Mutex<VecDeque<Weak<dyn CachedFile>>, ClockLock> {
-        &self.written.clock
+        &self.clock
     }
 
     /// Adds a cache.

@@ -73,3 +73,26 @@ fn caches_that_have_nothing_to_give_end_the_search() {
     limit.trim();
     assert_eq!(limit.count(), 5);
 }
+
+#[test]
+fn each_cpu_adds_up_a_part_of_the_limit() {
+    let limit = SharedLimit::new(1 << 14);
+    let slots = cpu::slots();
+    let common = || limit.count.load(Ordering::Relaxed);
+    for number in 0..slots {
+        let _cpu = cpu::pretend(number);
+        (0..limit.batch).for_each(|_| limit.changed(0, 1));
+    }
+    assert_eq!(common(), 0);
+    assert_eq!(limit.count(), limit.batch as u64 * u64::from(slots));
+    for number in (0..slots).cycle().take(10_000) {
+        let _cpu = cpu::pretend(number);
+        limit.changed(1, 2);
+        assert!(limit.count() as i64 - common() <= limit.most / BATCHES_SHARE as i64);
+    }
+    for number in 0..slots {
+        let _cpu = cpu::pretend(number);
+        limit.changed(limit.count() as usize, 0);
+    }
+    assert_eq!(limit.count(), 0);
+}
