@@ -29,7 +29,7 @@
 //! what the spare blocks lack. A refusal counts only if no other transaction was there from before
 //! the attempt until after it, and no other thread settled during it: what was on its way back at
 //! that time would not have been found. So a full pool refuses a transaction only if it can't be
-//! reserved by itself, or if others have begun during each of a thousand attempts: a caller gets its
+//! reserved by itself, or if others have begun during each of a thousand attempts: callers get an
 //! answer, however busy those are that need no space.
 //!
 //! Two more sums were reserved with the log, and are filled first whenever something comes back:
