@@ -42,7 +42,7 @@ pub fn base() -> Vec<Call> {
     ops.into_iter().map(|op| Call { process: 0, op }).collect()
 }
 
-/// Returns every call of [`calls`] in one branch beside each in the other.
+/// Returns every call of `calls` in one branch beside each in the other.
 #[must_use]
 pub fn all() -> Vec<Case> {
     let calls = calls();
