@@ -1,5 +1,7 @@
-//! The error of the crate, the classes of its locks, maps by numbers, and lists of delayed changes.
+//! The error of the crate, the classes of its locks, maps by numbers, lists of delayed changes, and
+//! sums with a part for each CPU.
 
+pub(crate) mod batched_parts;
 pub(crate) mod delayed_list;
 pub mod fault;
 pub(crate) mod numbers;

@@ -10,8 +10,10 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use vfscale_sync::atomic::{AtomicI64, Ordering};
-use vfscale_sync::percpu::{CachePadded, PerCpu};
+use vfscale_sync::percpu::CachePadded;
 use vfscale_sync::{Mutex, cpu, lock_class};
+
+use super::batched_parts::BatchedParts;
 
 lock_class! {
     /// The caches that share a limit, in the order in which they will be asked.
@@ -42,10 +44,7 @@ pub(crate) trait SharedCache: Send + Sync {
 /// `Sync`.
 pub(crate) struct SharedLimit {
     most: i64,
-    /// The most that a part may differ from 0.
-    batch: i64,
-    /// Changes of each CPU that `count` does not have yet.
-    parts: PerCpu<AtomicI64>,
+    parts: BatchedParts,
     count: CachePadded<AtomicI64>,
     caches: Mutex<VecDeque<Weak<dyn SharedCache>>, SharedCaches>,
 }
@@ -53,12 +52,11 @@ pub(crate) struct SharedLimit {
 impl SharedLimit {
     /// Creates a limit of `most` objects.
     pub(crate) fn new(most: u64) -> Self {
-        let parts = PerCpu::new(cpu::slots() as usize, |_| AtomicI64::new(0));
-        let batch = BATCH_MAX.min(most / (BATCHES_SHARE * parts.len() as u64));
+        let slots = cpu::slots() as usize;
+        let batch = BATCH_MAX.min(most / (BATCHES_SHARE * slots as u64));
         Self {
             most: i64::try_from(most).unwrap_or(i64::MAX),
-            batch: batch as i64,
-            parts,
+            parts: BatchedParts::new(slots, batch),
             count: CachePadded::new(AtomicI64::new(0)),
             caches: Mutex::default(),
         }
@@ -71,8 +69,7 @@ impl SharedLimit {
 
     /// Returns the number of objects.
     pub(crate) fn count(&self) -> u64 {
-        let parts = self.parts.iter().map(|part| part.load(Ordering::Relaxed)).sum::<i64>();
-        u64::try_from(self.count.load(Ordering::Relaxed) + parts).unwrap_or(0)
+        u64::try_from(self.count.load(Ordering::Relaxed) + self.parts.sum()).unwrap_or(0)
     }
 
     /// Adds to the number of objects that a cache had `before` and has `now`.
@@ -80,10 +77,7 @@ impl SharedLimit {
         if before == now {
             return;
         }
-        let (part, change) = (self.parts.this(), now as i64 - before as i64);
-        let sum = part.fetch_add(change, Ordering::Relaxed) + change;
-        if sum.abs() > self.batch {
-            let all = part.swap(0, Ordering::Relaxed);
+        if let Some(all) = self.parts.add(now as i64 - before as i64) {
             self.count.fetch_add(all, Ordering::Relaxed);
         }
     }

@@ -4,11 +4,12 @@
 use std::sync::{Arc, Weak};
 
 use vfscale_sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use vfscale_sync::percpu::{CachePadded, PerCpu};
+use vfscale_sync::percpu::CachePadded;
 use vfscale_sync::{Mutex, lock_class};
 
 use super::budget::{CachedFile, DirtyLimit, PageRoom, SCAN};
 use super::units::READ_PAGES_MAX;
+use crate::base::batched_parts::BatchedParts;
 use crate::base::fault::Fault;
 use crate::base::reserve::ReservePages;
 
@@ -34,15 +35,13 @@ const SHARED_CACHES: u64 = 16;
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub struct PageCache {
-    /// The largest difference of unstable pages that a CPU counts in its own shard.
-    unstable_batch: i64,
     fill: Box<[Mutex<(), FillLock>]>,
     room: Arc<PageRoom>,
     /// Reserves storage for each unstable page, if the device needs that.
     reserving: Option<Arc<dyn ReservePages>>,
     /// Pages that are dirty or being written back: for each CPU the difference that it has not
     /// added to the sum yet.
-    unstable_parts: PerCpu<AtomicI64>,
+    unstable_parts: BatchedParts,
     /// How many threads hold writers to few dirty pages, and how many pages these are.
     low: AtomicU64,
     pages_low: AtomicU64,
@@ -94,11 +93,10 @@ impl PageCache {
         let batch = (room.pages_max / 64 / slots as u64 / caches).min(UNSTABLE_BATCH_MAX);
         room.join();
         Arc::new(Self {
-            unstable_batch: batch as i64,
             fill: (0..FILL_LOCKS).map(|_| Mutex::default()).collect(),
             room,
             reserving,
-            unstable_parts: PerCpu::new(slots, |_| AtomicI64::new(0)),
+            unstable_parts: BatchedParts::new(slots, batch),
             low: AtomicU64::new(0),
             pages_low: AtomicU64::new(0),
             written: CachePadded::new(WrittenCounts { unstable: AtomicI64::new(0) }),
@@ -121,9 +119,7 @@ impl PageCache {
     /// CPUs.
     #[must_use]
     pub fn unstable(&self) -> u64 {
-        let parts: i64 = self.unstable_parts.iter().map(|part| part.load(Ordering::Relaxed)).sum();
-        let all = self.written.unstable.load(Ordering::Relaxed) + parts;
-        // The sum may see a decrement before the increment that it belongs to.
+        let all = self.written.unstable.load(Ordering::Relaxed) + self.unstable_parts.sum();
         u64::try_from(all).unwrap_or(0)
     }
 
@@ -132,7 +128,7 @@ impl PageCache {
     fn has_unstable(&self, limit: DirtyLimit) -> bool {
         let sum = self.written.unstable.load(Ordering::Relaxed);
         let limit = self.room.limit_of_one(limit, sum);
-        let hidden = self.unstable_batch * self.unstable_parts.len() as i64;
+        let hidden = self.unstable_parts.most();
         u64::try_from(sum + hidden).is_ok_and(|most| most > limit) && self.unstable() > limit
     }
 
@@ -225,10 +221,7 @@ impl PageCache {
         if pages == 0 {
             return;
         }
-        let mine = self.unstable_parts.this();
-        let now = mine.fetch_add(pages, Ordering::Relaxed) + pages;
-        if now.abs() > self.unstable_batch {
-            let all = mine.swap(0, Ordering::Relaxed);
+        if let Some(all) = self.unstable_parts.add(pages) {
             self.written.unstable.fetch_add(all, Ordering::Relaxed);
             self.room.add_unstable(all);
         }

@@ -81,10 +81,10 @@ fn each_cpu_adds_up_a_part_of_the_limit() {
     let common = || limit.count.load(Ordering::Relaxed);
     for number in 0..slots {
         let _cpu = cpu::pretend(number);
-        (0..limit.batch).for_each(|_| limit.changed(0, 1));
+        (0..limit.parts.most() / i64::from(slots)).for_each(|_| limit.changed(0, 1));
     }
     assert_eq!(common(), 0);
-    assert_eq!(limit.count(), limit.batch as u64 * u64::from(slots));
+    assert_eq!(limit.count(), limit.parts.most() as u64);
     for number in (0..slots).cycle().take(10_000) {
         let _cpu = cpu::pretend(number);
         limit.changed(1, 2);
