@@ -167,13 +167,23 @@ impl RbdDevice {
         CallRange::new(Operation::Write, offset, length).inside(self)?.in_blocks(self)
     }
 
-    /// Asks for the lock if a flush is likely to follow the write that was just sent.
-    fn ask_along(&self, image: &Image) {
-        let Some(number) = self.proof.write_begun() else { return };
-        // The flush reports an error: it finds the lock lost, or asks again.
-        if self.check_lock(image, Operation::Flush).is_ok() {
-            self.proof.asked(number);
+    /// Begins writes by `send`. Asks for the lock while they are under way, if a flush is likely to
+    /// follow.
+    fn begin_writes<'m>(
+        &self,
+        call: CallRange,
+        send: impl FnOnce(&mut Requests<'m>),
+    ) -> Result<Requests<'m>, Error> {
+        let image = self.image(call)?;
+        let mut requests = Requests::new(image.clone());
+        send(&mut requests);
+        if let Some(number) = self.proof.write_begun() {
+            // The flush reports an error: it finds the lock lost, or asks again.
+            if self.check_lock(&image, Operation::Flush).is_ok() {
+                self.proof.asked(number);
+            }
         }
+        Ok(requests)
     }
 
     /// Asks the cluster whether this client still has the lock.
@@ -228,10 +238,7 @@ impl Device for RbdDevice {
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
         let call = self.check_write(offset, buf.len())?;
-        let image = self.image(call)?;
-        let mut requests = Requests::new(image.clone());
-        requests.write(offset, buf);
-        self.ask_along(&image);
+        let requests = self.begin_writes(call, |it| it.write(offset, buf))?;
         self.ended(requests.wait())
     }
 
@@ -274,10 +281,9 @@ impl Device for RbdDevice {
 
     fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), Error> {
         writes.iter().try_for_each(|(at, buf)| self.check_write(*at, buf.len()).map(drop))?;
-        let image = self.image(Self::whole(Operation::Write))?;
-        let mut requests = Requests::new(image.clone());
-        writes.iter().for_each(|(at, buf)| requests.write(*at, buf));
-        self.ask_along(&image);
+        let requests = self.begin_writes(Self::whole(Operation::Write), |requests| {
+            writes.iter().for_each(|(at, buf)| requests.write(*at, buf));
+        })?;
         self.ended(requests.wait())
     }
 
@@ -290,23 +296,18 @@ impl Device for RbdDevice {
 
     fn write_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
         let call = self.check_write(offset, pages.len() * PAGE_SIZE)?;
-        let image = self.image(call)?;
-        let mut requests = Requests::new(image.clone());
-        requests.pages(Operation::Write, offset, pages);
-        self.ask_along(&image);
+        let requests = self.begin_writes(call, |it| it.pages(Operation::Write, offset, pages))?;
         self.ended(requests.wait())
     }
 
     fn begin_write_pages<'d>(&'d self, offset: u64, pages: &Arc<Vec<PageBox>>) -> PendingWrite<'d> {
         let checked = self.check_write(offset, pages.len() * PAGE_SIZE);
-        let image = match checked.and_then(|call| self.image(call)) {
-            Ok(image) => image,
-            Err(error) => return PendingWrite::ended(Err(error)),
-        };
-        let mut requests = Requests::new(image.clone());
-        requests.write_shared(offset, pages);
-        self.ask_along(&image);
-        PendingWrite::in_flight(move || self.ended(requests.wait()))
+        let begun =
+            checked.and_then(|call| self.begin_writes(call, |it| it.write_shared(offset, pages)));
+        match begun {
+            Ok(requests) => PendingWrite::in_flight(move || self.ended(requests.wait())),
+            Err(error) => PendingWrite::ended(Err(error)),
+        }
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {

@@ -8,6 +8,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::errors::{refused, unreachable};
 use super::library::{Handle, Library, Watcher};
 use super::name::{Name, c_string};
 use crate::{Ceph, Error, OsError};
@@ -140,18 +141,9 @@ impl Cluster {
         let connected = if code > 0 { Err(OsError::new(libc::ETIMEDOUT)) } else { check(code) };
         connected.map_err(|code| match code.code() {
             libc::ETIMEDOUT => unreachable(name),
-            code => Error::Refused {
-                device: name.to_string().into(),
-                why: why_not_connected(code).into(),
-            },
+            code => refused(name, why_not_connected(code)),
         })
     }
-}
-
-/// Returns the error of an opening to which the cluster has not answered; a later one may succeed.
-fn unreachable(name: &Name) -> Error {
-    let why = "no monitor of the Ceph cluster answers";
-    Error::Unreachable { device: name.to_string().into(), why }
 }
 
 /// Returns a time in seconds, rounded up, as text.
@@ -193,8 +185,7 @@ impl Pool {
         ceph: &Ceph,
         patience: Option<Duration>,
     ) -> Result<Arc<Self>, Error> {
-        let refused =
-            |why: String| Error::Refused { device: name.to_string().into(), why: why.into() };
+        let refused = |why: String| refused(name, why);
         let library = Library::get().map_err(|why| refused(why.to_owned()))?;
         let cluster = Cluster::configured(library, ceph).map_err(refused)?;
         cluster.limit_connecting(patience);

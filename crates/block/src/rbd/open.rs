@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use vfscale_sync::Mutex;
 
-use super::errors::{error, failed};
+use super::errors::{error, failed, refused};
 use super::image::{Code, EXCLUSIVE_LOCK, Image, Pool};
 use super::name::Name;
 use super::owner::{self, Owner};
@@ -176,7 +176,7 @@ fn locked(name: &Arc<str>, owner: Owner) -> Error {
 /// Checks that an image can be locked, that its configuration does not switch fencing off, and that
 /// no block is in two objects.
 fn check_features(name: &Name, image: &Image) -> Result<(), Error> {
-    let refused = |why: String| Error::Refused { device: name.to_string().into(), why: why.into() };
+    let refused = |why: String| refused(name, why);
     let device: Arc<str> = name.to_string().into();
     let io = |code| error(&device, code);
     if image.features().map_err(io)? & EXCLUSIVE_LOCK == 0 {

@@ -3,8 +3,8 @@
 //! # Why their memory is valid until they have ended
 //!
 //! [`Requests`] owns all requests that it has submitted, and waits for each, at the latest when it
-//! is dropped, so also after a panic. Requests with memory of the caller's live on the stack of a
-//! function of [`RbdDevice`](super::RbdDevice) and are never passed on, so they can't be leaked by
+//! is dropped, so also after a panic. Requests with memory of the caller's live on the stacks of
+//! functions of [`RbdDevice`](super::RbdDevice) and never leave them, so they can't be leaked by
 //! `forget`. Those that are passed on (a write that has begun) share their pages; where they are
 //! leaked, the pages are leaked with them. Each batch holds its image open.
 //!
