@@ -98,17 +98,13 @@ mod on_x86_64 {
 
         /// Makes the cases of the target.
         fn cases(&self) -> Vec<Case> {
-            let target = self.target();
-            if target == Target::Branches {
-                return self
-                    .sample
-                    .map_or_else(generate::branches::all, generate::branches::sample);
-            }
-            let (seed, volume) = (self.seed, target == Target::Volume);
+            let (seed, volume) = (self.seed, self.target() == Target::Volume);
             let made = generate::Options { seed, volume, ..generate::Options::default() };
-            match self.sample {
-                Some(count) => generate::sample(count, &made),
-                None => generate::all(&made),
+            match (self.target(), self.sample) {
+                (Target::Branches, Some(count)) => generate::branches::sample(count),
+                (Target::Branches, None) => generate::branches::all(),
+                (_, Some(count)) => generate::sample(count, &made),
+                (_, None) => generate::all(&made),
             }
         }
 

@@ -251,10 +251,7 @@ impl Runner {
         code.replace(clock, clock_that_stands as *const () as u64);
         let workers = [Worker::new(0)?, Worker::new(1)?];
         for (number, worker) in workers.iter().enumerate() {
-            worker.run(move |_| {
-                let [first, second] = trees(options)?;
-                warm_up(if number == 0 { &first } else { &second }, "warm-up", options)
-            })??;
+            worker.run(move |_| warm_up(&trees(options)?[number], "warm-up", options))??;
         }
         let symbols = Symbols::new();
         Ok(Runner { workers, code: Some(code), symbols, options, _alone: alone })
@@ -410,16 +407,23 @@ fn trees(options: Options) -> io::Result<[Vfs; PROCESSES]> {
     let vfs = match options.target {
         Target::Memory => vfscale::memory().size(TREE_BYTES).scaling(options.scaling).build()?,
         Target::Volume => volume(options)?,
-        Target::Branches => return branches::siblings(options.scaling),
+        Target::Branches => {
+            return branches::siblings(formatted(branches::BYTES)?, options.scaling);
+        }
     };
     Ok([vfs.clone(), vfs])
 }
 
+/// Returns a device in memory with a new volume.
+fn formatted(bytes: u64) -> io::Result<Arc<dyn Device>> {
+    let device = MemoryDevice::new(bytes).map_err(io::Error::other)?;
+    mkfs::format(&device, &MkfsOptions::default()).map_err(io::Error::other)?;
+    Ok(Arc::new(device))
+}
+
 /// Makes a volume on a device in memory.
 fn volume(options: Options) -> io::Result<Vfs> {
-    let bytes = SLOT_BYTES * options.scaling.slots().max(2) as u64;
-    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(bytes).map_err(io::Error::other)?);
-    mkfs::format(&*device, &MkfsOptions::default()).map_err(io::Error::other)?;
+    let device = formatted(SLOT_BYTES * options.scaling.slots().max(2) as u64)?;
     // Disables background write-back. Names are delayed as where threads wait for a directory.
     let mut volume = vfscale::volume_on(device).sync_interval(None).scaling(options.scaling);
     if options.promoted {

@@ -3,24 +3,21 @@
 use std::io;
 use std::sync::Arc;
 
-use vfscale::block::{Device, MemoryDevice};
+use vfscale::block::Device;
 use vfscale::{Pool, Scaling, Vfs};
-use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
 
 use crate::case::PROCESSES;
 use crate::execute::World;
 use crate::generate::branches;
 
 /// Size of the volume that the branches come from.
-const BYTES: u64 = 512 << 20;
+pub(super) const BYTES: u64 = 512 << 20;
 /// Names of the branches.
 const NAMES: [&str; PROCESSES] = ["one", "other"];
 
-/// Makes a pool, and two branches of one state in it, which has the files of
+/// Makes a pool of a new volume, and two branches of one state in it, which has the files of
 /// [`branches::base`]. Both are open, each for one CPU, and without write-back in the background.
-pub(super) fn siblings(scaling: Scaling) -> io::Result<[Vfs; PROCESSES]> {
-    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(BYTES).map_err(io::Error::other)?);
-    mkfs::format(&*device, &MkfsOptions::default()).map_err(io::Error::other)?;
+pub(super) fn siblings(device: Arc<dyn Device>, scaling: Scaling) -> io::Result<[Vfs; PROCESSES]> {
     let pool = vfscale::pool_on(device).convert(true).open().map_err(io::Error::other)?;
     let main = pool.open(vfscale::pool::MAIN).map_err(io::Error::other)?;
     let mut world = World::new(main.vfs().clone());
