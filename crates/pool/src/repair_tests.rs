@@ -77,19 +77,27 @@ fn places(shared: &Shared, is_used: bool) -> impl Iterator<Item = u64> {
 }
 
 /// Repairs, and checks that nothing is left and that the branches have what they had. Returns what
-/// was repaired: places freed, places marked, counts, dead lists.
+/// was repaired, and how much is free then.
+fn repaired_whole(device: &Arc<dyn Device>, before: &[Vec<u8>]) -> (Repaired, u64) {
+    let (pool, repaired) = Pool::open_repaired(device.clone(), 0).unwrap();
+    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+    let free = pool.usage().free;
+    pool.close().unwrap();
+    assert_eq!(contents(device), before);
+    (repaired, free)
+}
+
+/// Repairs twice, and checks that as much is free as before the damage, and that all of it can be
+/// used. Returns what was repaired: places freed, places marked, counts, dead lists.
 fn repaired(device: &Arc<dyn Device>, before: &[Vec<u8>]) -> (u64, u64, u64, u64) {
     let free = Pool::open(self::device()).unwrap().usage().free;
     let pool = Pool::open(device.clone()).unwrap();
     assert_ne!(pool.check().unwrap().problems, Vec::<String>::new());
     drop(pool);
-    let (pool, repaired) = Pool::open_repaired(device.clone(), 0).unwrap();
-    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+    let (repaired, now_free) = repaired_whole(device, before);
     assert!(repaired.is_any());
     // As much is free as in a pool that was never damaged, but for what the commit has moved.
-    assert!(pool.usage().free.abs_diff(free) <= 4 * UNIT, "{} {free}", pool.usage().free);
-    pool.close().unwrap();
-    assert_eq!(contents(device), before);
+    assert!(now_free.abs_diff(free) <= 4 * UNIT, "{now_free} {free}");
     let (pool, again) = Pool::open_repaired(device.clone(), 0).unwrap();
     assert!(!again.is_any(), "{again:?}");
     // All free places can be used, and are nobody's.
@@ -299,10 +307,7 @@ fn assert_merged(device: &Arc<dyn Device>) {
 /// Repairs a pool of [`device_with_long_list`], and checks that nothing is left, that the branches
 /// have what they had, and that the lists are right.
 fn mended(device: &Arc<dyn Device>, before: &[Vec<u8>]) -> Repaired {
-    let (pool, repaired) = Pool::open_repaired(device.clone(), 0).unwrap();
-    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
-    pool.close().unwrap();
-    assert_eq!(contents(device), before);
+    let (repaired, _) = repaired_whole(device, before);
     assert!(!Pool::open_repaired(device.clone(), 0).unwrap().1.is_any());
     assert_merged(device);
     repaired

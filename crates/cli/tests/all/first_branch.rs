@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use crate::branches::Image;
 use crate::common::{can_mount, vfscale};
 
-fn dir_of(image: &Image, name: &str) -> PathBuf {
+pub(crate) fn dir_of(image: &Image, name: &str) -> PathBuf {
     let dir = image.0.path().join(name);
     fs::create_dir_all(&dir).unwrap();
     dir
 }
 
-fn mount(image: &Image, options: &[&str], dir: &Path) {
+pub(crate) fn mount(image: &Image, options: &[&str], dir: &Path) {
     let before = [&["mount", "--background"], options].concat();
     image.good(&before, &[dir.to_str().unwrap()]);
 }

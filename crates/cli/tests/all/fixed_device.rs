@@ -7,7 +7,8 @@ use std::process::Command;
 use std::thread;
 
 use crate::branches::Image;
-use crate::common::{can_mount, vfscale};
+use crate::common::{can_mount, skipped, vfscale};
+use crate::first_branch::{dir_of, mount};
 
 const MIB: u64 = 1 << 20;
 /// The size of the device.
@@ -19,10 +20,6 @@ struct Loop {
     /// The kernel detaches the device when the last one who has it open closes it, even if the test
     /// is killed.
     _open: File,
-}
-
-fn skipped(why: &str) {
-    eprintln!("\n######## SKIPPED: {why}\n");
 }
 
 impl Loop {
@@ -120,9 +117,8 @@ impl Drop for Mounted {
 }
 
 fn mounted(image: &Image, options: &[&str]) -> Mounted {
-    let dir = image.0.path().join("dir");
-    fs::create_dir_all(&dir).unwrap();
-    image.good(&[&["mount", "--background"], options].concat(), &[dir.to_str().unwrap()]);
+    let dir = dir_of(image, "dir");
+    mount(image, options, &dir);
     Mounted(dir)
 }
 

@@ -22,7 +22,12 @@ pub fn can_mount() -> bool {
         // lines once.
         let why =
             message.rsplit_once(": run as root").map_or(&*message, |_| "not permitted to mount");
-        eprintln!("\n######## SKIPPED: {why}\n");
+        skipped(why);
     }
     probe.status.success()
+}
+
+/// Prints a conspicuous line: a test can't run here.
+pub fn skipped(why: &str) {
+    eprintln!("\n######## SKIPPED: {why}\n");
 }
