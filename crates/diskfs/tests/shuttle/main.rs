@@ -6,6 +6,7 @@
 mod cache;
 mod credits;
 mod cuts;
+mod limited;
 mod names;
 mod stops;
 mod volume;

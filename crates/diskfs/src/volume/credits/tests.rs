@@ -1,11 +1,10 @@
 //! Tests of reservations, on a device that counts them.
 
-use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 
-use vfscale_block::{Device, Error, MemoryDevice, Operation, OsError};
+use vfscale_block::MemoryDevice;
+use vfscale_sync::atomic::Ordering;
 
 use crate::base::fault::Fault;
 use crate::base::reserve::ReservePages;
@@ -14,90 +13,16 @@ use crate::tools::mkfs::{self, MkfsOptions};
 use crate::volume::credits::Purpose;
 use crate::volume::tx::TxReservation;
 use crate::volume::{Volume, VolumeOptions};
+use limited::{FIXED, Limited, SUMS};
 
-/// A device on which a number of blocks can be reserved.
-#[derive(Debug)]
-struct Limited {
-    memory: MemoryDevice,
-    left: AtomicI64,
-    /// Only urgent reservations get the last ones.
-    urgent: i64,
-}
+#[path = "../../../tests/shuttle/limited.rs"]
+mod limited;
 
-impl Device for Limited {
-    fn name(&self) -> &str {
-        self.memory.name()
-    }
-
-    fn describe(&self) -> String {
-        self.memory.describe()
-    }
-
-    fn size(&self) -> u64 {
-        self.memory.size()
-    }
-
-    fn block_size(&self) -> u32 {
-        self.memory.block_size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        self.memory.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
-        self.memory.write_at(offset, buf)
-    }
-
-    fn flush(&self) -> Result<(), Error> {
-        self.memory.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
-        self.memory.discard(offset, len)
-    }
-
-    fn must_reserve(&self) -> bool {
-        true
-    }
-
-    fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {
-        let least = if is_urgent { 0 } else { self.urgent };
-        let blocks = blocks as i64;
-        if self.left.fetch_sub(blocks, Ordering::SeqCst) - blocks >= least {
-            return Ok(());
-        }
-        self.left.fetch_add(blocks, Ordering::SeqCst);
-        let (device, operation) = (self.name().into(), Operation::Write);
-        Err(Error::Io { device, operation, offset: 0, length: 0, source: OsError::NO_SPACE })
-    }
-
-    fn unreserve(&self, blocks: u64) {
-        self.left.fetch_add(blocks as i64, Ordering::SeqCst);
-    }
-
-    fn renew(&self, blocks: u64, most: u64) -> u64 {
-        let stay = most.min(blocks);
-        self.unreserve(blocks - stay);
-        stay
-    }
-
-    fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
-        let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-        self.reserve(bytes / BLOCK_BYTES as u64, false)
-    }
-}
-
-/// The log and the superblocks.
-const FIXED: i64 = 256 + 3;
-/// Blocks for write-back, and for removals.
-const SUMS: i64 = 2 * 128;
-
-fn open(left: i64) -> (Arc<Limited>, Volume) {
+fn open(left: i64) -> (Arc<Limited<MemoryDevice>>, Volume) {
     let memory = MemoryDevice::new(4096 * BLOCK_BYTES as u64).unwrap();
     let options = MkfsOptions { log_blocks: Some(256), ..MkfsOptions::default() };
     mkfs::format(&memory, &options).unwrap();
-    let device = Arc::new(Limited { memory, left: left.into(), urgent: 100 });
+    let device = Arc::new(Limited { urgent: 100, ..Limited::new(memory, left) });
     let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
     (device, volume)
 }
