@@ -203,7 +203,7 @@ impl Groups {
             generations: IdAlloc::new(first, slots as usize),
             levels_max: AtomicU32::new(headers::levels_max(geometry, log)),
         };
-        // Those that are to be extended are found among the groups in memory.
+        // Groups that are to be extended are found among the groups in memory.
         for number in found.unfinished {
             groups.at(number).map_or(Ok(()), |group| group.ensure_read(nodes))?;
         }

@@ -4,13 +4,13 @@
 //!
 //! A group is made, and its header read, when a call needs either: a claim, a commit that changes
 //! it, the choice of a group for a directory. Until then the volume has a pointer for it, and its
-//! counts are a part of the sums of the groups that were *not read* ([`Headers::unread`]), which
-//! the opening gets from the superblock. Reading moves the counts of the group from these sums to
-//! the group, under the lock of the sums; so the sum over both is right at any time
-//! ([`Groups::totals`](super::Groups::totals)), and reserving space ([`Space`](super::space::Space)) needs no header.
+//! counts are a part of the sums of the groups that were *not read* ([`Shared::unread`]), which the
+//! opening gets from the superblock. Reading moves the counts of the group from these sums to the
+//! group, under the lock of the sums; so the sum over both is right at any time
+//! ([`totals`](super::Groups::totals)), and reserving space needs no header.
 //!
-//! The superblock has the sums only if the log was closed and no group had an orphan or
-//! unaccounted blocks ([`Groups::sums`](super::Groups::sums)). After anything else, such as a crash, the opening reads
+//! The superblock has the sums only if the log was closed and no group had an orphan or unaccounted
+//! blocks ([`sums`](super::Groups::sums)). After anything else, such as a crash, the opening reads
 //! all headers, as it does on a volume of an older program; it makes no group even so, but those
 //! whose blocks are to be accounted for.
 //!
@@ -60,7 +60,7 @@ pub struct Totals {
     pub orphans: u64,
 }
 
-/// What is known about the groups of a volume whose log was closed.
+/// Knowledge about the groups of a volume whose log was closed.
 #[derive(Clone, Copy, Debug)]
 pub struct Recorded {
     /// The sums that the superblock has.
@@ -69,7 +69,7 @@ pub struct Recorded {
     pub last: Option<Lsn>,
 }
 
-/// What the groups of a volume share.
+/// Things that the groups of a volume share.
 #[derive(Debug)]
 pub(super) struct Shared {
     /// The memory that the indexes take.
@@ -82,7 +82,7 @@ pub(super) struct Shared {
     pub(super) largest_trees: AtomicU64,
 }
 
-/// What an opening knows about the headers of a volume's groups.
+/// Knowledge of an opening about the headers of a volume's groups.
 #[derive(Debug, Default)]
 pub(super) struct Headers {
     /// The sums over all groups.

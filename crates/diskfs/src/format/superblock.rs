@@ -27,7 +27,7 @@ use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute_mut, transmute_ref,
 };
 
-pub use label::{Label, NoLabel};
+pub use label::{LABEL_BYTES, Label, NoLabel};
 pub use sums::GroupSums;
 use sums::RawSums;
 
@@ -41,8 +41,6 @@ use crate::format::geometry::{COPIES, GROUP_BLOCKS_KEPT, Geometry};
 pub const MAGIC: Magic = Magic(*b"vfsS");
 /// The version of the superblock that this program writes, and the only one that it reads.
 pub const VERSION: u32 = 1;
-/// Size of a label, in bytes.
-pub const LABEL_BYTES: usize = 64;
 /// Minimum size of a log, in blocks: 1 MiB.
 pub const LOG_BLOCKS_MIN: u64 = 1 << 8;
 /// Maximum size of a log, in blocks: 2 GiB.

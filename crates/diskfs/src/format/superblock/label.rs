@@ -3,8 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::LABEL_BYTES;
 use crate::format::Damage;
+
+/// Size of a label, in bytes.
+pub const LABEL_BYTES: usize = 64;
 
 /// The label of a volume, chosen by its owner: up to 64 bytes of text.
 #[derive(Clone, Default, PartialEq, Eq)]
