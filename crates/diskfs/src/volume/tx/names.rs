@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use smallvec::SmallVec;
-use vfscale_journal::{ChangeList, Reservation};
+use vfscale_journal::Reservation;
 
 use super::Tx;
 use super::steps::{DirStep, Fold, Noted};
@@ -35,13 +35,14 @@ impl Tx<'_> {
     /// exclusively.
     ///
     /// The caller holds the directories locked shared, and everything else that the transaction
-    /// changes exclusively, until this returns. May read the directories.
+    /// changes exclusively, until this returns. May read the directories. The transaction has ended
+    /// then.
     ///
     /// # Errors
     /// `EEXIST`, `ESTALE` and `ENOSPC` as of a directory; `ENOENT` for a new name in a directory
     /// that is removed; those of [`commit`](Self::commit).
     pub(crate) fn commit_names(
-        mut self,
+        &mut self,
         hash: NameHash,
         steps: &[DirStep<'_>],
     ) -> Result<bool, Fault> {
@@ -93,7 +94,7 @@ impl Tx<'_> {
             if adds_dir && core.nlink >= LINKS_MAX - DELAYED_DIRS_MAX {
                 return Ok(None);
             }
-            Ok(Some(directory.find(&reader, core, name)?))
+            Ok(Some(directory.find_at(&reader, core, (base, name))?))
         })?;
         let Some((found, taken)) = found else { return Ok(None) };
         let found = found.map(|found| (found.position, found.ino, found.kind));
@@ -237,11 +238,6 @@ impl Tx<'_> {
         }
         self.set_core(dir, core);
         Ok(())
-    }
-
-    /// Takes over the log space of the names that are folded. The transaction is about to commit.
-    pub(super) fn use_folds(&self, log: &mut ChangeList) {
-        self.folds.iter().for_each(|fold| log.take_over(fold.held.log_bytes));
     }
 
     /// Drops the names that were folded, after the commit.
