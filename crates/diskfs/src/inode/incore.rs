@@ -109,6 +109,12 @@ struct Published {
     data: Option<Arc<FilePages>>,
 }
 
+impl Published {
+    fn times(&self) -> Times {
+        self.new_times.unwrap_or_else(|| Times::of(&self.core))
+    }
+}
+
 /// A node at one moment.
 pub(crate) struct NodeNow {
     /// The state as of the last commit.
@@ -290,8 +296,20 @@ impl Node {
     /// Returns all of the present state that a VFS inode is made from.
     pub(crate) fn now(&self) -> NodeNow {
         let published = self.published.lock();
-        let times = published.new_times.unwrap_or_else(|| Times::of(&published.core));
-        NodeNow { stored: Arc::clone(&published.core), times, data: published.data.clone() }
+        let (stored, data) = (Arc::clone(&published.core), published.data.clone());
+        NodeNow { stored, times: published.times(), data }
+    }
+
+    /// Returns the present times.
+    pub(crate) fn times(&self) -> Times {
+        self.published.lock().times()
+    }
+
+    /// Returns the result of `look`, which sees the state as of the last commit, and whether there
+    /// are file data in memory. It is called under the lock of the core, and must not block.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&InodeCore, bool) -> T) -> T {
+        let published = self.published.lock();
+        look(&published.core, published.data.is_some())
     }
 
     /// Returns the state as of the last commit, with the times that have changed since.
@@ -313,7 +331,7 @@ impl Node {
     pub fn follow_times(&self, generation: u32, shown: impl FnOnce() -> Times) -> bool {
         let mut published = self.published.lock();
         let times = shown();
-        let present = published.new_times.unwrap_or_else(|| Times::of(&published.core));
+        let present = published.times();
         let core = &published.core;
         if core.is_free() || core.generation != generation {
             return false;
@@ -352,7 +370,7 @@ impl Node {
         let old = std::mem::replace(&mut published.core, core);
         published.is_given_up = false;
         let now = if let Some(names) = self.delayed_names() {
-            names.note_times(&published.new_times.unwrap_or_else(|| Times::of(&published.core)));
+            names.note_times(&published.times());
             Some((names, Arc::clone(&published.core)))
         } else {
             None

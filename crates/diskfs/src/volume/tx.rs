@@ -329,7 +329,11 @@ impl<'v> Tx<'v> {
 
     /// Replaces the transaction's own copy of an inode (see [`inode`](Self::inode)).
     pub fn set_core(&mut self, node: &Arc<Node>, core: InodeCore) {
-        *self.changed(node) = Arc::new(core);
+        let core = Arc::new(core);
+        match self.nodes.iter_mut().find(|changed| Arc::ptr_eq(&changed.node, node)) {
+            Some(changed) => changed.core = core,
+            None => self.nodes.push(ChangedNode { node: node.clone(), before: node.times(), core }),
+        }
     }
 
     /// Returns the inode as this transaction sees it: its own copy, if it has one, or the published
@@ -479,10 +483,10 @@ impl<'v> Tx<'v> {
         for ChangedNode { node, before, core } in nodes {
             changed.add(Arc::clone(&node));
             node.publish(core, before);
-            logged.push(Arc::clone(&node));
             if changes.freed_chunks().any(|chunk| chunk == chunk_of(node.block())) {
                 node.give_up();
             }
+            logged.push(node);
         }
         if let Some(busy) = busy.filter(|busy| !busy.is_empty()) {
             let shared = metadata.keep();

@@ -48,17 +48,17 @@ impl Tx<'_> {
     ) -> Result<bool, Fault> {
         let mut noted = SmallVec::<[Noted<'_>; 2]>::new();
         for step in steps {
-            match self.note(hash, step) {
-                Ok(Some(one)) => noted.push(one),
+            match self.note(hash, step, &mut noted) {
+                Ok(true) => {}
                 refused => {
                     self.undo(noted);
-                    return refused.map(|_| false);
+                    return refused;
                 }
             }
         }
         match self.commit_in_place(&noted) {
             Ok(sequence) => {
-                for one in noted {
+                for one in &noted {
                     one.dir.set_sequence(sequence);
                     if one.is_leaving {
                         one.names.range(one.position).left(one.position);
@@ -76,13 +76,18 @@ impl Tx<'_> {
         }
     }
 
-    /// Notes one change; `None` if that is not possible.
-    fn note<'n>(&mut self, hash: NameHash, step: &DirStep<'n>) -> Result<Option<Noted<'n>>, Fault> {
+    /// Notes one change behind those in `noted`. Returns false if that is not possible.
+    fn note<'n>(
+        &mut self,
+        hash: NameHash,
+        step: &DirStep<'n>,
+        noted: &mut SmallVec<[Noted<'n>; 2]>,
+    ) -> Result<bool, Fault> {
         let DirStep { dir, name, step } = *step;
         if !is_name(name) {
             return Err(Errno::INVAL.into());
         }
-        let Some(names) = dir.delayed_names() else { return Ok(None) };
+        let Some(names) = dir.delayed_names() else { return Ok(false) };
         let (metadata, directory) = (self.metadata, Directory::new(dir.ino(), hash));
         let (base, reader) = (hash.position(name), metadata.reader());
         let levels = names.levels(|core| directory.levels(&reader, core))?;
@@ -96,7 +101,7 @@ impl Tx<'_> {
             }
             Ok(Some(directory.find_at(&reader, core, (base, name))?))
         })?;
-        let Some((found, taken)) = found else { return Ok(None) };
+        let Some((found, taken)) = found else { return Ok(false) };
         let found = found.map(|found| (found.position, found.ino, found.kind));
         let mut range = names.range(base);
         let (position, mut change) =
@@ -105,7 +110,7 @@ impl Tx<'_> {
         let (mut taken, mut released) = (HeldSpace::default(), held);
         if let Some(change) = &mut change {
             let Some(more) = self.set_aside(self.need_of(change, levels), held) else {
-                return Ok(None);
+                return Ok(false);
             };
             change.held += more;
             (taken, released) = (more, HeldSpace::default());
@@ -117,7 +122,8 @@ impl Tx<'_> {
         }
         drop(range);
         metadata.dirs().add(dir, names);
-        Ok(Some(Noted { dir, names, position, is_leaving, former, taken, released }))
+        noted.push(Noted { dir, names, position, is_leaving, former, taken, released });
+        Ok(true)
     }
 
     /// Undoes changes that were noted, and takes back what they had set aside.
