@@ -163,7 +163,7 @@ struct ChangesByGroup(SmallVec<[(u32, AgChanges); 1]>);
 
 /// The changes of a transaction in one group.
 enum GroupPart<'c> {
-    /// Those of existing inodes, which are all, in ascending order.
+    /// All are of existing inodes, in ascending order.
     Inodes(&'c [(u64, InodeChange)]),
     All(AgChanges),
 }

@@ -103,7 +103,7 @@ impl DiskFs {
     /// Reads the parts of an inode that are not in its record.
     fn read_apart(&self, node: &Arc<Node>) -> Result<Apart, Fault> {
         let mut core = node.stored();
-        // What is in the inode needs no lock: a core never changes.
+        // A core never changes, so parts that are in the inode need no lock.
         let is_tree = matches!(core.attr, AttrFork::Tree { .. })
             || core.is_link() && matches!(core.data, DataFork::Tree { .. });
         let reading = is_tree.then(|| node.read());

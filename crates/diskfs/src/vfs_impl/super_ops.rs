@@ -89,7 +89,7 @@ impl FileSystem for DiskFs {
         let Some(held) = held(inode) else { return };
         held.node.keep_links(inode.nlink());
         if inode.nlink() == 0 {
-            // It is about to be freed, and nothing will show its times.
+            // The inode is about to be freed, and nothing will show its times.
             self.inactivator.queue(Arc::clone(&held.node));
         } else {
             self.keep_times(inode, &held.node);
