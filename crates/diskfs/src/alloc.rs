@@ -105,7 +105,7 @@ use crate::format::{BlockRange, Damage};
 use crate::{Geometry, LogPlace};
 use ag_update::{AgChanges, AgUpdate, impossible, in_order};
 use alloc_group::Group;
-use changes::Undo;
+use changes::{BlockChanges, InodeChange, Undo};
 use delayed::DelayedGroups;
 use finished::{BusyPart, Locked, Work};
 use headers::{Headers, Shared};
@@ -149,6 +149,30 @@ struct Start {
 /// The changes in each group, sorted by group number.
 #[derive(Default)]
 struct ChangesByGroup(SmallVec<[(u32, AgChanges); 1]>);
+
+/// The changes of a transaction in one group.
+enum GroupPart<'c> {
+    /// All are of existing inodes, in ascending order.
+    Inodes(&'c [(u64, InodeChange)]),
+    All(AgChanges),
+}
+
+impl GroupPart<'_> {
+    /// Returns the changed inodes, if nothing else changes.
+    fn of_inodes(&self) -> Option<&[(u64, InodeChange)]> {
+        match self {
+            Self::Inodes(inodes) => Some(inodes),
+            Self::All(part) => part.is_of_inodes().then_some(&part.inodes[..]),
+        }
+    }
+
+    fn into_changes(self) -> AgChanges {
+        match self {
+            Self::Inodes(inodes) => AgChanges { inodes: inodes.into(), ..AgChanges::default() },
+            Self::All(part) => part,
+        }
+    }
+}
 
 impl ChangesByGroup {
     fn of(&mut self, group: u32) -> &mut AgChanges {
@@ -402,24 +426,62 @@ impl Groups {
         changes: &mut Changes,
     ) -> Result<Finished<'_>, Error<N::Error>> {
         let mut finished = self.finished();
-        for (number, part) in self.parts(changes)?.0 {
+        let is_of_inodes = changes.is_of_inodes();
+        let parts = if is_of_inodes { ChangesByGroup::default() } else { self.parts(changes)? };
+        let (inodes, blocks) = changes.split();
+        for (number, part) in parts.0 {
             let Some(group) = self.at(number) else { continue };
-            // Locks are taken in the order of groups.
-            let guard = group.lock_to_change();
-            group.make_index(nodes)?;
-            let may_delay = part.is_of_inodes() && self.delayed.is_open();
-            let there = &guard.delayed;
-            let delayed = if may_delay { group.delay(nodes, there, &part.inodes)? } else { None };
-            let work = match delayed {
-                Some(update) => Work::Delayed(update),
-                None => {
-                    let undo = &mut changes.undo;
-                    Work::Written(AgUpdate::run(group, nodes, undo, part, &there.masks)?)
-                }
-            };
-            finished.parts.push(Locked { group, work, guard });
+            let part = GroupPart::All(part);
+            finished.parts.push(self.finish_in(group, nodes, part, blocks)?);
+        }
+        let mut rest = if is_of_inodes { inodes } else { &[] };
+        while let Some((ino, _)) = rest.first() {
+            let number = self.group_of_inode(*ino)?;
+            let is_here = |ino: &u64| self.group_of(block_of(*ino)) == Some(number);
+            let here = rest.iter().take_while(|(ino, _)| is_here(ino)).count();
+            let (here, behind) = rest.split_at(here);
+            rest = behind;
+            let Some(group) = self.at(number) else { continue };
+            let part = GroupPart::Inodes(here);
+            finished.parts.push(self.finish_in(group, nodes, part, blocks)?);
         }
         Ok(finished)
+    }
+
+    /// Writes the changes of a transaction in one group into its trees, or delays them. Groups are
+    /// locked in order.
+    fn finish_in<'g, N: GroupNodes>(
+        &self,
+        group: &'g Group,
+        nodes: &mut N,
+        part: GroupPart<'_>,
+        blocks: &mut Option<Box<BlockChanges>>,
+    ) -> Result<Locked<'g>, Error<N::Error>> {
+        let mut guard = group.lock_to_change();
+        group.make_index(&mut guard, nodes)?;
+        let there = &guard.delayed;
+        let of_inodes = part.of_inodes().filter(|_| self.delayed.is_open());
+        let delayed = match of_inodes {
+            Some(inodes) => group.delay(nodes, there, inodes)?,
+            None => None,
+        };
+        let work = match delayed {
+            Some(update) => Work::Delayed(update),
+            None => {
+                let (part, undo) = (part.into_changes(), &mut blocks.get_or_insert_default().undo);
+                let outcome = AgUpdate::run(group, nodes, undo, part, &there.masks)?;
+                Work::Written(outcome.into())
+            }
+        };
+        Ok(Locked { group, work, guard })
+    }
+
+    /// Returns the group of an inode.
+    fn group_of_inode(&self, ino: u64) -> Result<u32, Damage> {
+        self.group_of(block_of(ino)).ok_or_else(|| {
+            let header = self.at(0).map_or(0, |group| group.whole().header());
+            fault(header, GroupFault::Inode { ino })
+        })
     }
 
     /// Returns a transaction's changes of no group.
@@ -451,13 +513,13 @@ impl Groups {
         }
         let (masks, mut undo) = (&guard.delayed.masks, Undo::default());
         let outcome = AgUpdate::run(group, nodes, &mut undo, AgChanges::default(), masks)?;
-        let work = Work::Written(outcome);
+        let work = Work::Written(outcome.into());
         let parts = std::iter::once(Locked { group, work, guard }).collect();
         Ok(Some(Finished { parts, ..self.finished() }))
     }
 
-    /// Sorts the changes by group.
-    fn parts(&self, changes: &mut Changes) -> Result<ChangesByGroup, Damage> {
+    /// Sorts the changes by group, those of blocks among them.
+    fn parts(&self, changes: &Changes) -> Result<ChangesByGroup, Damage> {
         let mut parts = ChangesByGroup::default();
         let header = |run: BlockRange| {
             let group = self.group_of(run.start).unwrap_or(0);
@@ -470,27 +532,24 @@ impl Groups {
             };
             in_order(runs.to_vec(), group_of).map_err(|run| impossible(header(run), run, is_free))
         };
-        for (group, run) in ordered(&changes.claims, true)? {
+        let Some(blocks) = changes.blocks() else { return Ok(parts) };
+        for (group, run) in ordered(&blocks.claims, true)? {
             parts.of(group).claims.push(run);
         }
-        for (group, run) in ordered(&changes.frees, false)? {
+        for (group, run) in ordered(&blocks.frees, false)? {
             parts.of(group).frees.push(run);
         }
-        for (group, run) in ordered(&changes.destroyed, false)? {
+        for (group, run) in ordered(&blocks.destroyed, false)? {
             parts.of(group).destroyed.push(run);
         }
         for &(ino, change) in &changes.inodes {
-            let block = ino / INODES_PER_BLOCK;
-            let Some(group) = self.group_of(block) else {
-                return Err(fault(header(BlockRange::new(0, 0)), GroupFault::Inode { ino }));
-            };
-            parts.of(group).inodes.push((ino, change));
+            parts.of(self.group_of_inode(ino)?).inodes.push((ino, change));
         }
-        for &chunk in changes.new_chunks.keys() {
+        for &chunk in blocks.new_chunks.keys() {
             let group = self.group_of(chunk).unwrap_or(0);
             parts.of(group).new_chunks.push(chunk);
         }
-        for &group in &changes.extended {
+        for &group in &blocks.extended {
             parts.of(group).is_extended = true;
         }
         Ok(parts)
@@ -562,25 +621,27 @@ impl Groups {
 
     /// Gives back all claims of a transaction that was not committed.
     pub fn abandon(&self, changes: Changes) {
-        let Changes { claims, claimed_inodes, undo, .. } = changes;
         let at = |block: u64| self.group_of(block).and_then(|group| self.at(group));
+        let unclaim = |&(chunk, free): &(u64, u64)| {
+            at(chunk)
+                .and_then(|group| group.change_index(|index| index.chunks.unclaim(chunk, free)));
+        };
+        changes.claimed_inodes.iter().for_each(unclaim);
+        let Some(BlockChanges { claims, undo, .. }) = changes.blocks() else { return };
         // Before the claims: after their release, other threads may claim these blocks.
-        for run in undo.withheld {
-            at(run.start).and_then(|group| group.change_index(|index| index.forget(run)));
+        for run in &undo.withheld {
+            at(run.start).and_then(|group| group.change_index(|index| index.forget(*run)));
         }
-        claims.into_iter().for_each(|run| self.unclaim(run));
-        for run in undo.fetched {
+        claims.iter().for_each(|run| self.unclaim(*run));
+        for run in &undo.fetched {
             at(run.start).and_then(|group| {
                 group.change_index(|index| {
                     index.tree_total = index.tree_total.saturating_sub(run.len());
-                    index.release(run);
+                    index.release(*run);
                 })
             });
         }
-        for (chunk, free) in claimed_inodes.into_iter().chain(undo.chunks) {
-            at(chunk)
-                .and_then(|group| group.change_index(|index| index.chunks.unclaim(chunk, free)));
-        }
+        undo.chunks.iter().for_each(unclaim);
     }
 
     /// Makes the runs freed by a transaction available, once it is durable. Called by
@@ -654,8 +715,9 @@ fn claim_inode_in<N: Nodes>(
 ) -> Result<Option<(u64, u32)>, Error<N::Error>> {
     let range = group.whole().blocks();
     let near = if range.contains(&near) { near } else { range.start };
-    if let Some((&chunk, free)) = changes.new_chunks.range_mut(range).find(|(_, free)| **free != 0)
-    {
+    let new = changes.blocks().is_some_and(|blocks| !blocks.new_chunks.is_empty());
+    let new = new.then(|| changes.blocks_mut().new_chunks.range_mut(range));
+    if let Some((&chunk, free)) = new.and_then(|mut new| new.find(|(_, free)| **free != 0)) {
         let bit = free.trailing_zeros();
         *free &= !(1 << bit);
         return Ok(Some((chunk, bit)));
@@ -665,8 +727,9 @@ fn claim_inode_in<N: Nodes>(
         return Ok(Some((chunk, bit)));
     }
     let Some(run) = group.claim_for_chunk(nodes, near, effort)? else { return Ok(None) };
-    changes.claims.push(run);
-    changes.new_chunks.insert(run.start, !1);
+    let blocks = changes.blocks_mut();
+    blocks.claims.push(run);
+    blocks.new_chunks.insert(run.start, !1);
     Ok(Some((run.start, 0)))
 }
 

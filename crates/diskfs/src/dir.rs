@@ -378,7 +378,19 @@ impl Directory {
         core: &InodeCore,
         name: &[u8],
     ) -> Outcome<(Option<Found>, u16), N> {
-        let base = self.hash.position(name);
+        self.find_at(nodes, core, (self.hash.position(name), name))
+    }
+
+    /// Finds a name, like [`find`](Self::find), whose first position is `base`.
+    ///
+    /// # Errors
+    /// Errors of [`find`](Self::find).
+    pub(crate) fn find_at<N: Nodes>(
+        &self,
+        nodes: &N,
+        core: &InodeCore,
+        (base, name): (u64, &[u8]),
+    ) -> Outcome<(Option<Found>, u16), N> {
         match &core.data {
             DataFork::Tree { root } => tree::find((self.ino, base), nodes, &self.tree(*root), name),
             data => {

@@ -14,7 +14,7 @@ pub(crate) type Callback = Box<dyn FnOnce(Result<Durable>) + Send>;
 
 /// The items that one commit logs, and the log space that it may use. `Send`.
 pub struct ChangeList {
-    pub(crate) items: SmallVec<[Item; 8]>,
+    pub(crate) items: SmallVec<[Item; 4]>,
     pub(crate) callbacks: Vec<Callback>,
     /// Rest of the log space, in bytes. Zero after the commit.
     pub(crate) left: u64,

@@ -102,7 +102,7 @@ pub trait Delayed: Sync {
     /// # Errors
     /// [`Error::Shutdown`](crate::Error::Shutdown); [`Error::Overrun`](crate::Error::Overrun),
     /// which shuts the journal down: more was logged than was set aside.
-    fn commit(&self, changes: ChangeList) -> Result<Committed>;
+    fn commit(&self, changes: &mut ChangeList) -> Result<Committed>;
 }
 
 /// Hooks that do nothing.

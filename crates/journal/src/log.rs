@@ -64,8 +64,8 @@ impl Delayed for Log {
         ChangeList::new(self.costs, 0)
     }
 
-    fn commit(&self, mut changes: ChangeList) -> Result<Committed> {
-        self.commit(&mut changes)
+    fn commit(&self, changes: &mut ChangeList) -> Result<Committed> {
+        self.commit(changes)
     }
 }
 

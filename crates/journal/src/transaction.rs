@@ -80,6 +80,14 @@ impl<'j> Transaction<'j> {
     /// [`Error::Shutdown`]; [`Error::Overrun`], which shuts the journal down: more was logged than
     /// reserved.
     pub fn commit(mut self) -> Result<Committed> {
+        self.commit_in_place()
+    }
+
+    /// Commits like [`commit`](Self::commit), and moves nothing. The transaction has ended then.
+    ///
+    /// # Errors
+    /// Errors of [`commit`](Self::commit).
+    pub fn commit_in_place(&mut self) -> Result<Committed> {
         let committed = self.log.commit(&mut self.changes)?;
         self.end();
         if committed.sequence != 0 {

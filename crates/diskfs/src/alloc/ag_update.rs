@@ -95,14 +95,14 @@ pub(super) struct Outcome {
 
 impl Outcome {
     /// Enters the changes into the index, after the journal has the transaction.
-    pub(super) fn enter(self, index: &mut Index) {
+    pub(super) fn enter(&self, index: &mut Index) {
         index.tree_total += self.donated;
         self.used.iter().for_each(|run| index.forget(*run));
-        for run in self.freed_claims {
-            index.withhold(run);
+        for run in &self.freed_claims {
+            index.withhold(*run);
         }
-        for (chunk, freed) in self.freed_inodes {
-            index.chunks.add(chunk, freed);
+        for (chunk, freed) in &self.freed_inodes {
+            index.chunks.add(*chunk, *freed);
         }
     }
 }

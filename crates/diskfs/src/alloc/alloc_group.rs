@@ -198,10 +198,14 @@ impl Group {
         is_settled.then(|| self.totals())
     }
 
-    /// Creates the index from the header if there is none, with nothing loaded. The caller holds
-    /// the lock of the group.
-    pub(super) fn make_index<N: Nodes>(&self, nodes: &N) -> Result<(), Error<N::Error>> {
-        if self.index.lock().is_some() {
+    /// Creates the index from the header if there is none, with nothing loaded. `state` is what the
+    /// caller has locked.
+    pub(super) fn make_index<N: Nodes>(
+        &self,
+        state: &mut GroupState,
+        nodes: &N,
+    ) -> Result<(), Error<N::Error>> {
+        if state.has_index {
             return Ok(());
         }
         let header = self.read_header(nodes)?;
@@ -213,6 +217,7 @@ impl Group {
         index.chunks.inodes = header.free_inodes;
         self.publish(&mut index);
         *self.index.lock() = Some(index);
+        state.has_index = true;
         Ok(())
     }
 
@@ -255,8 +260,8 @@ impl Group {
                     found = self.load(&source, half, zone, effort, &mut search)?;
                 }
                 None => {
-                    let _guard = self.lock.lock();
-                    self.make_index(nodes)?;
+                    let mut state = self.lock.lock();
+                    self.make_index(&mut state, nodes)?;
                     found = self.change_index(|index| search(index, effort.reach()));
                 }
             }

@@ -14,21 +14,38 @@ use crate::format::BlockRange;
 #[derive(Debug, Default)]
 #[must_use = "lost claims are not free before the next mount"]
 pub struct Changes {
+    /// The changed inodes, in ascending order of their numbers.
+    pub(super) inodes: Inodes,
+    /// Inodes that were taken out of indexes: the chunk, and a mask.
+    pub(super) claimed_inodes: SmallVec<[(u64, u64); 1]>,
+    /// The changes of blocks. Apart, for most transactions change inodes only, and are moved.
+    blocks: Option<Box<BlockChanges>>,
+}
+
+/// The changes of a transaction to blocks.
+#[derive(Debug, Default)]
+pub(super) struct BlockChanges {
     /// Newly allocated blocks.
     pub(super) claims: Vec<BlockRange>,
     /// Freed blocks of files.
     pub(super) frees: Vec<BlockRange>,
     /// Freed blocks of metadata, whose log items are cancelled in this transaction.
     pub(super) destroyed: Vec<BlockRange>,
-    /// The changed inodes, in ascending order of their numbers.
-    pub(super) inodes: Inodes,
     /// The first blocks of new chunks, and the mask of their unclaimed inodes.
     pub(super) new_chunks: BTreeMap<u64, u64>,
     /// Groups that are to account for all of their blocks.
     pub(super) extended: BTreeSet<u32>,
-    /// Inodes that were taken out of indexes: the chunk, and a mask.
-    pub(super) claimed_inodes: SmallVec<[(u64, u64); 1]>,
     pub(super) undo: Undo,
+}
+
+impl BlockChanges {
+    fn is_empty(&self) -> bool {
+        self.claims.is_empty()
+            && self.frees.is_empty()
+            && self.destroyed.is_empty()
+            && self.new_chunks.is_empty()
+            && self.extended.is_empty()
+    }
 }
 
 /// Changes of inodes, sorted by number.
@@ -62,32 +79,46 @@ impl Changes {
         Self::default()
     }
 
+    /// Returns the changes of blocks, if there may be some.
+    pub(super) fn blocks(&self) -> Option<&BlockChanges> {
+        self.blocks.as_deref()
+    }
+
+    /// Returns the changes of blocks, to add one.
+    pub(super) fn blocks_mut(&mut self) -> &mut BlockChanges {
+        self.blocks.get_or_insert_default()
+    }
+
+    /// Returns the changes of inodes, and a place for those of blocks.
+    pub(super) fn split(&mut self) -> (&[(u64, InodeChange)], &mut Option<Box<BlockChanges>>) {
+        (&self.inodes, &mut self.blocks)
+    }
+
+    /// Returns whether only existing inodes change.
+    pub(super) fn is_of_inodes(&self) -> bool {
+        self.blocks().is_none_or(BlockChanges::is_empty)
+    }
+
     /// Returns whether there are no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.claims.is_empty()
-            && self.frees.is_empty()
-            && self.destroyed.is_empty()
-            && self.inodes.is_empty()
-            && self.new_chunks.is_empty()
-            && self.extended.is_empty()
+        self.inodes.is_empty() && self.is_of_inodes()
     }
 
     /// Returns whether there are no changes, and nothing was taken that would have to be given
     /// back.
     pub(crate) fn is_untouched(&self) -> bool {
-        let Undo { fetched, withheld, chunks } = &self.undo;
-        let has_taken = !self.claimed_inodes.is_empty()
-            || !fetched.is_empty()
-            || !withheld.is_empty()
-            || !chunks.is_empty();
-        self.is_empty() && !has_taken
+        let has_taken = |blocks: &BlockChanges| {
+            let Undo { fetched, withheld, chunks } = &blocks.undo;
+            !fetched.is_empty() || !withheld.is_empty() || !chunks.is_empty()
+        };
+        self.is_empty() && self.claimed_inodes.is_empty() && !self.blocks().is_some_and(has_taken)
     }
 
     /// Transfers a claim to the transaction, which allocates its blocks.
     pub fn use_claim(&mut self, run: BlockRange) {
         if !run.is_empty() {
-            self.claims.push(run);
+            self.blocks_mut().claims.push(run);
         }
     }
 
@@ -96,21 +127,22 @@ impl Changes {
     #[must_use]
     pub fn drop_claim(&mut self, run: BlockRange) -> bool {
         // The last claim is dropped first.
-        let at = self.claims.iter().rposition(|claim| *claim == run);
-        at.map(|at| self.claims.swap_remove(at)).is_some()
+        let claims = &mut self.blocks_mut().claims;
+        let at = claims.iter().rposition(|claim| *claim == run);
+        at.map(|at| claims.swap_remove(at)).is_some()
     }
 
     /// Frees data blocks of a file, which nothing refers to once this is committed.
     pub fn free(&mut self, run: BlockRange) {
         if !run.is_empty() {
-            self.frees.push(run);
+            self.blocks_mut().frees.push(run);
         }
     }
 
     /// Frees a block of metadata that was [destroyed](super::GroupNodes::destroy) in this
     /// transaction.
     pub fn free_destroyed(&mut self, address: u64) {
-        self.destroyed.push(BlockRange::new(address, 1));
+        self.blocks_mut().destroyed.push(BlockRange::new(address, 1));
     }
 
     /// Returns the entry of an inode.
@@ -135,19 +167,33 @@ impl Changes {
     /// Makes the group account for all of its blocks: those that the volume has grown by become
     /// free.
     pub fn extend(&mut self, group: u32) {
-        self.extended.insert(group);
+        self.blocks_mut().extended.insert(group);
     }
 
     /// Returns the addresses of the first blocks of new chunks of inodes: the transaction logs
     /// their blocks as fresh ones.
     pub fn new_chunks(&self) -> impl Iterator<Item = u64> {
-        self.new_chunks.keys().copied()
+        self.blocks().into_iter().flat_map(|blocks| blocks.new_chunks.keys().copied())
     }
 
     /// Returns the addresses of the first blocks of freed chunks, once
     /// [`Groups::finish`](super::Groups::finish) has found them: the transaction cancels the log
     /// items of their blocks and of their 64 inodes each.
     pub fn freed_chunks(&self) -> impl Iterator<Item = u64> {
-        self.undo.chunks.iter().map(|(chunk, _)| *chunk)
+        let blocks = self.blocks().into_iter();
+        blocks.flat_map(|blocks| blocks.undo.chunks.iter().map(|(chunk, _)| *chunk))
+    }
+
+    /// Returns the claims.
+    #[cfg(test)]
+    pub(super) fn claims(&self) -> impl Iterator<Item = BlockRange> {
+        self.blocks().into_iter().flat_map(|blocks| blocks.claims.iter().copied())
+    }
+
+    /// Returns what is freed.
+    #[cfg(test)]
+    pub(super) fn freed(&self) -> impl Iterator<Item = BlockRange> {
+        let of = |blocks: &'_ BlockChanges| [blocks.frees.clone(), blocks.destroyed.clone()];
+        self.blocks().into_iter().flat_map(of).flatten()
     }
 }

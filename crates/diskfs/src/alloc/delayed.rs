@@ -54,6 +54,8 @@ pub(super) type Masks = (u64, u64);
 #[derive(Debug, Default)]
 pub(super) struct GroupState {
     pub(super) delayed: DelayedChunks,
+    /// Whether the group has an index, which it retains.
+    pub(super) has_index: bool,
     /// The order id of the last transaction that has changed the group.
     pub(super) order: u64,
     /// The CPU of the last commit.

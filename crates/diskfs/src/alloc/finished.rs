@@ -72,7 +72,7 @@ pub(super) struct Locked<'g> {
 /// The changes of a group.
 pub(super) enum Work {
     /// They are in its trees, with all changes that were delayed before.
-    Written(Outcome),
+    Written(Box<Outcome>),
     /// They are delayed.
     Delayed(DelayedUpdate),
 }
@@ -138,14 +138,15 @@ impl Finished<'_> {
 
     /// Publishes the changes, after the journal has the transaction, with the order id `order`, and
     /// unlocks the groups.
-    pub fn committed(self, changes: Changes, order: u64) {
-        let Changes { new_chunks, claimed_inodes, undo, .. } = changes;
+    pub fn committed(self, changes: &Changes, order: u64) {
+        let (blocks, mut parts) = (changes.blocks(), self.parts);
         // Not before the commit: the blocks are always counted, here or in the log.
         self.delayed.use_up(self.used);
-        for Locked { group, work, mut guard } in self.parts {
+        for Locked { group, work, guard } in &mut parts {
             guard.order = guard.order.max(order);
             let range = group.whole().blocks();
-            let claimed = claimed_inodes.iter().chain(&undo.chunks);
+            let chunks = blocks.into_iter().flat_map(|blocks| &blocks.undo.chunks);
+            let claimed = changes.claimed_inodes.iter().chain(chunks);
             let claimed = claimed.filter(|(chunk, _)| range.contains(chunk));
             if let Work::Written(outcome) = &work {
                 let trees = outcome.header.tree_blocks;
@@ -157,7 +158,7 @@ impl Finished<'_> {
                 group.account(outcome.header.blocks);
             }
             group.change_index(|index| {
-                let new = new_chunks.range(range.clone());
+                let new = blocks.into_iter().flat_map(|it| it.new_chunks.range(range.clone()));
                 new.for_each(|(chunk, free)| index.chunks.add(*chunk, *free));
                 claimed.for_each(|(chunk, inodes)| index.chunks.forget(*chunk, *inodes));
                 match work {
@@ -165,7 +166,9 @@ impl Finished<'_> {
                     Work::Delayed(update) => {
                         let freed = update.freed.iter();
                         freed.for_each(|(chunk, freed)| index.chunks.add(*chunk, *freed));
-                        guard.delayed.masks.extend(update.masks);
+                        for (chunk, masks) in &update.masks {
+                            guard.delayed.masks.insert(*chunk, *masks);
+                        }
                         add(&group.counts.free_inodes, update.free_inodes);
                         add(&group.counts.orphans, update.orphans);
                     }

@@ -61,7 +61,7 @@ use super::renewed::Renewed;
 use super::state::FilesState;
 use super::write_behind::{Request, WriteBehind};
 use crate::base::fault::Fault;
-use crate::inode::incore::Node;
+use crate::inode::incore::{Node, NodeNow};
 use crate::page_cache::{
     CacheBudget, Cut, DirtyFiles, FilePages, LowDirty, PageCache, RegularFile, Store,
 };
@@ -234,15 +234,26 @@ impl Files {
     /// Returns the size of a file in bytes.
     #[must_use]
     pub fn size(&self, node: &Arc<Node>) -> u64 {
-        node.data().map_or_else(|| node.core().size, |pages| pages.size())
+        Self::size_now(&node.now())
     }
 
     /// Returns the number of blocks of 512 bytes that an inode has or will have: pages without a
     /// block count as well.
     #[must_use]
     pub fn blocks_512(&self, node: &Arc<Node>) -> u64 {
-        let delayed = node.data().map_or(0, |pages| pages.delayed_blocks());
-        node.core().blocks.saturating_add(delayed).saturating_mul(SECTORS_PER_BLOCK)
+        Self::blocks_now(&node.now())
+    }
+
+    /// Returns the present size of an inode, of which this is the present state.
+    pub(crate) fn size_now(now: &NodeNow) -> u64 {
+        now.data.as_ref().map_or(now.stored.size, |pages| pages.size())
+    }
+
+    /// Returns the number of [blocks of 512 bytes](Self::blocks_512) of an inode, of which this is
+    /// the present state.
+    pub(crate) fn blocks_now(now: &NodeNow) -> u64 {
+        let delayed = now.data.as_ref().map_or(0, |pages| pages.delayed_blocks());
+        now.stored.blocks.saturating_add(delayed).saturating_mul(SECTORS_PER_BLOCK)
     }
 
     /// Writes back a file that is about to be renamed over another one: after any crash that leaves

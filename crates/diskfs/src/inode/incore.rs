@@ -109,6 +109,22 @@ struct Published {
     data: Option<Arc<FilePages>>,
 }
 
+impl Published {
+    fn times(&self) -> Times {
+        self.new_times.unwrap_or_else(|| Times::of(&self.core))
+    }
+}
+
+/// A node at one moment.
+pub(crate) struct NodeNow {
+    /// The state as of the last commit.
+    pub(crate) stored: Arc<InodeCore>,
+    /// The times, which may have changed since.
+    pub(crate) times: Times,
+    /// The file data in memory, if there are any.
+    pub(crate) data: Option<Arc<FilePages>>,
+}
+
 /// The guard of a node that is locked for changing.
 pub type NodeGuard<'n> = ShardedWriteGuard<'n, NodeLock>;
 /// The guard of a node whose trees are read.
@@ -277,6 +293,25 @@ impl Node {
         Arc::clone(&self.published.lock().core)
     }
 
+    /// Returns all of the present state that a VFS inode is made from.
+    pub(crate) fn now(&self) -> NodeNow {
+        let published = self.published.lock();
+        let (stored, data) = (Arc::clone(&published.core), published.data.clone());
+        NodeNow { stored, times: published.times(), data }
+    }
+
+    /// Returns the present times.
+    pub(crate) fn times(&self) -> Times {
+        self.published.lock().times()
+    }
+
+    /// Returns the result of `look`, which sees the state as of the last commit, and whether there
+    /// are file data in memory. It is called under the lock of the core, and must not block.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&InodeCore, bool) -> T) -> T {
+        let published = self.published.lock();
+        look(&published.core, published.data.is_some())
+    }
+
     /// Returns the state as of the last commit, with the times that have changed since.
     #[must_use]
     pub fn core(&self) -> Arc<InodeCore> {
@@ -296,7 +331,7 @@ impl Node {
     pub fn follow_times(&self, generation: u32, shown: impl FnOnce() -> Times) -> bool {
         let mut published = self.published.lock();
         let times = shown();
-        let present = published.new_times.unwrap_or_else(|| Times::of(&published.core));
+        let present = published.times();
         let core = &published.core;
         if core.is_free() || core.generation != generation {
             return false;
@@ -321,12 +356,12 @@ impl Node {
         self.published.lock().new_times.is_some()
     }
 
-    /// Replaces the state by `core`, which was made from `before`: the result of
-    /// [`core`](Self::core) in the transaction. The caller holds the node locked, or the attributes
+    /// Replaces the state by `core`, which was made from the result of [`core`](Self::core) in the
+    /// transaction, with the times `before`. The caller holds the node locked, or the attributes
     /// of a directory and the node shared, and has added it to its transaction. Lazy times of an
     /// inode that it frees are discarded.
-    pub fn publish(&self, core: Arc<InodeCore>, before: &InodeCore) {
-        let (taken, before) = (Times::of(&core), Times::of(before));
+    pub fn publish(&self, core: Arc<InodeCore>, before: Times) {
+        let taken = Times::of(&core);
         let mut published = self.published.lock();
         // A time that another thread has changed since then stays; otherwise the transaction's is
         // stored.
@@ -335,7 +370,7 @@ impl Node {
         let old = std::mem::replace(&mut published.core, core);
         published.is_given_up = false;
         let now = if let Some(names) = self.delayed_names() {
-            names.note_times(&published.new_times.unwrap_or_else(|| Times::of(&published.core)));
+            names.note_times(&published.times());
             Some((names, Arc::clone(&published.core)))
         } else {
             None
@@ -525,16 +560,24 @@ pub(crate) fn lock_side_by_side<'n>(
     files: &[&'n Arc<Node>],
     dirs: &[&'n Arc<Node>],
 ) -> SmallVec<[SideGuard<'n>; 4]> {
-    let files = files.iter().map(|node| (*node, true));
-    let mut nodes: SmallVec<[(&Arc<Node>, bool); 4]> =
-        files.chain(dirs.iter().map(|node| (*node, false))).collect();
-    nodes.sort_unstable_by_key(|(node, _)| node.ino);
-    nodes.dedup_by_key(|(node, _)| node.ino);
-    let lock = |(node, is_changed): (&'n Arc<Node>, bool)| match is_changed {
-        true => SideGuard::Changing(node.lock_nested()),
-        false => SideGuard::Sharing(node.share()),
-    };
-    nodes.into_iter().map(lock).collect()
+    let mut nodes = SmallVec::<[(&Arc<Node>, bool); 4]>::new();
+    for (node, is_changed) in
+        files.iter().map(|node| (*node, true)).chain(dirs.iter().map(|node| (*node, false)))
+    {
+        // They are two mostly: sorted as they come.
+        let at = nodes.iter().position(|(other, _)| node.ino <= other.ino).unwrap_or(nodes.len());
+        if nodes.get(at).is_none_or(|(other, _)| other.ino != node.ino) {
+            nodes.insert(at, (node, is_changed));
+        }
+    }
+    let mut guards = SmallVec::new();
+    for (node, is_changed) in nodes {
+        guards.push(match is_changed {
+            true => SideGuard::Changing(node.lock_nested()),
+            false => SideGuard::Sharing(node.share()),
+        });
+    }
+    guards
 }
 
 #[cfg(test)]

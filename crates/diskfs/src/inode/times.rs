@@ -14,7 +14,9 @@ pub struct Times {
 }
 
 impl Times {
-    pub(super) fn of(core: &InodeCore) -> Self {
+    /// Returns the times of an inode.
+    #[must_use]
+    pub fn of(core: &InodeCore) -> Self {
         Self { atime: core.atime, mtime: core.mtime, ctime: core.ctime }
     }
 

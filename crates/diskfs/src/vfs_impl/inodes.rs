@@ -11,10 +11,11 @@ use super::disk_fs::DiskFs;
 use super::flags::flags_of;
 use crate::base::fault::Fault;
 use crate::btree::Tree;
+use crate::data::Files;
 use crate::inode::attr::{self, Attribute};
 use crate::inode::blob::{self, LinkTree};
-use crate::inode::core::{DataFork, InodeCore};
-use crate::inode::incore::Node;
+use crate::inode::core::{AttrFork, DataFork, InodeCore};
+use crate::inode::incore::{Node, NodeNow};
 use crate::inode::times::Times;
 
 /// The driver's part of a VFS inode.
@@ -81,15 +82,15 @@ impl DiskFs {
                 // While there is no VFS inode, only two threads change the node: the one that frees
                 // it, when it has no name, and the one that then reuses its number. If `is_it`
                 // holds, neither does so from now on.
-                let stored = node.stored();
-                if !is_it(&stored) {
+                let now = node.now();
+                if !is_it(&now.stored) {
                     return Err(Refused::IsOther);
                 }
                 let Apart { core, xattrs, target } = apart.take().unwrap_or_default();
-                if core.is_none_or(|core| !Arc::ptr_eq(&core, &stored)) {
+                if core.is_none_or(|core| !Arc::ptr_eq(&core, &now.stored)) {
                     return Err(Refused::HasChanged);
                 }
-                Ok(self.init(&node.core(), xattrs, Held { node: Arc::clone(&node), target }))
+                Ok(init(&now, xattrs, Held { node: Arc::clone(&node), target }))
             });
             match inode {
                 Ok(inode) => return Ok(Some(inode)),
@@ -101,8 +102,15 @@ impl DiskFs {
 
     /// Reads the parts of an inode that are not in its record.
     fn read_apart(&self, node: &Arc<Node>) -> Result<Apart, Fault> {
-        let reading = node.read();
-        let (core, reader) = (node.stored(), self.volume.reader());
+        let mut core = node.stored();
+        // A core never changes, so parts that are in the inode need no lock.
+        let is_tree = matches!(core.attr, AttrFork::Tree { .. })
+            || core.is_link() && matches!(core.data, DataFork::Tree { .. });
+        let reading = is_tree.then(|| node.read());
+        if is_tree {
+            core = node.stored();
+        }
+        let reader = self.volume.reader();
         let xattrs = attr::load(&reader, node.ino(), &core.attr)?;
         let target = match &core.data {
             DataFork::Inline(bytes) if core.is_link() => Some(bytes.as_ref().into()),
@@ -130,28 +138,29 @@ impl DiskFs {
             self.files.set_times_dirty(node);
         }
     }
+}
 
-    /// Returns the initial state of a VFS inode.
-    fn init(&self, core: &InodeCore, xattrs: Vec<Attribute>, held: Held) -> InodeInit {
-        InodeInit {
-            mode: core.mode,
-            uid: core.uid,
-            gid: core.gid,
-            rdev: core.rdev,
-            nlink: held.node.links(core),
-            generation: core.generation,
-            size: self.files.size(&held.node),
-            blocks: self.files.blocks_512(&held.node),
-            times: Some(InodeTimes {
-                atime: Timestamp(core.atime),
-                mtime: Timestamp(core.mtime),
-                ctime: Timestamp(core.ctime),
-                btime: Timestamp(core.btime),
-            }),
-            flags: flags_of(core),
-            xattrs,
-            private: Some(Box::new(held)),
-            ..InodeInit::default()
-        }
+/// Returns the initial state of a VFS inode.
+fn init(now: &NodeNow, xattrs: Vec<Attribute>, held: Held) -> InodeInit {
+    let (core, times) = (&*now.stored, now.times);
+    InodeInit {
+        mode: core.mode,
+        uid: core.uid,
+        gid: core.gid,
+        rdev: core.rdev,
+        nlink: held.node.links(core),
+        generation: core.generation,
+        size: Files::size_now(now),
+        blocks: Files::blocks_now(now),
+        times: Some(InodeTimes {
+            atime: Timestamp(times.atime),
+            mtime: Timestamp(times.mtime),
+            ctime: Timestamp(times.ctime),
+            btime: Timestamp(core.btime),
+        }),
+        flags: flags_of(core),
+        xattrs,
+        private: Some(Box::new(held)),
+        ..InodeInit::default()
     }
 }

@@ -61,6 +61,7 @@ use crate::format::inode::{
 use crate::format::{BLOCK_BYTES, Block, BlockRange, Expected, Identity};
 use crate::inode::core::InodeCore;
 use crate::inode::incore::{KIND_INODE, Node};
+use crate::inode::times::Times;
 use crate::volume::credits::{Purpose, TxCredit};
 use crate::volume::{Metadata, Volume};
 use shadows::Shadows;
@@ -78,6 +79,13 @@ pub struct TxReservation {
     pub from_pool: bool,
 }
 
+impl TxReservation {
+    /// Returns the reservation of log space, in bytes of items.
+    fn log_bytes(self) -> u64 {
+        Reservation::item_bytes(BLOCK_BYTES as u64).saturating_mul(self.log_blocks.into())
+    }
+}
+
 /// A transaction. `Send`.
 ///
 /// A drop without a commit returns everything that was claimed and reserved, and changes nothing.
@@ -90,8 +98,8 @@ pub struct Tx<'v> {
     /// Inodes that become orphans (true), or cease to be orphans (false).
     orphans: SmallVec<[(Arc<Node>, bool); 1]>,
     /// The directories whose delayed names it writes.
-    folds: SmallVec<[Fold; 1]>,
-    /// `None` once it is being committed.
+    folds: Vec<Fold>,
+    /// `None` once it was committed.
     log: Option<TxLog<'v>>,
     /// The log space that it may use, in bytes of reservation.
     log_bytes: u64,
@@ -103,6 +111,7 @@ pub struct Tx<'v> {
     /// Whether it has exceeded its reservation, and can only be dropped.
     is_spoiled: bool,
     /// The blocks that it may write home, reserved on the device. Ends after the commit.
+    #[expect(dead_code, reason = "held until its drop")]
     credit: TxCredit<'v>,
 }
 
@@ -122,9 +131,9 @@ impl TxLog<'_> {
         }
     }
 
-    fn commit(self) -> vfscale_journal::Result<Committed> {
+    fn commit(&mut self) -> vfscale_journal::Result<Committed> {
         match self {
-            Self::Begun(transaction) => transaction.commit(),
+            Self::Begun(transaction) => transaction.commit_in_place(),
             Self::AtEnd(changes, delayed) => delayed.commit(changes),
         }
     }
@@ -133,8 +142,9 @@ impl TxLog<'_> {
 /// An inode that a transaction changes.
 struct ChangedNode {
     node: Arc<Node>,
-    /// The inode before and after the change.
-    before: Arc<InodeCore>,
+    /// The times before the change.
+    before: Times,
+    /// The inode after the change.
     core: Arc<InodeCore>,
 }
 
@@ -154,36 +164,48 @@ impl Volume {
     /// # Errors
     /// Errors of [`begin`](Self::begin).
     pub(crate) fn begin_for(&self, need: TxReservation, purpose: Purpose) -> Result<Tx<'_>, Fault> {
-        let tx = self.begin_once(need, purpose)?;
-        if tx.credit.is_counted() || !self.credits().is_on() {
-            return Ok(tx);
+        let (mut log, mut credit) = self.reserve(need, purpose)?;
+        if !credit.is_counted() && self.credits().is_on() {
+            // The transaction has waited at the gate of the log while the device came to need
+            // reservations.
+            self.space().give(need.space);
+            drop((log, credit));
+            (log, credit) = self.reserve(need, purpose)?;
         }
-        // The transaction has waited at the gate of the log while the device came to need
-        // reservations.
-        drop(tx);
-        self.begin_once(need, purpose)
+        Ok(Tx::new(self.metadata(), TxLog::Begun(log), credit, need))
     }
 
-    fn begin_once(&self, need: TxReservation, purpose: Purpose) -> Result<Tx<'_>, Fault> {
+    /// Reserves what a transaction needs, and begins its part in the log.
+    fn reserve(
+        &self,
+        need: TxReservation,
+        purpose: Purpose,
+    ) -> Result<(Transaction<'_>, TxCredit<'_>), Fault> {
         let journal = self.writable()?;
         let credit = self.credit(need, purpose)?;
         if !self.space().take(need.space, need.from_pool) {
             return Err(Fault::NoSpace);
         }
-        let log_bytes =
-            Reservation::item_bytes(BLOCK_BYTES as u64).saturating_mul(need.log_blocks.into());
-        let mut tx = Tx::new(self.metadata(), None, credit);
-        (tx.log_bytes, tx.space_left, tx.from_pool) = (log_bytes, need.space, need.from_pool);
         // The volume may have been sealed during the wait.
         let may_begin = || self.writable().is_ok();
-        let begun = journal.begin_if(Reservation::new(log_bytes), may_begin)?;
-        tx.log = Some(TxLog::Begun(begun.ok_or(Fault::ReadOnly)?));
-        Ok(tx)
+        match journal.begin_if(Reservation::new(need.log_bytes()), may_begin) {
+            Ok(Some(log)) => Ok((log, credit)),
+            refused => {
+                self.space().give(need.space);
+                Err(refused.err().map_or(Fault::ReadOnly, Fault::from))
+            }
+        }
     }
 }
 
 impl<'v> Tx<'v> {
-    fn new(metadata: &'v Metadata, log: Option<TxLog<'v>>, credit: TxCredit<'v>) -> Self {
+    #[inline]
+    fn new(
+        metadata: &'v Metadata,
+        log: TxLog<'v>,
+        credit: TxCredit<'v>,
+        need: TxReservation,
+    ) -> Self {
         Self {
             credit,
             metadata,
@@ -191,12 +213,12 @@ impl<'v> Tx<'v> {
             nodes: SmallVec::new(),
             changes: Changes::new(),
             orphans: SmallVec::new(),
-            folds: SmallVec::new(),
-            log,
-            log_bytes: 0,
-            space_left: 0,
+            folds: Vec::new(),
+            log: Some(log),
+            log_bytes: need.log_bytes(),
+            space_left: need.space,
             space_used: 0,
-            from_pool: false,
+            from_pool: need.from_pool,
             is_spoiled: false,
         }
     }
@@ -205,7 +227,8 @@ impl<'v> Tx<'v> {
     /// space that was set aside for them.
     pub(super) fn at_end(metadata: &'v Metadata, delayed: &'v dyn Delayed) -> Self {
         let credit = metadata.credit_of_delayed();
-        Self::new(metadata, Some(TxLog::AtEnd(delayed.begin(), delayed)), credit)
+        let need = TxReservation { log_blocks: 0, space: 0, from_pool: false };
+        Self::new(metadata, TxLog::AtEnd(delayed.begin(), delayed), credit, need)
     }
 
     /// Takes `blocks` of the reserved space; reserves more if that is too little.
@@ -297,9 +320,8 @@ impl<'v> Tx<'v> {
     pub(crate) fn changed(&mut self, node: &Arc<Node>) -> &mut Arc<InodeCore> {
         let at = self.nodes.iter().position(|changed| Arc::ptr_eq(&changed.node, node));
         let at = at.unwrap_or_else(|| {
-            let before = node.core();
-            let core = before.clone();
-            self.nodes.push(ChangedNode { node: node.clone(), before, core });
+            let core = node.core();
+            self.nodes.push(ChangedNode { node: node.clone(), before: Times::of(&core), core });
             self.nodes.len() - 1
         });
         &mut self.nodes[at].core
@@ -307,7 +329,11 @@ impl<'v> Tx<'v> {
 
     /// Replaces the transaction's own copy of an inode (see [`inode`](Self::inode)).
     pub fn set_core(&mut self, node: &Arc<Node>, core: InodeCore) {
-        *self.changed(node) = Arc::new(core);
+        let core = Arc::new(core);
+        match self.nodes.iter_mut().find(|changed| Arc::ptr_eq(&changed.node, node)) {
+            Some(changed) => changed.core = core,
+            None => self.nodes.push(ChangedNode { node: node.clone(), before: node.times(), core }),
+        }
     }
 
     /// Returns the inode as this transaction sees it: its own copy, if it has one, or the published
@@ -373,12 +399,11 @@ impl<'v> Tx<'v> {
             }
         };
         self.release_names(noted);
-        let Some(log) = self.log.take() else { return Err(Fault::ReadOnly) };
-        let committed = self.publish(log, &changes, finished.as_mut())?;
+        let committed = self.publish(&changes, finished.as_mut())?;
         orphans.iter().for_each(|(node, is_orphan)| list.set(node, *is_orphan));
         drop(whole);
         if let Some(finished) = finished {
-            finished.committed(changes, committed.order);
+            finished.committed(&changes, committed.order);
         }
         // The claimed blocks are in use now.
         self.space_used = 0;
@@ -413,23 +438,24 @@ impl<'v> Tx<'v> {
     pub(super) fn write_group(mut self, group: u32) -> Result<(), Fault> {
         let groups = self.metadata.groups();
         let written = groups.write_delayed(&mut self, group)?;
-        let (Some(mut finished), Some(log)) = (written, self.log.take()) else { return Ok(()) };
+        let Some(mut finished) = written else { return Ok(()) };
         let changes = Changes::new();
-        let committed = self.publish(log, &changes, Some(&mut finished))?;
-        finished.committed(changes, committed.order);
+        let committed = self.publish(&changes, Some(&mut finished))?;
+        finished.committed(&changes, committed.order);
         Ok(())
     }
 
     /// Pins, publishes and commits everything.
     fn publish(
         &mut self,
-        mut log: TxLog<'v>,
         changes: &Changes,
         mut finished: Option<&mut Finished<'_>>,
     ) -> Result<Committed, Fault> {
         let (metadata, cache) = (self.metadata, self.metadata.cache());
+        let Some(log) = &mut self.log else { return Err(Fault::ReadOnly) };
         let changed = log.changes();
-        self.use_folds(changed);
+        // The log space of the names that are folded.
+        self.folds.iter().for_each(|fold| changed.take_over(fold.held.log_bytes));
         let busy = finished.as_mut().map(|finished| finished.busy());
         if let Some(finished) = finished {
             finished.prepare(changed);
@@ -456,11 +482,11 @@ impl<'v> Tx<'v> {
         let mut logged: SmallVec<[Arc<Node>; 3]> = SmallVec::with_capacity(nodes.len());
         for ChangedNode { node, before, core } in nodes {
             changed.add(Arc::clone(&node));
-            node.publish(core, &before);
-            logged.push(Arc::clone(&node));
+            node.publish(core, before);
             if changes.freed_chunks().any(|chunk| chunk == chunk_of(node.block())) {
                 node.give_up();
             }
+            logged.push(node);
         }
         if let Some(busy) = busy.filter(|busy| !busy.is_empty()) {
             let shared = metadata.keep();
@@ -476,7 +502,9 @@ impl<'v> Tx<'v> {
                 }
             });
         }
-        let committed = log.commit()?;
+        let committed = log.commit();
+        self.log = None;
+        let committed = committed?;
         logged.iter().for_each(|node| node.set_sequence(committed.sequence));
         self.end_folds();
         Ok(committed)
@@ -501,7 +529,6 @@ fn new_chunk(metadata: &Metadata, first: u64) -> Arc<InodeChunk> {
 impl Drop for Tx<'_> {
     fn drop(&mut self) {
         let shared = self.metadata.shared();
-        // The changes are large, and mostly empty here.
         if !self.changes.is_untouched() {
             shared.groups.abandon(std::mem::take(&mut self.changes));
         }

@@ -270,9 +270,12 @@ impl Cil {
         if homes > 0 {
             self.counters.this().homes.fetch_add(homes, Ordering::Release);
         }
-        for (item, vector) in late {
-            let list = self.lists.get(item.state().cil_position().slot);
-            replaced.extend(list.and_then(|list| list.lock().replace(&item, vector)));
+        // Seldom any: not even moved then.
+        if !late.is_empty() {
+            for (item, vector) in late {
+                let list = self.lists.get(item.state().cil_position().slot);
+                replaced.extend(list.and_then(|list| list.lock().replace(&item, vector)));
+            }
         }
         (longer, order)
     }

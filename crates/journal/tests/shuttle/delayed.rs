@@ -100,7 +100,7 @@ impl Hooks for CounterHooks {
                 let mut changes = delayed.begin();
                 changes.follow(state.order);
                 counter.log(&mut state, &mut changes);
-                state.order = delayed.commit(changes)?.order;
+                state.order = delayed.commit(&mut changes)?.order;
             }
             counter.delayed.fetch_sub(1, Ordering::SeqCst);
         }

@@ -77,6 +77,11 @@ impl BackedName {
         &self.dir
     }
 
+    /// Returns the directory, and gives up the rest.
+    pub(crate) fn into_dir(self) -> Path {
+        self.dir
+    }
+
     /// Returns the dentry that the walk found.
     pub(crate) fn found(&self) -> Option<&Dentry> {
         self.found.as_deref()

@@ -506,6 +506,11 @@ impl Path {
         self.mount.clone()
     }
 
+    /// Returns its use of the mount.
+    pub(crate) fn into_mount(self) -> MountRef {
+        self.mount
+    }
+
     /// Returns mount and dentry for the RCU section.
     #[inline]
     pub(crate) fn borrow<'g>(&self, guard: &'g Guard) -> PathRef<'g> {

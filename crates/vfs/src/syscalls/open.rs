@@ -462,12 +462,12 @@ impl Task {
             DriverChange::Name(at, write) => {
                 let what = create::MknodArgs { mode, rdev: 0, target: None };
                 let Some(dentry) = make_backed(self, &at, &what)? else { return Ok(None) };
-                (at.dir().mount_ref(), dentry, write)
+                (at.into_dir().into_mount(), dentry, write)
             }
             DriverChange::Place(dir, write) => {
                 let linkable = !opening.flags.contains(OFlags::EXCL);
                 let dentry = make_backed_unnamed(self, &dir, mode, linkable)?;
-                (dir.mount_ref(), dentry, write)
+                (dir.into_mount(), dentry, write)
             }
             DriverChange::Opened(file, _write) => {
                 truncate::truncate_inode(file.inode(), 0, file.mode(), true)?;

@@ -16,7 +16,7 @@ fn refused(world: &mut World, fill: impl FnOnce(&mut Changes)) -> Option<u32> {
     fill(&mut changes);
     let error = world.groups.finish(&mut world.nodes, &mut changes).err().expect("is refused");
     // The transaction owns nothing, so only fetched blocks have to be given back.
-    changes.claims.clear();
+    changes.blocks_mut().claims.clear();
     world.groups.abandon(changes);
     world.nodes = before;
     world.check();

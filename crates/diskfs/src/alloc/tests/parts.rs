@@ -101,7 +101,7 @@ fn indexes_keep_to_their_memory() {
             }
             let used = world.used.range(random.below(1 << 16)..).next().copied();
             if let Some(block) =
-                used.filter(|block| !changes.frees.contains(&BlockRange::new(*block, 1)))
+                used.filter(|block| !changes.freed().any(|run| run == BlockRange::new(*block, 1)))
             {
                 changes.free(BlockRange::new(block, 1));
             }

@@ -134,10 +134,10 @@ impl World {
         let chunks = (changes.new_chunks().collect(), changes.freed_chunks().collect());
         let chunk_blocks = |chunk: &u64| *chunk..*chunk + CHUNK_BLOCKS;
         let made: BTreeSet<_> = changes.new_chunks().collect();
-        for run in changes.claims.iter().filter(|run| !made.contains(&run.start)) {
+        for run in changes.claims().filter(|run| !made.contains(&run.start)) {
             self.used.extend(run.range());
         }
-        for run in changes.frees.iter().chain(&changes.destroyed) {
+        for run in changes.freed() {
             run.range().for_each(|block| assert!(self.used.remove(&block)));
         }
         for (ino, change) in &changes.inodes {
@@ -150,7 +150,7 @@ impl World {
         }
         let gone: BTreeSet<_> = changes.freed_chunks().flat_map(|at| chunk_blocks(&at)).collect();
         assert!(!self.inodes.keys().any(|ino| gone.contains(&(ino / INODES_PER_BLOCK))));
-        finished.committed(changes, 0);
+        finished.committed(&changes, 0);
         self.nodes.commit();
         chunks
     }
@@ -160,7 +160,7 @@ impl World {
         for group in 0..self.groups.count() {
             let written = self.groups.write_delayed(&mut self.nodes, group).unwrap();
             if let Some(finished) = written {
-                finished.committed(Changes::new(), 0);
+                finished.committed(&Changes::new(), 0);
             }
             self.nodes.commit();
         }

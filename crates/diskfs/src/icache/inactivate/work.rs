@@ -232,7 +232,7 @@ fn is_bare(core: &InodeCore) -> bool {
 /// Returns whether an inode [is bare](is_bare), and has no data in memory that would have to be
 /// written or cut.
 fn is_bare_and_unread(node: &Node) -> bool {
-    node.data().is_none() && is_bare(&node.core())
+    node.look(|core, has_data| !has_data && is_bare(core))
 }
 
 /// Returns the reservation for freeing `inodes` inodes in one transaction.

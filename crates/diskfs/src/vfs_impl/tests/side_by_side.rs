@@ -316,7 +316,7 @@ fn a_change_of_two_names_is_made_whole_or_not_at_all() {
     let all = |node: &Node| format!("{:?}", node.delayed_names().unwrap().all());
     let before = all(&dir);
     let change = |need, steps: &[(&[u8], NameStep)]| {
-        let tx = volume.begin(need).unwrap();
+        let mut tx = volume.begin(need).unwrap();
         let _sharing = dir.read();
         let steps: Vec<_> =
             steps.iter().map(|(name, step)| DirStep { dir: &dir, name, step: *step }).collect();

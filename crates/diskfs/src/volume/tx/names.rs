@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use smallvec::SmallVec;
-use vfscale_journal::{ChangeList, Reservation};
+use vfscale_journal::Reservation;
 
 use super::Tx;
 use super::steps::{DirStep, Fold, Noted};
@@ -35,29 +35,30 @@ impl Tx<'_> {
     /// exclusively.
     ///
     /// The caller holds the directories locked shared, and everything else that the transaction
-    /// changes exclusively, until this returns. May read the directories.
+    /// changes exclusively, until this returns. May read the directories. The transaction has ended
+    /// then.
     ///
     /// # Errors
     /// `EEXIST`, `ESTALE` and `ENOSPC` as of a directory; `ENOENT` for a new name in a directory
     /// that is removed; those of [`commit`](Self::commit).
     pub(crate) fn commit_names(
-        mut self,
+        &mut self,
         hash: NameHash,
         steps: &[DirStep<'_>],
     ) -> Result<bool, Fault> {
         let mut noted = SmallVec::<[Noted<'_>; 2]>::new();
         for step in steps {
-            match self.note(hash, step) {
-                Ok(Some(one)) => noted.push(one),
+            match self.note(hash, step, &mut noted) {
+                Ok(true) => {}
                 refused => {
                     self.undo(noted);
-                    return refused.map(|_| false);
+                    return refused;
                 }
             }
         }
         match self.commit_in_place(&noted) {
             Ok(sequence) => {
-                for one in noted {
+                for one in &noted {
                     one.dir.set_sequence(sequence);
                     if one.is_leaving {
                         one.names.range(one.position).left(one.position);
@@ -75,13 +76,18 @@ impl Tx<'_> {
         }
     }
 
-    /// Notes one change; `None` if that is not possible.
-    fn note<'n>(&mut self, hash: NameHash, step: &DirStep<'n>) -> Result<Option<Noted<'n>>, Fault> {
+    /// Notes one change behind those in `noted`. Returns false if that is not possible.
+    fn note<'n>(
+        &mut self,
+        hash: NameHash,
+        step: &DirStep<'n>,
+        noted: &mut SmallVec<[Noted<'n>; 2]>,
+    ) -> Result<bool, Fault> {
         let DirStep { dir, name, step } = *step;
         if !is_name(name) {
             return Err(Errno::INVAL.into());
         }
-        let Some(names) = dir.delayed_names() else { return Ok(None) };
+        let Some(names) = dir.delayed_names() else { return Ok(false) };
         let (metadata, directory) = (self.metadata, Directory::new(dir.ino(), hash));
         let (base, reader) = (hash.position(name), metadata.reader());
         let levels = names.levels(|core| directory.levels(&reader, core))?;
@@ -93,9 +99,9 @@ impl Tx<'_> {
             if adds_dir && core.nlink >= LINKS_MAX - DELAYED_DIRS_MAX {
                 return Ok(None);
             }
-            Ok(Some(directory.find(&reader, core, name)?))
+            Ok(Some(directory.find_at(&reader, core, (base, name))?))
         })?;
-        let Some((found, taken)) = found else { return Ok(None) };
+        let Some((found, taken)) = found else { return Ok(false) };
         let found = found.map(|found| (found.position, found.ino, found.kind));
         let mut range = names.range(base);
         let (position, mut change) =
@@ -104,7 +110,7 @@ impl Tx<'_> {
         let (mut taken, mut released) = (HeldSpace::default(), held);
         if let Some(change) = &mut change {
             let Some(more) = self.set_aside(self.need_of(change, levels), held) else {
-                return Ok(None);
+                return Ok(false);
             };
             change.held += more;
             (taken, released) = (more, HeldSpace::default());
@@ -116,7 +122,8 @@ impl Tx<'_> {
         }
         drop(range);
         metadata.dirs().add(dir, names);
-        Ok(Some(Noted { dir, names, position, is_leaving, former, taken, released }))
+        noted.push(Noted { dir, names, position, is_leaving, former, taken, released });
+        Ok(true)
     }
 
     /// Undoes changes that were noted, and takes back what they had set aside.
@@ -237,11 +244,6 @@ impl Tx<'_> {
         }
         self.set_core(dir, core);
         Ok(())
-    }
-
-    /// Takes over the log space of the names that are folded. The transaction is about to commit.
-    pub(super) fn use_folds(&self, log: &mut ChangeList) {
-        self.folds.iter().for_each(|fold| log.take_over(fold.held.log_bytes));
     }
 
     /// Drops the names that were folded, after the commit.

@@ -73,6 +73,12 @@ struct Shadow {
 pub(in crate::volume) struct Shadows<'v> {
     cache: &'v BufferCache,
     volume: Uuid,
+    /// Apart, for many transactions change no block, and are moved.
+    lists: Option<Box<ShadowLists>>,
+}
+
+#[derive(Default)]
+struct ShadowLists {
     list: SmallVec<[Shadow; 4]>,
     /// The addresses of these blocks; `NOWHERE` for those that were destroyed. Searched in
     /// sequence, because they are mostly few, and close together.
@@ -81,12 +87,23 @@ pub(in crate::volume) struct Shadows<'v> {
 
 impl<'v> Shadows<'v> {
     pub(in crate::volume) fn new(cache: &'v BufferCache, volume: Uuid) -> Self {
-        Self { cache, volume, list: SmallVec::new(), addresses: SmallVec::new() }
+        Self { cache, volume, lists: None }
     }
 
-    /// Finds the index of a block in the list.
-    fn find(&self, address: u64) -> Option<usize> {
-        self.addresses.iter().position(|other| *other == address)
+    fn list(&self) -> &[Shadow] {
+        self.lists.as_ref().map_or(&[], |lists| &lists.list)
+    }
+
+    /// Finds a block, and its index in the list.
+    fn find(&self, address: u64) -> Option<(usize, &Shadow)> {
+        let lists = self.lists.as_ref()?;
+        let at = lists.addresses.iter().position(|other| *other == address)?;
+        Some((at, &lists.list[at]))
+    }
+
+    /// Returns a block of the list.
+    fn shadow(&mut self, slot: Slot) -> &mut Shadow {
+        &mut self.lists.get_or_insert_default().list[slot.0]
     }
 
     pub(in crate::volume) fn read(
@@ -94,12 +111,11 @@ impl<'v> Shadows<'v> {
         address: u64,
         expected: &Expected,
     ) -> Result<BlockRef<'_>, Fault> {
-        let Some(at) = self.find(address) else {
+        let Some((_, shadow)) = self.find(address) else {
             return Ok(BlockRef::Published(self.cache.read(address, expected)?));
         };
-        let block = &self.list[at].block;
-        compare(address, block, expected)?;
-        Ok(BlockRef::Own(block))
+        compare(address, &shadow.block, expected)?;
+        Ok(BlockRef::Own(&shadow.block))
     }
 
     /// Prepares a block for any of the calls that take a slot.
@@ -108,8 +124,8 @@ impl<'v> Shadows<'v> {
         address: u64,
         expected: &Expected,
     ) -> Result<Slot, Fault> {
-        if let Some(at) = self.find(address) {
-            compare(address, &self.list[at].block, expected)?;
+        if let Some((at, shadow)) = self.find(address) {
+            compare(address, &shadow.block, expected)?;
             return Ok(Slot(at));
         }
         let (buffer, block) = self.cache.get_with_block(address, expected)?;
@@ -126,14 +142,15 @@ impl<'v> Shadows<'v> {
     }
 
     fn add(&mut self, shadow: Shadow) -> Slot {
-        let at = self.list.len();
-        self.addresses.push(shadow.address);
-        self.list.push(shadow);
+        let ShadowLists { list, addresses } = &mut **self.lists.get_or_insert_default();
+        let at = list.len();
+        addresses.push(shadow.address);
+        list.push(shadow);
         Slot(at)
     }
 
     pub(in crate::volume) fn edit(&mut self, slot: Slot) -> &mut Block {
-        let shadow = &mut self.list[slot.0];
+        let shadow = self.shadow(slot);
         debug_assert!(
             !matches!(shadow.state, BlockUse::Destroyed | BlockUse::Gone),
             "block {} was freed",
@@ -148,12 +165,12 @@ impl<'v> Shadows<'v> {
 
     /// Destroys a block. Returns its address, and whether it was created in this transaction.
     pub(in crate::volume) fn destroy(&mut self, slot: Slot) -> (u64, bool) {
-        let shadow = &mut self.list[slot.0];
+        let ShadowLists { list, addresses } = &mut **self.lists.get_or_insert_default();
+        let shadow = &mut list[slot.0];
         let is_new = shadow.state == BlockUse::Created;
         shadow.state = if is_new { BlockUse::Gone } else { BlockUse::Destroyed };
-        let address = shadow.address;
-        self.addresses[slot.0] = NOWHERE;
-        (address, is_new)
+        addresses[slot.0] = NOWHERE;
+        (shadow.address, is_new)
     }
 
     /// Returns the log space for all blocks, in bytes of reservation.
@@ -163,17 +180,15 @@ impl<'v> Shadows<'v> {
             BlockUse::Changed | BlockUse::Created => Reservation::item_bytes(BLOCK_BYTES as u64),
             BlockUse::Destroyed => Reservation::item_bytes(0),
         };
-        self.list.iter().map(of_shadow).sum()
+        self.list().iter().map(of_shadow).sum()
     }
 
     /// Adds all changed blocks to the transaction of the log, and publishes them to readers. May
     /// sleep until the write-back of a block that was freed ends.
     pub(in crate::volume) fn publish(&mut self, log: &mut ChangeList) {
-        if self.list.is_empty() {
-            return;
-        }
+        let Some(lists) = self.lists.take() else { return };
         let mut changed: SmallVec<[_; 4]> = SmallVec::new();
-        for shadow in std::mem::take(&mut self.list) {
+        for shadow in lists.list {
             if matches!(shadow.state, BlockUse::Prepared | BlockUse::Gone) {
                 continue;
             }
@@ -199,6 +214,6 @@ impl<'v> Shadows<'v> {
 
 impl std::fmt::Debug for Shadows<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shadows").field("blocks", &self.list.len()).finish_non_exhaustive()
+        f.debug_struct("Shadows").field("blocks", &self.list().len()).finish_non_exhaustive()
     }
 }

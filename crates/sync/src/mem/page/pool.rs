@@ -43,8 +43,9 @@
 //! # Shared lines
 //!
 //! Two CPUs that allocate write a common line only once for 64 pages, when they exchange a full
-//! magazine with the depot. A thread that needs a new region maps it, and touches it for the first
-//! time, while it holds no lock.
+//! magazine with the depot. The depot returns a slot's own magazines first, so pages move to another
+//! CPU's caches only if that has none. A thread that needs a new region maps it, and touches it for
+//! the first time, while it holds no lock.
 //!
 //! # Huge pages
 //!
@@ -220,7 +221,7 @@ impl PagePool {
         if stock.loaded.len() < MAGAZINE && stock.loaded.capacity() > 0 {
             stock.loaded.push(free);
         } else {
-            let fill = self.make_room(self.nodes.node(slot), &mut stock, free);
+            let fill = self.make_room(slot, &mut stock, free);
             drop(stock);
             if fill.decays {
                 self.has_much(fill);
@@ -275,7 +276,7 @@ impl PagePool {
                     mem::swap(loaded, spare);
                 }
                 if loaded.is_empty() {
-                    depot.lock().take(loaded);
+                    depot.lock().take(slot, loaded);
                 }
                 match loaded.pop() {
                     Some(free) => return free,
@@ -287,10 +288,11 @@ impl PagePool {
         }
     }
 
-    /// Puts a page into a slot of `node` whose loaded magazine is full. Returns the state of the
-    /// node's depot, if depots have received pages.
+    /// Puts a page into a slot whose loaded magazine is full. Returns the state of the depot of the
+    /// slot's node, if depots have received pages.
     #[cold]
-    fn make_room(&self, node: usize, stock: &mut Stock, free: Free) -> Fill {
+    fn make_room(&self, slot: usize, stock: &mut Stock, free: Free) -> Fill {
+        let node = self.nodes.node(slot);
         let Stock { loaded, spare } = stock;
         magazine::ascend(loaded);
         mem::swap(loaded, spare);
@@ -298,7 +300,7 @@ impl PagePool {
         if loaded.len() >= MAGAZINE {
             let is_own = loaded.iter().all(|page| self.depot_of(page) == node);
             let depot = &self.depots[node];
-            let taken = if is_own { depot.lock().exchange(loaded) } else { None };
+            let taken = if is_own { depot.lock().exchange(slot, loaded) } else { None };
             fill = taken.unwrap_or_else(|| {
                 self.put_in_regions(loaded);
                 loaded.clear();

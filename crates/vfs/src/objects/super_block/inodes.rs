@@ -130,8 +130,14 @@ impl SuperBlock {
     fn find_or_wait(&self, ino: u64) -> Seen {
         let guard = rcu::pin();
         let _inodes = self.lock_inodes();
+        // An evicting thread removes the inode after all that it does with the driver, and other
+        // threads that would insert one wait for this one.
+        let is_it = |inode: &Inode| inode.ino() == ino;
+        if self.inode_hash.find(Self::ino_hash(ino), &guard, is_it).is_none() {
+            return Seen::Nothing;
+        }
         let bucket = self.inode_hash.lock(Self::ino_hash(ino), &guard);
-        let Some(found) = bucket.find(Self::ino_hash(ino), |inode| inode.ino() == ino) else {
+        let Some(found) = bucket.find(Self::ino_hash(ino), is_it) else {
             return Seen::Nothing;
         };
         if found.get_not_zero() {

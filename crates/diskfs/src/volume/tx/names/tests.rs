@@ -67,7 +67,8 @@ impl World {
         let before = self.shown(leaving);
         let mut tx = self.volume.begin(NEED).unwrap();
         let step = self.step(leaving, NameStep::Remove(ino));
-        let noted: SmallVec<[_; 2]> = tx.note(self.hash, &step).unwrap().into_iter().collect();
+        let mut noted = SmallVec::new();
+        assert!(tx.note(self.hash, &step, &mut noted).unwrap());
         assert_eq!((noted.len(), self.shown(leaving)), (1, None));
         assert!(self.change(new.0, NameStep::Add(new.1, KIND)).unwrap());
         tx.undo(noted);

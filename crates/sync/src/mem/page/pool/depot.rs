@@ -25,7 +25,8 @@ pub(super) struct Fill {
 /// Full magazines, and the regions in three lists. A region stores its index in each. All pages in
 /// the magazines are of these regions.
 pub(super) struct RegionDepot {
-    full: Vec<PageMagazine>,
+    /// At most [`FULL_MAX`] magazines, each with the slot that filled it.
+    full: Vec<(usize, PageMagazine)>,
     /// Vectors that can become magazines.
     empty: Vec<PageMagazine>,
     /// Regions with free pages.
@@ -98,10 +99,13 @@ impl RegionDepot {
         self.idle() + fresh
     }
 
-    /// Fills an empty magazine, with pages that have memory if there are any. It stays empty if
-    /// there is no free page in any region.
-    pub(super) fn take(&mut self, into: &mut PageMagazine) {
-        if let Some(full) = self.full.pop() {
+    /// Fills an empty magazine of a slot, with pages that have memory if there are any: the latest
+    /// of that slot, which its CPU may still have in its caches, or else of another. It stays empty
+    /// if there is no free page in any region.
+    pub(super) fn take(&mut self, slot: usize, into: &mut PageMagazine) {
+        let own = self.full.iter().rposition(|(from, _)| *from == slot);
+        if let Some(place) = own.or(self.full.len().checked_sub(1)) {
+            let (_, full) = self.full.remove(place);
             self.empty.push(mem::replace(into, full));
         } else {
             into.reserve_exact(MAGAZINE);
@@ -130,13 +134,13 @@ impl RegionDepot {
         self.relist(region);
     }
 
-    /// Takes a full magazine, whose pages are all of this depot, and leaves an empty one. Takes
-    /// nothing, and returns `None`, if there is no room for it.
-    pub(super) fn exchange(&mut self, magazine: &mut PageMagazine) -> Option<Fill> {
+    /// Takes a full magazine of a slot, whose pages are all of this depot, and leaves an empty one.
+    /// Takes nothing, and returns `None`, if there is no room for it.
+    pub(super) fn exchange(&mut self, slot: usize, magazine: &mut PageMagazine) -> Option<Fill> {
         let has_room = self.full.len() < FULL_MAX && self.keep.has_room(self.idle());
         has_room.then(|| {
             let empty = self.empty.pop().unwrap_or_default();
-            self.full.push(mem::replace(magazine, empty));
+            self.full.push((slot, mem::replace(magazine, empty)));
             self.fill()
         })
     }
@@ -150,7 +154,7 @@ impl RegionDepot {
     /// Puts all pages that are in magazines into their regions.
     pub(super) fn empty_magazines(&mut self) {
         self.empty = Vec::new();
-        for magazine in mem::take(&mut self.full) {
+        for (_, magazine) in mem::take(&mut self.full) {
             self.put(magazine.into_iter());
         }
     }
@@ -205,7 +209,7 @@ impl RegionDepot {
             return None;
         }
         while self.dirty.is_empty() {
-            let magazine = self.full.pop()?;
+            let (_, magazine) = self.full.pop()?;
             self.put(magazine.into_iter());
         }
         let region = *self.dirty.first()?;

@@ -144,6 +144,25 @@ fn runs_of_ascending_pages_are_reversed_and_others_are_not() {
     assert_eq!(order, [7, 6, 5, 9, 3, 8, 1]);
 }
 
+#[test]
+fn a_slot_gets_its_own_magazines_first() {
+    let mut depot = depot::RegionDepot::new(Keep::new(1, 2));
+    let page = |at: usize| Free {
+        page: NonNull::without_provenance(at.try_into().unwrap()),
+        is_zero: false,
+    };
+    for (at, slot) in [(1, 0), (2, 1), (3, 0), (4, 1)] {
+        assert!(depot.exchange(slot, &mut vec![page(at)]).is_some());
+    }
+    let mut take = |slot| {
+        let mut magazine = PageMagazine::new();
+        depot.take(slot, &mut magazine);
+        magazine.first().map(|free| free.page.addr().get())
+    };
+    assert_eq!([take(0), take(0), take(0)], [Some(3), Some(1), Some(4)]);
+    assert_eq!([take(1), take(1)], [Some(2), None]);
+}
+
 /// Returns the free pages of all depots.
 fn depots_idle() -> usize {
     POOL.depots.iter().map(|depot| depot.lock().idle()).sum()
