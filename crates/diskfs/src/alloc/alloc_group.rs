@@ -136,7 +136,7 @@ impl Group {
 
     /// Returns whether the header was read.
     pub(super) fn is_read(&self) -> bool {
-        self.available.load(Ordering::Relaxed) != UNREAD
+        self.available.load(Ordering::Acquire) != UNREAD
     }
 
     /// Reads the header if it was not read before. The caller does not hold the lock of the group.
