@@ -62,6 +62,7 @@ mod chunks;
 mod delayed;
 mod extents;
 mod finished;
+mod headers;
 mod heat;
 mod index;
 pub mod initial;
@@ -73,6 +74,7 @@ mod nodes;
 mod pending;
 mod search;
 pub mod space;
+mod sums;
 #[cfg(test)]
 mod tests;
 mod trim;
@@ -89,6 +91,7 @@ use vfscale_sync::{Mutex, MutexGuard, cpu};
 
 pub use changes::Changes;
 pub use finished::{Busy, Finished};
+pub use headers::{Recorded, Totals};
 pub use layout::Layout;
 pub use nodes::GroupNodes;
 pub use search::FreeRuns;
@@ -105,6 +108,7 @@ use alloc_group::Group;
 use changes::{BlockChanges, InodeChange, Undo};
 use delayed::DelayedGroups;
 use finished::{BusyPart, Locked, Work};
+use headers::{Headers, Shared};
 use list::GroupList;
 use load::{Effort, chunk_masks};
 use memory::IndexMemory;
@@ -122,31 +126,16 @@ pub struct Groups {
     blocks: AtomicU64,
     log: LogPlace,
     list: GroupList,
-    memory: Arc<IndexMemory>,
+    shared: Arc<Shared>,
+    /// The groups that had orphans when the volume was opened.
+    with_orphans: Vec<u32>,
     delayed: DelayedGroups,
     /// Serializes calls that make the volume larger.
     growth: Mutex<(), GrowthLock>,
     starts: PerCpu<Start>,
     generations: IdAlloc,
-    /// Upper bound on the tree blocks of any group so far.
-    largest_trees: AtomicU64,
     /// Upper bound on the levels of a tree.
     levels_max: AtomicU32,
-}
-
-/// Sums over all groups.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Blocks that files can have on an empty volume.
-    pub blocks: u64,
-    /// Blocks that are neither used nor claimed nor reserved for the groups' own trees.
-    pub available: u64,
-    /// Inodes of all chunks.
-    pub inodes: u64,
-    /// Inodes that are free on disk.
-    pub free_inodes: u64,
-    /// Inodes that are orphans on disk.
-    pub orphans: u64,
 }
 
 /// The groups at which a CPU starts its searches.
@@ -196,7 +185,8 @@ impl ChangesByGroup {
 }
 
 impl Groups {
-    /// Loads the groups of a volume with this geometry and log. Reads one block per group.
+    /// Loads the groups of a volume with this geometry and log. With what was `recorded` when its
+    /// log was closed, reads nothing; otherwise one block per group.
     ///
     /// # Errors
     /// [`Error`].
@@ -204,15 +194,18 @@ impl Groups {
         nodes: &N,
         geometry: Geometry,
         log: LogPlace,
+        recorded: Option<Recorded>,
     ) -> Result<Self, Error<N::Error>> {
-        let memory = Arc::new(IndexMemory::new());
-        let groups = read_groups(nodes, (geometry, log), 0, &memory)?;
-        let of = |group: &Group| (group.counts.trees.load(Ordering::Relaxed), group.levels_max());
-        let most = |most: (u64, u64), group| {
-            let (trees, levels) = of(group);
-            (most.0.max(trees), most.1.max(levels))
+        let found = match recorded {
+            Some(recorded) => Headers::recorded(geometry, log, recorded.sums),
+            None => Headers::read(nodes, (geometry, log), 0)?,
         };
-        let (largest_trees, levels_max) = groups.iter().fold((0, 1), most);
+        let shared = Shared {
+            memory: IndexMemory::new(),
+            last: recorded.and_then(|recorded| recorded.last),
+            unread: Mutex::new(found.unread),
+            largest_trees: AtomicU64::new(found.trees),
+        };
         let slots = cpu::slots();
         let step = (geometry.groups() / slots).max(1);
         let start = |slot: usize| {
@@ -221,36 +214,24 @@ impl Groups {
         };
         // The first number most probably differs from those of earlier mounts.
         let first = RandomState::new().build_hasher().finish() >> 32;
-        Ok(Self {
+        let groups = Self {
             opened: geometry,
             blocks: AtomicU64::new(geometry.blocks()),
             log,
-            list: GroupList::new(groups),
-            memory,
+            list: GroupList::new(geometry),
+            shared: Arc::new(shared),
+            with_orphans: found.with_orphans,
             delayed: DelayedGroups::default(),
             growth: Mutex::new(()),
             starts: PerCpu::new(slots as usize, start),
             generations: IdAlloc::new(first, slots as usize),
-            largest_trees: AtomicU64::new(largest_trees),
-            levels_max: AtomicU32::new(levels_max as u32),
-        })
-    }
-
-    /// Returns the sums over all groups. Changes that are made during the call may be seen or not.
-    #[must_use]
-    pub fn totals(&self) -> Totals {
-        self.list.iter().fold(Totals::default(), |sum, group| {
-            let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-            let layout = group.layout();
-            Totals {
-                blocks: sum.blocks
-                    + layout.usable_blocks().saturating_sub(layout.tree_blocks_max()),
-                available: sum.available + value(&group.available),
-                inodes: sum.inodes + value(&group.counts.inodes),
-                free_inodes: sum.free_inodes + value(&group.counts.free_inodes),
-                orphans: sum.orphans + value(&group.counts.orphans),
-            }
-        })
+            levels_max: AtomicU32::new(headers::levels_max(geometry, log)),
+        };
+        // Groups that are to be extended are found among the groups in memory.
+        for number in found.unfinished {
+            groups.at(number).map_or(Ok(()), |group| group.ensure_read(nodes))?;
+        }
+        Ok(groups)
     }
 
     /// Returns the number of groups.
@@ -270,7 +251,7 @@ impl Groups {
     /// more than a level before the commit: that takes thousands of runs.
     #[must_use]
     pub fn log_blocks(&self, runs: u32, inodes: u32) -> u32 {
-        let trees = self.largest_trees.load(Ordering::Relaxed);
+        let trees = self.shared.largest_trees.load(Ordering::Relaxed);
         // A tree of n levels has at least two blocks below its root, four below these, and so on.
         let levels = (trees / 2 + 1).ilog2() + 2;
         let levels = levels.min(self.levels_max.load(Ordering::Relaxed));
@@ -310,8 +291,10 @@ impl Groups {
         is_inside.then_some((block >> self.opened.group_log2()) as u32)
     }
 
+    /// Returns the group with this number, which is made if it was not used before.
+    #[inline]
     fn at(&self, group: u32) -> Option<&Group> {
-        self.list.at(group)
+        self.list.at(group, |geometry| Group::new(geometry, self.log, group, &self.shared))
     }
 
     /// Iterates over all groups, starting with number `first`.
@@ -380,7 +363,7 @@ impl Groups {
         changes: &mut Changes,
     ) -> Result<Option<u64>, Error<N::Error>> {
         let of_near = self.group_of(near).unwrap_or(0);
-        let wanted = if is_dir { self.group_for_directory() } else { of_near };
+        let wanted = if is_dir { self.group_for_directory(nodes)? } else { of_near };
         let wanted = self.uncontended(wanted);
         for mut effort in [Effort::better(), Effort::anything()] {
             for group in self.from(wanted) {
@@ -400,7 +383,7 @@ impl Groups {
     /// Returns `wanted`, unless CPUs contend for that group: then one at the start of this CPU for
     /// which they don't, if there is one.
     fn uncontended(&self, wanted: u32) -> u32 {
-        let is_hot = |group: &u32| self.at(*group).is_some_and(|group| group.heat.is_hot());
+        let is_hot = |group: &u32| self.list.made(*group).is_some_and(|group| group.heat.is_hot());
         if !is_hot(&wanted) {
             return wanted;
         }
@@ -411,19 +394,23 @@ impl Groups {
 
     /// Chooses a group whose free space is at least the average of the compared groups; the next
     /// such group each time.
-    fn group_for_directory(&self) -> u32 {
+    fn group_for_directory<N: Nodes>(&self, nodes: &N) -> Result<u32, Error<N::Error>> {
         let groups = self.count();
         let compared = GROUPS_COMPARED.min(groups);
         let cursor = &self.starts.this().directory;
         let start = cursor.load(Ordering::Relaxed) % groups;
         let window = (start..start + compared).map(|group| group % groups);
-        let free =
-            |group: u32| self.at(group).map_or(0, |group| group.available.load(Ordering::Relaxed));
-        let sum: u64 = window.clone().map(free).sum();
-        let average = sum / u64::from(compared);
-        let chosen = window.clone().find(|group| free(*group) >= average).unwrap_or(start);
+        let mut free: SmallVec<[(u32, u64); GROUPS_COMPARED as usize]> = SmallVec::new();
+        for number in window {
+            let Some(group) = self.at(number) else { continue };
+            group.ensure_read(nodes)?;
+            free.push((number, group.available.load(Ordering::Relaxed)));
+        }
+        let average = free.iter().map(|(_, free)| free).sum::<u64>() / u64::from(compared);
+        let fits = free.iter().find(|(_, free)| *free >= average);
+        let chosen = fits.map_or(start, |(group, _)| *group);
         cursor.store((chosen + 1) % groups, Ordering::Relaxed);
-        chosen
+        Ok(chosen)
     }
 
     /// Writes the changes of a transaction into the trees of the groups, whose locks it takes.
@@ -499,7 +486,7 @@ impl Groups {
 
     /// Returns a transaction's changes of no group.
     fn finished(&self) -> Finished<'_> {
-        let (delayed, largest_trees) = (&self.delayed, &self.largest_trees);
+        let (delayed, largest_trees) = (&self.delayed, &self.shared.largest_trees);
         Finished { delayed, largest_trees, parts: SmallVec::new(), used: 0 }
     }
 
@@ -571,24 +558,24 @@ impl Groups {
     /// Limits the memory of the indexes to about `bytes` bytes, or 256 KiB if that is more, plus
     /// four bytes for each 16 MiB of the volume.
     pub fn set_index_bytes(&self, bytes: u64) {
-        self.memory.set_limit(bytes);
+        self.shared.memory.set_limit(bytes);
         self.shrink_indexes();
     }
 
     /// Returns the approximate memory of the entries of the indexes, in bytes.
     #[must_use]
     pub fn index_bytes(&self) -> u64 {
-        self.memory.bytes()
+        self.shared.memory.bytes()
     }
 
     /// Drops zones that were not used recently, while the indexes exceed their memory limit. Takes
     /// the leaf lock of a group for one zone at a time.
     fn shrink_indexes(&self) {
         let drop_zone = |group| {
-            let group: Option<&Group> = self.at(group);
+            let group: Option<&Group> = self.list.made(group);
             group.and_then(|group| group.change_index(|index| index.drop_zone())) == Some(true)
         };
-        self.memory.shrink(|| self.count(), drop_zone);
+        self.shared.memory.shrink(|| self.count(), drop_zone);
     }
 
     /// Returns the guard that serializes calls which make the volume larger.
@@ -605,16 +592,20 @@ impl Groups {
     pub fn grow<N: Nodes>(&self, nodes: &N, geometry: Geometry) -> Result<bool, Error<N::Error>> {
         let former = self.geometry();
         let last = former.groups() - 1;
-        let new = read_groups(nodes, (geometry, self.log), former.groups(), &self.memory)?;
-        let levels = new.iter().map(Group::levels_max).max().unwrap_or(1) as u32;
-        if !new.is_empty() && !self.list.push(new) {
+        let new = Headers::read(nodes, (geometry, self.log), former.groups())?;
+        // Its header tells how many blocks it had accounted for before.
+        let group = self.at(last);
+        group.map_or(Ok(()), |group| group.ensure_read(nodes))?;
+        let mut unread = self.shared.unread.lock();
+        if geometry.groups() > former.groups() && !self.list.push(geometry) {
             return Ok(false);
         }
-        self.levels_max.fetch_max(levels, Ordering::Relaxed);
-        if let (Some(group), Some(blocks)) = (self.at(last), geometry.blocks_of(last)) {
-            let blocks = blocks.end - blocks.start;
-            group.grow(blocks);
-            self.levels_max.fetch_max(group.levels_max() as u32, Ordering::Relaxed);
+        unread.add(&new.unread);
+        drop(unread);
+        self.shared.largest_trees.fetch_max(new.trees, Ordering::Relaxed);
+        self.levels_max.fetch_max(headers::levels_max(geometry, self.log), Ordering::Relaxed);
+        if let (Some(group), Some(blocks)) = (group, geometry.blocks_of(last)) {
+            group.grow(blocks.end - blocks.start);
         }
         // A reader that sees the new size finds the groups.
         self.blocks.store(geometry.blocks(), Ordering::Release);
@@ -625,7 +616,7 @@ impl Groups {
     /// a transaction is to [extend](Changes::extend) them.
     pub fn unfinished(&self) -> impl Iterator<Item = u32> {
         let is_unfinished = |group: &&Group| group.layout() != group.whole();
-        self.list.iter().filter(is_unfinished).map(|group| group.whole().group())
+        self.list.all_made().filter(is_unfinished).map(|group| group.whole().group())
     }
 
     /// Gives back all claims of a transaction that was not committed.
@@ -698,6 +689,7 @@ impl Groups {
     pub fn orphans<N: Nodes>(&self, nodes: &N, group: u32) -> Result<Vec<u64>, Error<N::Error>> {
         let mut orphans = Vec::new();
         let Some(group) = self.at(group) else { return Ok(orphans) };
+        group.ensure_read(nodes)?;
         if group.counts.orphans.load(Ordering::Relaxed) == 0 {
             return Ok(orphans);
         }
@@ -739,22 +731,6 @@ fn claim_inode_in<N: Nodes>(
     blocks.claims.push(run);
     blocks.new_chunks.insert(run.start, !1);
     Ok(Some((run.start, 0)))
-}
-
-/// Reads the headers of all groups from number `first` on.
-fn read_groups<N: Nodes>(
-    nodes: &N,
-    (geometry, log): (Geometry, LogPlace),
-    first: u32,
-    memory: &Arc<IndexMemory>,
-) -> Result<Box<[Group]>, Error<N::Error>> {
-    let mut groups = Vec::new();
-    for number in first..geometry.groups() {
-        let Some(group) = Group::new(geometry, log, number, memory) else { break };
-        group.read_header(nodes)?;
-        groups.push(group);
-    }
-    Ok(groups.into())
 }
 
 impl std::fmt::Debug for Groups {

@@ -432,9 +432,10 @@ impl Volume {
         }
         // The superblock's flush makes the discards durable.
         self.discard_all_freed();
-        let log_seen = self.log_seen();
+        let (log_seen, sums) = (self.log_seen(), self.groups().sums());
         self.update_superblock(|superblock| {
             superblock.log_seen = log_seen.unwrap_or(superblock.log_seen);
+            superblock.sums = sums;
         })
     }
 

@@ -3,24 +3,27 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use vfscale_journal::Lsn;
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::{Mutex, MutexGuard, cpu};
 
-use super::Layout;
 use super::delayed::GroupState;
+use super::headers::{self, Shared};
 use super::heat::{Came, Heat};
-use super::index::{Index, available};
+use super::index::Index;
 use super::load::{Effort, Half, RECORDS_MAX, Source, Zone};
-use super::memory::IndexMemory;
 use super::search::{FreeRuns, Reach, Search};
+use super::{Layout, Totals};
 use crate::base::ranks::{GroupIndex, GroupLock};
 use crate::btree::{Error, Nodes};
 use crate::format::damage::GroupFault;
-use crate::format::geometry::LAST_GROUP_BLOCKS_MIN;
 use crate::format::group::{GroupHeader, fault};
 use crate::format::inode::CHUNK_BLOCKS;
 use crate::format::{Block, BlockRange, Damage};
 use crate::{Geometry, LogPlace};
+
+/// The number of available blocks of a group whose header was not read.
+const UNREAD: u64 = u64::MAX;
 
 /// A group in memory, on cache lines of its own. Counterpart of `struct xfs_perag` of XFS.
 #[repr(align(128))]
@@ -31,15 +34,15 @@ pub(super) struct Group {
     end: AtomicU64,
     /// Number of blocks of the group that are accounted for.
     pub(super) blocks: AtomicU64,
-    /// The memory that the indexes of the volume take.
-    memory: Arc<IndexMemory>,
+    shared: Arc<Shared>,
     /// The lock of the header and trees on disk, with the changes that are not in them yet.
     pub(super) lock: Mutex<GroupState, GroupLock>,
     /// Whether several CPUs contend for that lock.
     pub(super) heat: Heat,
     /// The blocks and inodes that can be claimed; `None` before the first use.
     pub(super) index: Mutex<Option<Index>, GroupIndex>,
-    /// Number of blocks that files can have, as published from the index.
+    /// Number of blocks that files can have, as published from the index; [`UNREAD`] before the
+    /// header is read.
     pub(super) available: AtomicU64,
     pub(super) free_inodes: AtomicU64,
     /// The counters of the header on disk, with the delayed changes.
@@ -73,7 +76,7 @@ impl Group {
         geometry: Geometry,
         log: LogPlace,
         number: u32,
-        memory: &Arc<IndexMemory>,
+        shared: &Arc<Shared>,
     ) -> Option<Self> {
         let whole = Layout::new(geometry, log, number)?;
         let blocks = whole.blocks().end - whole.blocks().start;
@@ -81,11 +84,11 @@ impl Group {
             full: whole.full(geometry, log),
             end: AtomicU64::new(blocks),
             blocks: AtomicU64::new(blocks),
-            memory: Arc::clone(memory),
+            shared: Arc::clone(shared),
             lock: Mutex::new(GroupState::default()),
             heat: Heat::default(),
             index: Mutex::new(None),
-            available: AtomicU64::new(0),
+            available: AtomicU64::new(UNREAD),
             free_inodes: AtomicU64::new(0),
             counts: Counts::default(),
         })
@@ -94,11 +97,6 @@ impl Group {
     /// Returns the layout of the whole group.
     pub(super) fn whole(&self) -> Layout {
         self.full.clone().with_blocks(self.end.load(Ordering::Acquire))
-    }
-
-    /// Returns the maximum number of levels that one of its trees can ever have.
-    pub(super) fn levels_max(&self) -> u64 {
-        self.whole().levels_max()
     }
 
     /// Takes the lock for the changes of a transaction, which takes the locks of groups in order.
@@ -133,33 +131,71 @@ impl Group {
 
     /// Decodes and checks the header in a block.
     pub(super) fn decode(&self, block: &Block) -> Result<GroupHeader, Damage> {
-        let whole = self.whole();
-        let address = whole.header();
-        let is_usable = |block| whole.is_usable(block, 1);
-        let header = GroupHeader::decode(address, block, is_usable)?;
-        let range = whole.blocks();
-        if !(LAST_GROUP_BLOCKS_MIN..=range.end - range.start).contains(&header.blocks) {
-            return Err(fault(address, GroupFault::Size { blocks: header.blocks }));
-        }
-        if header.free.saturating_add(header.tree_blocks) > whole.usable_blocks() {
-            let GroupHeader { free, inodes, free_inodes, orphans, .. } = header;
-            return Err(fault(address, GroupFault::Counts { free, inodes, free_inodes, orphans }));
+        headers::decode(&self.whole(), block)
+    }
+
+    /// Returns whether the header was read.
+    pub(super) fn is_read(&self) -> bool {
+        self.available.load(Ordering::Acquire) != UNREAD
+    }
+
+    /// Reads the header if it was not read before. The caller does not hold the lock of the group.
+    #[inline]
+    pub(super) fn ensure_read<N: Nodes>(&self, nodes: &N) -> Result<(), Error<N::Error>> {
+        if self.is_read() { Ok(()) } else { self.read_first(nodes) }
+    }
+
+    #[cold]
+    fn read_first<N: Nodes>(&self, nodes: &N) -> Result<(), Error<N::Error>> {
+        let _guard = self.lock.lock();
+        self.read_header(nodes).map(drop)
+    }
+
+    /// Reads the header. The first time, moves its counters to this group from the sums of those
+    /// that were not read. The caller holds the lock of the group.
+    fn read_header<N: Nodes>(&self, nodes: &N) -> Result<GroupHeader, Error<N::Error>> {
+        let expected = GroupHeader::expected(self.full.group());
+        let block = nodes.read(self.full.header(), &expected)?;
+        let header = self.decode(&block)?;
+        if !self.is_read() {
+            let (lsn, address) = (Lsn::from_bits(block.header().lsn.get()), self.full.header());
+            if let Some(last) = self.shared.last.filter(|last| lsn > *last) {
+                return Err(Damage::Newer { address, lsn, last }.into());
+            }
+            let mut unread = self.shared.unread.lock();
+            self.account(header.blocks);
+            let counts = Totals::of(&self.layout(), &header);
+            unread.subtract(&counts);
+            self.shared.largest_trees.fetch_max(header.tree_blocks, Ordering::Relaxed);
+            self.free_inodes.store(header.free_inodes, Ordering::Relaxed);
+            self.counts.set(&header);
+            self.available.store(counts.available, Ordering::Release);
         }
         Ok(header)
     }
 
-    /// Reads the header, and stores its counters.
-    pub(super) fn read_header<N: Nodes>(&self, nodes: &N) -> Result<GroupHeader, Error<N::Error>> {
-        let expected = GroupHeader::expected(self.full.group());
-        let block = nodes.read(self.full.header(), &expected)?;
-        let header = self.decode(&block)?;
-        self.account(header.blocks);
-        let tree_total = header.tree_blocks + header.set_aside.len() as u64;
-        let available = available(header.free, tree_total, self.layout().tree_blocks_max());
-        self.available.store(available, Ordering::Relaxed);
-        self.free_inodes.store(header.free_inodes, Ordering::Relaxed);
-        self.counts.set(&header);
-        Ok(header)
+    /// Returns the counts of the group, whose header was read.
+    pub(super) fn totals(&self) -> Totals {
+        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Totals {
+            blocks: headers::blocks_in(&self.layout()).0,
+            available: value(&self.available),
+            inodes: value(&self.counts.inodes),
+            free_inodes: value(&self.counts.free_inodes),
+            orphans: value(&self.counts.orphans),
+        }
+    }
+
+    /// Returns the counts of the group if they are those of its header on disk: all blocks are
+    /// accounted for, none is claimed or was freed a moment ago, and no change is delayed.
+    pub(super) fn settled(&self) -> Option<Totals> {
+        let state = self.lock.lock();
+        let index = self.index.lock();
+        let has_pending = index.as_ref().is_some_and(|index| !index.pending.is_empty());
+        let is_settled =
+            !has_pending && state.delayed.masks.is_empty() && self.layout() == self.whole();
+        // Claims publish the count under the lock of the index.
+        is_settled.then(|| self.totals())
     }
 
     /// Creates the index from the header if there is none, with nothing loaded. `state` is what the
@@ -191,7 +227,7 @@ impl Group {
         self.available.store(index.available(), Ordering::Relaxed);
         self.free_inodes.store(index.chunks.inodes, Ordering::Relaxed);
         let entries = index.entries();
-        self.memory.count(&mut index.counted, entries);
+        self.shared.memory.count(&mut index.counted, entries);
     }
 
     /// Changes the index; `None` if there is none.
@@ -307,7 +343,8 @@ impl Group {
         (min, max): (u32, u32),
         effort: &mut Effort,
     ) -> Result<Option<BlockRange>, Error<N::Error>> {
-        // Full groups need not be read, nor locked.
+        self.ensure_read(nodes)?;
+        // Full groups need not be searched, nor locked.
         if self.available.load(Ordering::Relaxed) < u64::from(min) {
             return Ok(None);
         }
@@ -338,6 +375,7 @@ impl Group {
         near: u64,
         effort: &mut Effort,
     ) -> Result<Option<(u64, u32)>, Error<N::Error>> {
+        self.ensure_read(nodes)?;
         if self.free_inodes.load(Ordering::Relaxed) == 0 {
             return Ok(None);
         }
@@ -350,6 +388,7 @@ impl Group {
         near: u64,
         effort: &mut Effort,
     ) -> Result<Option<BlockRange>, Error<N::Error>> {
+        self.ensure_read(nodes)?;
         if self.available.load(Ordering::Relaxed) < CHUNK_BLOCKS {
             return Ok(None);
         }

@@ -21,6 +21,11 @@ impl Pending {
         debug_assert!(replaced.is_none(), "block {} is pending twice", run.start);
     }
 
+    /// Returns whether no run is pending.
+    pub(super) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
     /// Returns whether some of these blocks are pending.
     pub(super) fn has_of(&self, run: BlockRange) -> bool {
         let last = self.runs.range(..run.end()).next_back();

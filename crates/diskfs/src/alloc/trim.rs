@@ -30,6 +30,7 @@ impl Groups {
         let Some(group) = self.group_of(range.start).and_then(|group| self.at(group)) else {
             return Ok(nothing(range.end));
         };
+        group.ensure_read(nodes)?;
         // Blocks by which the group has grown may not be accounted for yet.
         let accounted = range.start..range.end.min(group.layout().blocks().end);
         if accounted.is_empty() {

@@ -63,6 +63,10 @@ lock_class! {
     pub GroupIndex = ("group_index", 31050);
 }
 lock_class! {
+    /// The sums over the groups of a volume whose headers were not read.
+    pub GroupTotalsLock = ("group_totals", 31052);
+}
+lock_class! {
     /// The list of groups with delayed changes.
     pub DelayedGroupsLock = ("delayed_groups", 31055);
 }

@@ -1,7 +1,8 @@
 //! On-disk metadata of an allocation group: its header, and the records of its two trees.
 //!
-//! The header counts the contents of the trees, so mounting reads one block per group. It also
-//! lists the blocks that are set aside for the trees. See [`alloc`](crate::alloc) for their use.
+//! The header counts the contents of the trees, so the free space of a group is known from one
+//! block, and that of a volume from one block per group, or from the superblock. It also lists the
+//! blocks that are set aside for the trees. See [`alloc`](crate::alloc) for their use.
 
 use std::mem::offset_of;
 

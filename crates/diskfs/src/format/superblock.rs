@@ -16,15 +16,20 @@
 //! in ext2). A program that does not know a *compat* bit may do everything; one that does not know
 //! an *ro_compat* bit may only read; one that does not know an *incompat* bit may not even read.
 
-use std::fmt;
+mod label;
+mod sums;
+
 use std::mem::offset_of;
-use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute_mut, transmute_ref,
 };
+
+pub use label::{LABEL_BYTES, Label, NoLabel};
+pub use sums::GroupSums;
+use sums::RawSums;
 
 use super::header::{BODY_BYTES, Block, HEADER_BYTES, Identity};
 use super::magic::Magic;
@@ -36,8 +41,6 @@ use crate::format::geometry::{COPIES, GROUP_BLOCKS_KEPT, Geometry};
 pub const MAGIC: Magic = Magic(*b"vfsS");
 /// The version of the superblock that this program writes, and the only one that it reads.
 pub const VERSION: u32 = 1;
-/// Size of a label, in bytes.
-pub const LABEL_BYTES: usize = 64;
 /// Minimum size of a log, in blocks: 1 MiB.
 pub const LOG_BLOCKS_MIN: u64 = 1 << 8;
 /// Maximum size of a log, in blocks: 2 GiB.
@@ -80,6 +83,7 @@ pub(crate) struct RawSuperblock {
     label: [u8; LABEL_BYTES],
     log_id: Uuid,
     log_used: U64,
+    sums: RawSums,
     rest: [u8; REST_BYTES],
     pool: U64,
     stopped_by: U32,
@@ -98,7 +102,8 @@ pub(crate) struct RawSuperblock {
 
 /// Bytes up to the log's part, and those between it and the fields after it.
 const FIELDS_BYTES: usize = 240;
-const REST_BYTES: usize = 64;
+const SUMS_BYTES: usize = 40;
+const REST_BYTES: usize = 24;
 const POOL_BYTES: usize = 8;
 /// Bytes of the text that explains why a mount has stopped.
 const STOPPED_BYTES: usize = 80;
@@ -107,6 +112,7 @@ const LOG_BYTES: usize = 32;
 /// Bytes after all fields.
 const BEHIND_BYTES: usize = BODY_BYTES
     - FIELDS_BYTES
+    - SUMS_BYTES
     - REST_BYTES
     - POOL_BYTES
     - (24 + STOPPED_BYTES)
@@ -136,6 +142,11 @@ pub(crate) const FIELDS: &[(usize, usize, &str)] = &[
     (HEADER_BYTES + offset_of!(RawSuperblock, label), 64, "label"),
     (HEADER_BYTES + offset_of!(RawSuperblock, log_id), 16, "log id"),
     (HEADER_BYTES + offset_of!(RawSuperblock, log_used), 8, "log used"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, sums.generation), 8, "sums"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, sums.available), 8, "available blocks"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, sums.inodes), 8, "inodes"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, sums.free_inodes), 8, "free inodes"),
+    (HEADER_BYTES + offset_of!(RawSuperblock, sums.trees), 8, "tree blocks"),
     (HEADER_BYTES + offset_of!(RawSuperblock, rest), REST_BYTES, ""),
     (HEADER_BYTES + offset_of!(RawSuperblock, pool), 8, "pool"),
     (HEADER_BYTES + offset_of!(RawSuperblock, stopped_by), 4, "stopped by"),
@@ -230,58 +241,6 @@ impl From<SystemTime> for Timestamp {
                 }
             }
         }
-    }
-}
-
-/// The label of a volume, chosen by its owner: up to 64 bytes of text.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Label(String);
-
-/// Error of parsing a text that is no [`Label`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a label has {LABEL_BYTES} bytes at most, and none of them is zero")]
-pub struct NoLabel;
-
-impl FromStr for Label {
-    type Err = NoLabel;
-
-    fn from_str(text: &str) -> Result<Self, NoLabel> {
-        let fits = text.len() <= LABEL_BYTES && !text.contains('\0');
-        if fits { Ok(Self(text.into())) } else { Err(NoLabel) }
-    }
-}
-
-impl Label {
-    /// Returns the text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    fn raw(&self) -> [u8; LABEL_BYTES] {
-        let mut raw = [0; LABEL_BYTES];
-        raw[..self.0.len()].copy_from_slice(self.0.as_bytes());
-        raw
-    }
-
-    fn decode(raw: &[u8; LABEL_BYTES]) -> Result<Self, Damage> {
-        let length = raw.iter().position(|byte| *byte == 0).unwrap_or(LABEL_BYTES);
-        let (text, behind) = raw.split_at(length);
-        let text = str::from_utf8(text).map_err(|_| Damage::Label)?;
-        let is_clean = behind.iter().all(|byte| *byte == 0);
-        if is_clean { Ok(Self(text.into())) } else { Err(Damage::Label) }
-    }
-}
-
-impl fmt::Display for Label {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Debug for Label {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Label({:?})", self.0)
     }
 }
 
@@ -500,6 +459,8 @@ pub struct Superblock {
     pub checked: Timestamp,
     /// The position of the log.
     pub log_seen: LogSeen,
+    /// The sums over the groups, if the log is closed and they were recorded since.
+    pub sums: Option<GroupSums>,
     /// The stop of a mount, the first one since a check found the volume whole.
     pub stopped: Option<Stopped>,
     /// Where the pool begins, if `features` tell that the device has become one.
@@ -551,6 +512,7 @@ impl Superblock {
             mounted,
             checked,
             log_seen,
+            sums: None,
             stopped,
             pool: 0,
             rest,
@@ -602,6 +564,7 @@ impl Superblock {
         self.mounted = Timestamp::now();
         let before = LogSeen { is_closed: false, ..self.log_seen };
         self.log_seen = log_seen.unwrap_or(before);
+        self.sums = None;
     }
 
     /// Returns the generation: the number of writes of the superblock.
@@ -658,7 +621,9 @@ impl Superblock {
     pub fn with_geometry(self, geometry: Geometry) -> Option<Self> {
         let grows = geometry.group_log2() == self.geometry.group_log2()
             && geometry.blocks() >= self.geometry.blocks();
-        grows.then_some(Self { geometry, ..self })
+        // The sums don't include the new blocks.
+        let sums = self.sums.filter(|_| geometry == self.geometry);
+        grows.then_some(Self { geometry, sums, ..self })
     }
 
     /// Encodes copy number `copy` for block `address`, as it is written.
@@ -698,6 +663,7 @@ impl Superblock {
         }
         raw.own_id = self.own_id;
         raw.pool = self.pool.into();
+        raw.sums = RawSums::of(self.sums.filter(|_| self.log_seen.is_closed), self.generation);
         raw.rest[..self.rest.len()].copy_from_slice(&self.rest);
         raw.behind[..self.behind.len()].copy_from_slice(&self.behind);
         let (owner, volume) = (copy.into(), self.volume);
@@ -747,6 +713,7 @@ impl Superblock {
                 checkpoint: raw.log_checkpoint.get(),
                 is_closed: raw.log_closed != 0 && raw.log_closed == raw.generation,
             },
+            sums: raw.sums.decode(raw.generation.get(), raw.log_closed.get(), geometry),
             stopped: Stopped::decode(raw),
             pool: raw.pool.get(),
             rest: without_zeros(&raw.rest).into(),

@@ -58,7 +58,7 @@ pub(crate) fn replay_in_memory(
     let (log_device, region) = log_of(&device, superblock, options)?;
     let volume = log_id(superblock);
     let copy = Arc::new(CowDevice::in_place_of(device.clone()));
-    let mut sink = Replay::new(&*copy, superblock.volume(), places);
+    let mut sink = Replay::new(&*copy, superblock.volume(), places).unless_closed(superblock);
     let recovered = Journal::replay(&*log_device, region, volume, &known(superblock), &mut sink)?;
     if recovered.items == 0 {
         return Ok((device, recovered));
@@ -76,7 +76,7 @@ pub(super) fn open_log(
 ) -> Result<Logged, Fault> {
     let (log_device, region) = log_of(&device, superblock, options)?;
     let volume = log_id(superblock);
-    let mut sink = Replay::new(&*device, superblock.volume(), places);
+    let mut sink = Replay::new(&*device, superblock.volume(), places).unless_closed(superblock);
     let shares_device = matches!(superblock.log(), LogPlace::Inside { .. });
     let hooks = Arc::new(VolumeHooks::new(device.clone(), shares_device));
     let journal = vfscale_journal::Options { known: known(superblock), ..options.journal };

@@ -16,8 +16,8 @@ use super::log::{Logged, open_log, read_log};
 use super::metadata::Shared;
 use super::{Metadata, Reader, Volume, VolumeOptions, copies, grow, own_log};
 use crate::Uuid;
-use crate::alloc::Groups;
 use crate::alloc::space::Space;
+use crate::alloc::{Groups, Recorded};
 use crate::base::fault::Fault;
 use crate::base::reserve::fault_of;
 use crate::buffer::BufferCache;
@@ -30,8 +30,9 @@ const INDEX_SHARE: u64 = 8;
 
 impl Volume {
     /// Opens the volume on `device`: finds the superblock, replays the log. A volume that was
-    /// closed is not written before the first transaction, and only the superblocks, two blocks of
-    /// the log and the headers of the groups are read.
+    /// closed is not written before the first transaction, and only the superblocks and two blocks
+    /// of the log are read. The headers of the groups are read in addition after a crash, or if
+    /// orphans are left, or if the volume was closed by an older program.
     ///
     /// Blocks for the I/O, for a time that depends on the size of the log unless the volume was
     /// closed.
@@ -68,7 +69,11 @@ impl Volume {
             look(device, &superblock, &places, &options).map_err(replay_fault)?;
         let cache = block_cache(device.clone(), uuid, &options);
         hooks.set_write_queue(cache.write_queue());
-        let groups = Groups::load(&Reader::new(&cache, &places), geometry, superblock.log())?;
+        let reader = Reader::new(&cache, &places);
+        let last = (!options.no_recovery).then_some(recovered.last);
+        let recorded = superblock.sums.filter(|_| recovered.items == 0);
+        let recorded = recorded.map(|sums| Recorded { sums, last });
+        let groups = Groups::load(&reader, geometry, superblock.log(), recorded)?;
         groups.set_index_bytes(options.cache_bytes / INDEX_SHARE);
         let space = Space::new(&groups.totals(), options.journal.scaling.read_mostly);
         let is_thin = || device.discards().is_some_and(|how| how.is_thin);

@@ -64,7 +64,8 @@ pub(super) fn ensure(
     // Changes have to be durable in the log before they are written back.
     device.flush()?;
     let places = Places::new(superblock);
-    let mut sink = Replay::new(&**device, superblock.volume(), &places);
+    let sink = Replay::new(&**device, superblock.volume(), &places);
+    let mut sink = sink.unless_closed(superblock);
     let former = log_id(superblock);
     let replayed = Journal::replay(&**device, region, former, &known(superblock), &mut sink)?;
     let blocks = options.branch_log_blocks.unwrap_or(LOG_BLOCKS).clamp(LOG_BLOCKS_MIN, most);
@@ -73,6 +74,7 @@ pub(super) fn ensure(
         return Err(Fault::LogDevice("the place of the log is too small"));
     };
     next.log_seen = seen(state);
+    next.sums = next.sums.filter(|_| replayed.items == 0);
     copies::write(&**device, &mut next)?;
     *superblock = next;
     let (_, region) = log_of(device, superblock, options)?;

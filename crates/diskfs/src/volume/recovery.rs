@@ -33,6 +33,7 @@ use crate::format::inode::{
     CHUNK_BLOCKS, INODE_MAGIC, InodeRecord, block_of, chunk_of, clear_lost, ino_at, records_mut,
     slot_of, verify_torn,
 };
+use crate::format::superblock::Superblock;
 use crate::format::{BLOCK_BYTES, Block, Damage, Identity, Magic, byte_of_block};
 use crate::inode::incore::KIND_INODE;
 use crate::volume::copies::read_block;
@@ -48,6 +49,10 @@ pub(crate) struct Replay<'d> {
     /// Blocks that are not written yet, with the LSN of their last change.
     blocks: BTreeMap<u64, (Box<Block>, Lsn)>,
     blocks_max: usize,
+    /// Whether the headers of groups are checked only if something is replayed.
+    is_closed: bool,
+    /// The end of the log, if the headers have not been checked yet.
+    unchecked: Option<Lsn>,
     /// Inodes, free ones among them, whose records can't be read and are not in the log.
     lost: BTreeSet<u64>,
 }
@@ -56,7 +61,14 @@ impl<'d> Replay<'d> {
     pub(crate) fn new(device: &'d dyn Device, volume: Uuid, places: &'d Places) -> Self {
         let blocks = BTreeMap::new();
         let lost = BTreeSet::new();
-        Self { device, volume, places, blocks, blocks_max: BLOCKS_MAX, lost }
+        let (is_closed, unchecked) = (false, None);
+        Self { device, volume, places, blocks, blocks_max: BLOCKS_MAX, is_closed, unchecked, lost }
+    }
+
+    /// Leaves the headers of groups to those who read them later, if the superblock records their
+    /// sums: then it says that the log was closed, and there is nothing to replay.
+    pub(crate) fn unless_closed(self, superblock: &Superblock) -> Self {
+        Self { is_closed: superblock.sums.is_some(), ..self }
     }
 
     /// Replays a whole block. A logged block was never sealed, but its header identifies it.
@@ -193,10 +205,17 @@ impl Replay<'_> {
 
 impl RecoverySink for Replay<'_> {
     fn begin(&mut self, last: Lsn) -> vfscale_journal::Result<()> {
+        if self.is_closed {
+            self.unchecked = Some(last);
+            return Ok(());
+        }
         Ok(self.check_headers(last).map_err(Fault::from)?)
     }
 
     fn replay(&mut self, key: LogKey, bytes: &[u8], lsn: Lsn) -> vfscale_journal::Result<()> {
+        if let Some(last) = self.unchecked.take() {
+            self.check_headers(last).map_err(Fault::from)?;
+        }
         match key.kind {
             KIND_BLOCK => self.block(key, bytes, lsn)?,
             KIND_INODE => self.inode(key, bytes, lsn)?,

@@ -1,3 +1,5 @@
+mod headers;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -317,7 +319,7 @@ fn a_closed_volume_is_opened_without_a_write() {
         let after = calls(&device);
         let reads = after[0] - before[0];
         let groups = u64::from(volume.geometry().groups());
-        // A header is checked against the log, and loaded.
+        // A new volume has no sums: a header is checked against the log, and loaded.
         assert!(reads <= 3 + 2 + 2 * groups, "{reads} reads for {groups} groups");
         assert_eq!(after[1..], before[1..], "writes and flushes");
         assert!(volume.recovered().was_clean && !volume.journal().unwrap().has_epoch());

@@ -1,7 +1,8 @@
-//! A device that counts what is written to it, by the kind of block.
+//! A device that counts its reads, and what is written to it, by the kind of block.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use vfscale::block::{Device, Discards, Error as DeviceError, MemoryDevice};
 
@@ -15,11 +16,18 @@ pub type Kinds = BTreeMap<String, u64>;
 pub struct Counted {
     device: MemoryDevice,
     kinds: Mutex<Kinds>,
+    reads: AtomicU64,
 }
 
 impl Counted {
     pub fn new(bytes: u64) -> Self {
-        Self { device: MemoryDevice::new(bytes).unwrap(), kinds: Mutex::default() }
+        let (kinds, reads) = (Mutex::default(), AtomicU64::new(0));
+        Self { device: MemoryDevice::new(bytes).unwrap(), kinds, reads }
+    }
+
+    /// Returns the number of reads since the last call.
+    pub fn take_reads(&self) -> u64 {
+        self.reads.swap(0, Ordering::Relaxed)
     }
 
     /// Returns the blocks that were written since the last call, and how many bytes these are.
@@ -58,6 +66,7 @@ impl Device for Counted {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
         self.device.read_at(offset, buf)
     }
 

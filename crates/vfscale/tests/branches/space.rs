@@ -18,6 +18,10 @@ const CYCLE_MAX: u64 = 128 * KIB;
 /// log in the background.
 const WRITTEN_MAX: u64 = 224 * KIB;
 
+/// The most reads of an opening, and of a change after it.
+const OPENING_READS_MAX: u64 = 24;
+const CHANGE_READS_MAX: u64 = 32;
+
 /// Makes a pool whose branch `main` has a file of 50 MiB and a thousand small ones.
 fn pool() -> (Arc<Counted>, Pool) {
     let device = Arc::new(Counted::new(4 << 30));
@@ -86,6 +90,28 @@ fn a_changed_branch_writes_few_blocks() {
         let (kinds, bytes) = device.take();
         assert_eq!((kinds["vfsS"], kinds["pooS"]), (9, 2), "{name}: {kinds:?}");
         assert!((64 * KIB..=WRITTEN_MAX).contains(&bytes), "{name}: {bytes} {kinds:?}");
+    }
+    pool.close().unwrap();
+}
+
+/// The first opening of a branch, which has 32 groups, and later ones read the superblocks, the end
+/// of the log, and the nodes of the map that lead to them, but no header of a group. A change reads
+/// the header of the group that it uses.
+#[test]
+fn an_opening_reads_no_group() {
+    let (device, pool) = pool();
+    for name in ["a", "b"] {
+        pool.fork("main", name).unwrap();
+        for round in 0..3 {
+            device.take_reads();
+            let volume = pool.open(name).unwrap();
+            let opening = device.take_reads();
+            change(&volume, 5000 + round);
+            let change = device.take_reads();
+            volume.close().unwrap();
+            assert!(opening <= OPENING_READS_MAX, "{name} {round}: {opening}");
+            assert!(change <= CHANGE_READS_MAX, "{name} {round}: {change}");
+        }
     }
     pool.close().unwrap();
 }

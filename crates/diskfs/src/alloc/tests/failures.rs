@@ -137,7 +137,7 @@ fn damaged(change: impl FnOnce(&mut World, &Layout)) -> Result<Option<BlockRange
     change(&mut world, &layout);
     world.nodes.commit();
     let log = crate::LogPlace::inside(world.groups.geometry(), None);
-    let groups = Groups::load(&world.nodes, world.groups.geometry(), log);
+    let groups = Groups::load(&world.nodes, world.groups.geometry(), log, None);
     let groups = groups.map_err(|error| number(&error))?;
     // The error is reported again and again; corrupted chunks fail only claims of inodes.
     let inode = groups.claim_inode(&world.nodes, 1500, false, &mut Changes::new());

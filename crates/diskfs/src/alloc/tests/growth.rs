@@ -114,7 +114,46 @@ fn a_group_accounts_for_what_it_has() {
         let header = GroupHeader::decode(1025, block, |_| true).unwrap();
         GroupHeader { blocks, ..header }.encode(block);
         world.nodes.commit();
-        let error = Groups::load(&world.nodes, world.groups.geometry(), world.log).unwrap_err();
+        let error =
+            Groups::load(&world.nodes, world.groups.geometry(), world.log, None).unwrap_err();
         assert_eq!(number(&error), Some(308), "{blocks}");
     }
+}
+
+/// The sums of a volume hold if nothing is claimed, no group has an orphan, and all account for
+/// their blocks. Then a volume that is opened with them has the same totals.
+#[test]
+fn the_sums_are_those_of_the_headers() {
+    let mut world = World::new(4096, 10);
+    let load = |world: &World, sums: Option<_>| {
+        let geometry = world.groups.geometry();
+        let recorded = sums.map(|sums| crate::alloc::Recorded { sums, last: None });
+        crate::alloc::Groups::load(&world.nodes, geometry, world.log, recorded).unwrap()
+    };
+    let check = |world: &World| {
+        let sums = world.groups.sums().unwrap();
+        let (read, recorded) = (load(world, None), load(world, Some(sums)));
+        assert_eq!((read.totals(), read.sums()), (world.groups.totals(), Some(sums)));
+        assert_eq!((recorded.totals(), recorded.sums()), (read.totals(), Some(sums)));
+        assert_eq!(recorded.log_blocks(3, 3), read.log_blocks(3, 3));
+    };
+    check(&world);
+    let run = world.claim(1100, 1, 50).unwrap();
+    assert_eq!(world.groups.sums(), None, "{run:?} is claimed");
+    world.unclaim(0);
+    check(&world);
+    // Some of these claims are used, and freed.
+    let mut changes = Changes::new();
+    for near in [100, 1100, 3100] {
+        world.claim(near, 1, 50).unwrap();
+        world.use_claim(0, &mut changes);
+    }
+    world.commit(changes);
+    check(&world);
+    let geometry = Geometry::new(4096 + 300, 10).unwrap();
+    world.open_as(geometry);
+    check(&world);
+    let geometry = Geometry::new(4096 + 900, 10).unwrap();
+    world.open_as(geometry);
+    assert_eq!(world.groups.sums(), None, "a group does not account for all");
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::initial;
 use crate::alloc::chunks::Chunks;
 use crate::alloc::zones::UNKNOWN;
-use crate::alloc::{Busy, Changes, GroupNodes, Groups, Layout};
+use crate::alloc::{Busy, Changes, GroupNodes, Groups, Layout, Recorded};
 use crate::btree::memory::{Failure, Memory, VOLUME};
 use crate::btree::{Error, Nodes, Record};
 use crate::format::group::{GroupHeader, InodeChunks};
@@ -70,7 +70,7 @@ impl World {
             (0..geometry.groups()).map(|at| Layout::new(geometry, log, at).unwrap()).collect();
         layouts.iter().for_each(|layout| write(&mut nodes, layout));
         nodes.commit();
-        let groups = Groups::load(&nodes, geometry, log).unwrap();
+        let groups = Groups::load(&nodes, geometry, log, None).unwrap();
         let (used, inodes) = (BTreeSet::new(), [(64, false)].into());
         let (claims, busy) = (Vec::new(), Vec::new());
         Self { nodes, groups, log, layouts, used, inodes, claims, busy }
@@ -88,7 +88,9 @@ impl World {
         self.write_new(geometry);
         self.claims.clear();
         self.busy.clear();
-        self.groups = Groups::load(&self.nodes, geometry, self.log).unwrap();
+        let sums = self.groups.sums().filter(|_| geometry == self.groups.geometry());
+        let recorded = sums.map(|sums| Recorded { sums, last: None });
+        self.groups = Groups::load(&self.nodes, geometry, self.log, recorded).unwrap();
     }
 
     /// Grows the volume while it is open.
@@ -306,7 +308,7 @@ impl World {
 
     /// Drops all zones of the indexes that can be dropped.
     pub(super) fn shrink(&self) {
-        for group in self.groups.list.iter() {
+        for group in self.groups.list.all_made() {
             for _ in 0..2 {
                 while group.change_index(|index| index.drop_zone()) == Some(true) {}
             }

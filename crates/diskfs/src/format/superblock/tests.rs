@@ -109,8 +109,8 @@ fn later_versions_are_refused_and_later_features_told() {
     assert_eq!(decoded(|raw| raw.version = 0.into()), Err(DecodeError::Version { version: 0 }));
     let found = decoded(|raw| raw.compat = 4.into()).unwrap();
     assert_eq!(found.features.unknown(), Features { compat: 4, ro_compat: 0, incompat: 0 });
-    let found = decoded(|raw| raw.rest[60] = 7).unwrap();
-    assert_eq!(found.encode(0, 0).bytes()[288 + 60], 7, "unknown bytes remain");
+    let found = decoded(|raw| raw.rest[20] = 7).unwrap();
+    assert_eq!(found.encode(0, 0).bytes()[328 + 20], 7, "unknown bytes remain");
     let found = decoded(|raw| raw.behind[1000] = 8).unwrap();
     assert_eq!(found.encode(0, 0).bytes()[512 + 1000], 8, "so do those at the end");
 }
@@ -227,21 +227,63 @@ fn a_log_does_not_count_as_closed_after_who_does_not_know_of_it() {
     assert_eq!(decoded, LogSeen { is_closed: false, ..log_seen });
 }
 
+/// The sums hold for one generation, with the log closed, and for no other state of the volume.
+#[test]
+fn sums_hold_until_the_volume_changes() {
+    let sums = GroupSums { available: 4000, inodes: 640, free_inodes: 6, trees: 7 };
+    let log_seen = LogSeen { epoch: 1, last: 2, checkpoint: 3, is_closed: true };
+    let with = |sums| Superblock { generation: 9, log_seen, sums, ..superblock(16 * MIB) };
+    let written = with(Some(sums));
+    let decode = |block: &Block| Superblock::decode(block, 0).unwrap().sums;
+    assert_eq!(decode(&written.encode(0, 0)), Some(sums));
+    // An older program retains the bytes, and writes the next generation with a closed log.
+    let mut block = written.encode(0, 0);
+    let raw: &mut RawSuperblock = transmute_mut!(block.body_mut());
+    (raw.generation, raw.log_closed) = (10.into(), 10.into());
+    reseal(&mut block);
+    assert!(Superblock::decode(&block, 0).unwrap().log_seen.is_closed);
+    assert_eq!(decode(&block), None);
+    // So does the next generation without sums.
+    let next = Superblock { generation: 10, ..with(None) };
+    assert_eq!(decode(&next.encode(0, 0)), None);
+    let open = LogSeen { is_closed: false, ..log_seen };
+    assert_eq!(decode(&Superblock { log_seen: open, ..written.clone() }.encode(0, 0)), None);
+    let mut mounted = written.clone();
+    mounted.note_mount(Some(log_seen));
+    assert_eq!(mounted.sums, None);
+    let same = written.clone().with_geometry(written.geometry()).unwrap();
+    let larger = written.clone().with_geometry(written.geometry().grown(8192).unwrap()).unwrap();
+    assert_eq!((same.sums, larger.sums), (Some(sums), None));
+    for impossible in [
+        GroupSums { available: 4097, ..sums },
+        GroupSums { free_inodes: 641, ..sums },
+        GroupSums { inodes: u64::MAX, ..sums },
+    ] {
+        assert_eq!(decode(&with(Some(impossible)).encode(0, 0)), None, "{impossible:?}");
+    }
+}
+
 fn superblocks() -> impl Strategy<Value = Superblock> {
     let times = prop::array::uniform4((any::<i64>(), 0..1_000_000_000_u32));
     let stopped = (any::<u32>(), "[^\\x00]{0,40}");
     let log = (any::<bool>(), any::<[u8; 16]>(), LOG_BLOCKS_MIN..=LOG_BLOCKS_MAX);
-    let rest = prop::collection::vec(any::<u8>(), 0..40);
+    let rest = prop::collection::vec(any::<u8>(), 0..24);
     let size =
         crate::format::geometry::VOLUME_BLOCKS_MIN..=crate::format::geometry::VOLUME_BLOCKS_MAX;
-    let numbers = (any::<[u8; 16]>(), any::<[u64; 4]>(), size, any::<([u64; 3], bool)>());
+    let seen = any::<([u64; 3], bool, Option<[u32; 4]>)>();
+    let numbers = (any::<[u8; 16]>(), any::<[u64; 4]>(), size, seen);
     let texts = ("[^\\x00]{0,16}", stopped);
     (numbers, log, times, texts, rest).prop_map(|(numbers, log, times, texts, rest)| {
         let (label, (by, why)) = texts;
         let (volume, [generation, compat, ro_compat, incompat], blocks, seen) = numbers;
-        let ([epoch, last, checkpoint], is_closed) = seen;
+        let ([epoch, last, checkpoint], is_closed, sums) = seen;
         let is_closed = is_closed && generation > 0;
         let geometry = Geometry::for_blocks(blocks).unwrap();
+        let sums = sums.filter(|_| is_closed).map(|numbers| {
+            let [available, inodes, free_inodes, trees] = numbers.map(u64::from);
+            let (available, inodes) = (available % blocks, inodes % blocks);
+            GroupSums { available, inodes, free_inodes: free_inodes % (inodes + 1), trees }
+        });
         let [made, written, mounted, checked] = times.map(|(s, n)| Timestamp::new(s, n).unwrap());
         let (outside, device, blocks) = (log.0, Uuid::from_bytes(log.1), log.2);
         let log = if outside && device != Uuid::NIL {
@@ -259,6 +301,7 @@ fn superblocks() -> impl Strategy<Value = Superblock> {
             mounted,
             checked,
             log_seen: LogSeen { epoch, last, checkpoint, is_closed },
+            sums,
             stopped: Stopped::new(by, checked, &why),
             own_id: Uuid::from_bytes(volume.map(|byte| byte & 3)),
             rest: without_zeros(&rest).into(),

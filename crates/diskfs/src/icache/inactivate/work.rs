@@ -330,7 +330,7 @@ fn step_of(volume: &Volume, core: &InodeCore) -> (usize, TxReservation) {
 /// Processes all orphans; see [`Inactivator::recover`].
 fn recover(volume: &Volume, table: &NodeTable, cut: &CutFn) -> Result<Orphans, Fault> {
     let mut orphans = Orphans::default();
-    for group in 0..volume.groups().count() {
+    for group in volume.groups().with_orphans() {
         for ino in volume.groups().orphans(&volume.reader(), group)? {
             match recover_one(volume, table, cut, ino) {
                 Ok(true) => orphans.removed += 1,

@@ -75,7 +75,7 @@ pub(super) fn renew(
     let superblock = before.clone().with_log(place).ok_or_else(|| no_room(&logged))?;
     let mut superblock = superblock;
     superblock.features = superblock.features.with_repair(true);
-    superblock.log_seen = volume::seen(known);
+    (superblock.log_seen, superblock.sums) = (volume::seen(known), None);
     copies::write(&**device, &mut superblock)?;
     forget_places(&**device, &late)?;
     let (log_device, former) = logged.log();
@@ -103,7 +103,7 @@ fn known(logged: &CheckedLog, superblock: &Superblock, place: LogPlace, at_home:
 /// Finds the latest LSN of all blocks on disk, and the blocks whose LSN is too late.
 fn places_at_home(device: &Arc<dyn Device>, found: &FoundSuperblock) -> (Lsn, BTreeSet<u64>) {
     let mut nobody = ();
-    let check = run(&**device, found, Findings::new(&mut nobody, 0), None);
+    let check = run(&**device, found, Findings::new(&mut nobody, 0), None, None);
     (check.media.newest(), check.media.late())
 }
 

@@ -6,6 +6,7 @@ use std::ops::Range;
 use crate::format::Damage;
 use crate::format::damage::{ExtentDamage, ExtentFault};
 use crate::format::damage::{GroupDamage, GroupFault};
+use crate::format::superblock::GroupSums;
 
 /// An inconsistency of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -403,11 +404,36 @@ pub enum Problem {
         /// These flags.
         flags: u16,
     },
+    /// 1034: Wrong sums over all groups in the superblock.
+    #[error(
+        "V1034: superblock: the sums over all groups are {}, where they are {}",
+        InWords(.found),
+        InWords(.counted)
+    )]
+    Sums {
+        /// The sums found.
+        found: GroupSums,
+        /// The counted sums.
+        counted: GroupSums,
+    },
 }
 
 /// Returns a word for the use of an inode.
 const fn in_use(is_free: bool) -> &'static str {
     if is_free { "is free and counts as used" } else { "is in use and counts as free" }
+}
+
+/// Sums over all groups, displayed in words.
+struct InWords<'a>(&'a GroupSums);
+
+impl fmt::Display for InWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let GroupSums { available, inodes, free_inodes, trees } = self.0;
+        write!(
+            f,
+            "{available} blocks, {inodes} inodes, {free_inodes} of them free, {trees} at most"
+        )
+    }
 }
 
 /// A range of blocks, displayed in words.
@@ -451,6 +477,7 @@ impl Problem {
             Self::Broken { .. } => 1031,
             Self::Unguarded { .. } => 1032,
             Self::UnknownFlags { .. } => 1033,
+            Self::Sums { .. } => 1034,
         }
     }
 
@@ -458,7 +485,7 @@ impl Problem {
         match self {
             Self::Copy { .. } | Self::Figure { .. } | Self::Leaked { .. } => Severity::Minor,
             Self::BlockCount { .. } | Self::NotAnOrphan { .. } => Severity::Minor,
-            Self::UnknownFlags { .. } => Severity::Minor,
+            Self::UnknownFlags { .. } | Self::Sums { .. } => Severity::Minor,
             Self::Damage(_) | Self::Log { .. } | Self::NoRoot | Self::Broken { .. } => {
                 Severity::Loss
             }
@@ -471,7 +498,7 @@ impl Problem {
 
     pub(crate) fn remedy(&self) -> Remedy {
         match self {
-            Self::Copy { .. } => Remedy::Copies,
+            Self::Copy { .. } | Self::Sums { .. } => Remedy::Copies,
             Self::Interrupted => Remedy::Finish,
             Self::Unguarded { .. } => Remedy::Feature,
             Self::UnknownFlags { .. } => Remedy::Flags,

@@ -25,7 +25,8 @@ pub(super) fn inspect(
     let logged = CheckedLog::new(device, options.log.as_ref(), &found.superblock)?;
     let mut tell = Findings::new(watch, options.findings);
     let (device, log) = look_at_log(&logged, found, &mut tell);
-    let checked = run(&*device, found, tell, None);
+    let sums = found.superblock.sums.filter(|_| log == LogState::Clean);
+    let checked = run(&*device, found, tell, None, sums);
     let mut report = checked.into_report(log);
     if options.discard_log {
         let replayed = logged.copied().replay_home(&found.superblock);

@@ -183,7 +183,7 @@ impl Rounds<'_> {
             }
         };
         let (device, given_up) = (self.logged.device.clone(), self.state.given_up.clone());
-        let check = run(&*device, self.found, tell, Some(&given_up));
+        let check = run(&*device, self.found, tell, Some(&given_up), self.superblock.sums);
         let mut end = End::NotReplayed;
         if let (Some(journal), Some(plan)) = (journal, &check.plan) {
             if plan.lacks_immutable {
@@ -200,6 +200,7 @@ impl Rounds<'_> {
             closed?;
             self.logged.known = journal.known().unwrap_or(self.logged.known);
             self.superblock.log_seen = volume::seen(self.logged.known);
+            self.superblock.sums = None;
         }
         Ok((check.into_report(log), end))
     }
@@ -220,6 +221,7 @@ impl Rounds<'_> {
             return Ok(());
         }
         self.superblock.features = self.superblock.features.with_repair(true);
+        self.superblock.sums = None;
         copies::write(&*self.logged.device, &mut self.superblock)
     }
 

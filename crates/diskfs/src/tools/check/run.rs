@@ -6,15 +6,18 @@ use super::finding::Problem;
 use super::state::{Check, GivenUp};
 use super::watch::Findings;
 use crate::LogPlace;
+use crate::format::superblock::GroupSums;
 use crate::volume::copies::{CopyState, FoundSuperblock};
 
 /// Checks the volume on a device that no other program writes during the check. For a repair,
-/// collects the changes to make; `given_up` lists the parts that can't be rebuilt.
+/// collects the changes to make; `given_up` lists the parts that can't be rebuilt. `sums` are those
+/// that the superblock has now.
 pub(super) fn run<'d, 'w>(
     device: &'d dyn Device,
     found: &FoundSuperblock,
     tell: Findings<'w>,
     given_up: Option<&'d GivenUp>,
+    sums: Option<GroupSums>,
 ) -> Check<'d, 'w> {
     let mut check = Check::new(device, found, tell, given_up);
     check.superblocks(found);
@@ -24,6 +27,7 @@ pub(super) fn run<'d, 'w>(
     check.salvage();
     check.names();
     check.free_space();
+    check.sums(found.superblock.log(), sums);
     check
 }
 

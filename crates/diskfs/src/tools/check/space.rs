@@ -5,9 +5,12 @@ use std::ops::Range;
 use super::finding::{Figure, Problem};
 use super::state::Check;
 use super::watch::Phase;
+use crate::LogPlace;
+use crate::alloc::{Layout, Totals};
 use crate::btree::Tree;
 use crate::format::damage::GroupFault;
 use crate::format::group::{FREE_ROOT_AT, FreeSpace, fault};
+use crate::format::superblock::GroupSums;
 
 impl Check<'_, '_> {
     /// Compares the free space of every group with the blocks that are not in use, and the stored
@@ -75,6 +78,24 @@ impl Check<'_, '_> {
         );
         walked.unwrap_or_default();
         free
+    }
+
+    /// Compares the sums in the superblock with those of the headers, if nothing else is wrong.
+    pub(crate) fn sums(&mut self, log: LogPlace, found: Option<GroupSums>) {
+        let Some(found) = found.filter(|_| self.tell.count == 0) else { return };
+        let (mut all, mut trees) = (Totals::default(), 0);
+        for (number, state) in (0..).zip(&self.groups) {
+            let layout = Layout::new(self.media.geometry(), log, number);
+            let (Some(layout), Some(header)) = (layout, &state.header) else { return };
+            all.add(&Totals::of(&layout.with_blocks(header.blocks), header));
+            trees = trees.max(header.tree_blocks);
+        }
+        let Totals { available, inodes, free_inodes, .. } = all;
+        // The number of tree blocks is an upper bound.
+        let counted = GroupSums { available, inodes, free_inodes, trees: found.trees.max(trees) };
+        if found != counted || all.orphans > 0 {
+            self.tell.add(Problem::Sums { found, counted });
+        }
     }
 
     fn compare(&mut self, group: u32, free: u64) {

@@ -27,7 +27,7 @@ fn inspect(device: Arc<dyn Device>, superblock: &Superblock) {
     let volume = Volume::open(device, options).unwrap();
     assert_eq!(&volume.superblock(), superblock);
     let (geometry, log) = (superblock.geometry(), superblock.log());
-    let groups = Groups::load(&volume.reader(), geometry, log).unwrap();
+    let groups = Groups::load(&volume.reader(), geometry, log, None).unwrap();
     let totals = groups.totals();
     assert_eq!((totals.inodes, totals.free_inodes, totals.orphans), (64, 63, 0));
     assert_eq!(totals.available, totals.blocks - 8);
