@@ -43,9 +43,9 @@
 //! # Shared lines
 //!
 //! Two CPUs that allocate write a common line only once for 64 pages, when they exchange a full
-//! magazine with the depot. The depot returns a slot's own magazines first, so pages move to another
-//! CPU's caches only if that has none. A thread that needs a new region maps it, and touches it for
-//! the first time, while it holds no lock.
+//! magazine with the depot. The depot returns a slot's own magazines first, so pages move to the
+//! caches of another CPU only if that has none. A thread that needs a new region maps it, and
+//! touches it for the first time, while it holds no lock.
 //!
 //! # Huge pages
 //!
