@@ -38,7 +38,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use vfscale_sync::atomic::Ordering;
+use vfscale_sync::atomic::{Ordering, thread};
 use vfscale_sync::prefetch::{prefetch, soon};
 
 use crate::disk::checkpoint::{OP_ALIGN, checkpoint_header, op_header};
@@ -109,8 +109,12 @@ impl<'i> WriterGuard<'i> {
             let context = match log.cil.switch(&log.shared, || log.hooks.has_delayed()) {
                 Switch::Taken(context) => Some(context),
                 Switch::Empty => None,
-                // A transaction that had begun to commit before has delayed a change.
-                Switch::Delayed => continue,
+                // A transaction that had begun to commit before has delayed a change, or is about
+                // to, and may wait for this CPU.
+                Switch::Delayed => {
+                    thread::yield_now();
+                    continue;
+                }
             };
             log.hooks.context_ended(context.as_ref().map_or(0, |context| context.entries.len()));
             return Ok(context);
