@@ -26,9 +26,10 @@ fn is_pool(device: &dyn Device) -> bool {
     matches!(copies::read(device), Err(OpenError::Pool { .. }))
 }
 
-/// Writes records `n` of a thread, each in a file of its own, until it is told to stop.
+/// Writes records `n` of a thread, each in a file of its own, until it is told to stop, or until
+/// four threads have used half of the volume.
 fn write_records(task: &Task, thread: usize, done: &AtomicU64, is_over: &AtomicBool) {
-    for n in 0..20_000 {
+    for n in 0..1500 {
         task.write(format!("/t{thread} {n}"), vec![n as u8; 3000 + thread]).unwrap();
         // A file that is written again and again, in place.
         task.write(format!("/t{thread}"), format!("{n}")).unwrap();
