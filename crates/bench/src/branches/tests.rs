@@ -28,7 +28,7 @@ fn a_run_measures_everything_in_memory_and_in_an_image() {
         let [all, each] = ["3 branches with", "each of them"].map(|name| many(name).median);
         assert!((3.0 * each - all).abs() < 1.0 && (8192.0..1e6).contains(&each), "{all} {each}");
         let [idle, used] = ["branches, idle", "10 written"].map(|name| many(name).median);
-        // What so few branches take may have been free before.
+        // So few branches may take memory that was free before.
         assert!(idle < 1e9 && used < 1e9, "{idle} {used}");
         let read: BranchReport = serde_json::from_str(&report.to_json()).unwrap();
         assert_eq!(read.table(), report.table());
