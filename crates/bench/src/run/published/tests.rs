@@ -160,7 +160,7 @@ fn a_journals_tables_share_a_run_and_have_rows_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
     let target = TargetSpec::Volume(dir.path().join("image.vfs"));
     let mut plan = quick_plan(of("truncating"), target.clone(), None);
-    (plan.slice, plan.threads) = (Duration::from_millis(20), vec![10]);
+    (plan.slice, plan.threads) = (Duration::from_millis(100), vec![10]);
     let report = run(&plan, &Interrupt::new(), &mut ()).unwrap();
     let rows = ours(&report, of("truncating"));
     assert_eq!((rows.len(), rows[0][1].as_str()), (1, "volume x10"));
