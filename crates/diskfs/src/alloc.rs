@@ -434,14 +434,10 @@ impl Groups {
             let part = GroupPart::All(part);
             finished.parts.push(self.finish_in(group, nodes, part, blocks)?);
         }
-        let mut rest = if is_of_inodes { inodes } else { &[] };
-        while let Some((ino, _)) = rest.first() {
-            let number = self.group_of_inode(*ino)?;
-            let is_here = |ino: &u64| self.group_of(block_of(*ino)) == Some(number);
-            let here = rest.iter().take_while(|(ino, _)| is_here(ino)).count();
-            let (here, behind) = rest.split_at(here);
-            rest = behind;
-            let Some(group) = self.at(number) else { continue };
+        let inodes = if is_of_inodes { inodes } else { &[] };
+        let group_of = |change: &(u64, InodeChange)| self.group_of(block_of(change.0));
+        for here in inodes.chunk_by(|one, next| group_of(one) == group_of(next)) {
+            let Some(group) = self.at(self.group_of_inode(here[0].0)?) else { continue };
             let part = GroupPart::Inodes(here);
             finished.parts.push(self.finish_in(group, nodes, part, blocks)?);
         }

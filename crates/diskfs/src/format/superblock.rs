@@ -102,7 +102,7 @@ pub(crate) struct RawSuperblock {
 
 /// Bytes up to the log's part, and those between it and the fields after it.
 const FIELDS_BYTES: usize = 240;
-const SUMS_BYTES: usize = 40;
+const SUMS_BYTES: usize = size_of::<RawSums>();
 const REST_BYTES: usize = 24;
 const POOL_BYTES: usize = 8;
 /// Bytes of the text that explains why a mount has stopped.

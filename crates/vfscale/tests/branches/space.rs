@@ -19,8 +19,8 @@ const CYCLE_MAX: u64 = 128 * KIB;
 const WRITTEN_MAX: u64 = 224 * KIB;
 
 /// The most reads of an opening, and of a change after it.
-const OPENING_READS_MAX: u64 = 24;
-const CHANGE_READS_MAX: u64 = 32;
+const OPENING_READS_MAX: u64 = 16;
+const CHANGE_READS_MAX: u64 = 8;
 
 /// Makes a pool whose branch `main` has a file of 50 MiB and a thousand small ones.
 fn pool() -> (Arc<Counted>, Pool) {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use vfscale_block::{Device, Operation};
+use vfscale_block::{Device, FaultyDevice, MemoryDevice, Operation};
 
 use super::{calls, large};
 use crate::alloc::Totals;
@@ -48,23 +48,36 @@ fn checked(device: &Arc<dyn Device>, repair: bool) -> Report {
     check(device.clone(), &Options { repair, ..Options::default() }, &mut ()).unwrap()
 }
 
-/// Spoils the header of a group.
-fn spoil(device: &dyn Device, group: u64) {
-    let at = byte_of_block(group * 8192 + 1);
-    let mut block = Block::zeroed();
-    device.read_at(at, block.bytes_mut()).unwrap();
-    block.bytes_mut()[100] ^= 1;
-    device.write_at(at, block.bytes()).unwrap();
-}
-
-#[test]
-fn a_closed_volume_is_opened_without_its_headers() {
+/// Returns the device of a volume that was closed after some groups were used.
+fn closed(
+    groups: impl IntoIterator<Item = u64>,
+) -> (Arc<FaultyDevice<MemoryDevice>>, Arc<dyn Device>) {
     let device = large();
     let held: Arc<dyn Device> = device.clone();
     let volume = open(&held);
     assert_eq!(volume.geometry().group_blocks(), 8192);
-    use_groups(&volume, [0, 7, 31]);
+    use_groups(&volume, groups);
     volume.close().unwrap();
+    (device, held)
+}
+
+/// Changes the header of a group, whose address `change` gets as well.
+fn change_header(device: &dyn Device, group: u64, change: impl FnOnce(&mut Block, u64)) {
+    let address = group * 8192 + 1;
+    let mut block = Block::zeroed();
+    device.read_at(byte_of_block(address), block.bytes_mut()).unwrap();
+    change(&mut block, address);
+    device.write_at(byte_of_block(address), block.bytes()).unwrap();
+}
+
+/// Spoils the header of a group, or restores it.
+fn spoil(device: &dyn Device, group: u64) {
+    change_header(device, group, |block, _| block.bytes_mut()[100] ^= 1);
+}
+
+#[test]
+fn a_closed_volume_is_opened_without_its_headers() {
+    let (device, held) = closed([0, 7, 31]);
     for round in 0..3 {
         let sums = copies::read(&*held).unwrap().superblock.sums;
         assert!(sums.is_some(), "{round}");
@@ -102,11 +115,7 @@ fn a_closed_volume_is_opened_without_its_headers() {
 /// groups can be used.
 #[test]
 fn a_damaged_header_is_found_when_its_group_is_used() {
-    let device = large();
-    let held: Arc<dyn Device> = device.clone();
-    let volume = open(&held);
-    use_groups(&volume, [0]);
-    volume.close().unwrap();
+    let (device, held) = closed([0]);
     spoil(&*held, 9);
     let volume = open(&held);
     let totals = volume.groups().totals();
@@ -136,20 +145,13 @@ fn a_damaged_header_is_found_when_its_group_is_used() {
 /// A header from after the end of the log belongs to a volume that was used with another log.
 #[test]
 fn a_header_that_is_newer_than_a_closed_log_is_found() {
-    let device = large();
-    let held: Arc<dyn Device> = device.clone();
-    let volume = open(&held);
-    use_groups(&volume, [0]);
-    volume.close().unwrap();
-    let at = byte_of_block(9 * 8192 + 1);
-    let mut block = Block::zeroed();
-    device.read_at(at, block.bytes_mut()).unwrap();
-    let header = block.header();
-    let (magic, owner, volume) = (header.magic, header.owner.get(), header.volume);
-    let identity = Identity { magic, address: 9 * 8192 + 1, owner, volume };
+    let (_, held) = closed([0]);
     for (lsn, is_newer) in [(1, false), (u64::MAX, true)] {
-        block.seal(&identity, lsn);
-        device.write_at(at, block.bytes()).unwrap();
+        change_header(&*held, 9, |block, address| {
+            let header = block.header();
+            let (magic, owner, volume) = (header.magic, header.owner.get(), header.volume);
+            block.seal(&Identity { magic, address, owner, volume }, lsn);
+        });
         let volume = open(&held);
         let claimed = volume.groups().claim(&volume.reader(), 9 * 8192 + 100, 1, 1);
         let found = claimed.map_err(Fault::from);
@@ -161,11 +163,7 @@ fn a_header_that_is_newer_than_a_closed_log_is_found() {
 /// Race: The first uses of groups by several threads.
 #[test]
 fn groups_are_read_by_threads_at_the_same_time() {
-    let device = large();
-    let held: Arc<dyn Device> = device.clone();
-    let volume = open(&held);
-    use_groups(&volume, 0..32);
-    volume.close().unwrap();
+    let (_, held) = closed(0..32);
     for _ in 0..20 {
         let volume = open(&held);
         let (before, barrier) = (volume.groups().totals(), Barrier::new(3));
