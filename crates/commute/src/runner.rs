@@ -75,6 +75,8 @@ const TREE_BYTES: u64 = 64 << 20;
 /// transaction that creates a file. With a smaller one, every such transaction would use the space
 /// that the CPUs share.
 const SLOT_BYTES: u64 = 256 << 20;
+/// Enough directories for one in each group of such a volume.
+const DIRS_FOR_GROUPS: u32 = 16;
 /// Time limit for making a starting state within a tick. On a busy machine, the first attempts
 /// fail.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -560,6 +562,10 @@ fn warm_up(vfs: &Vfs, name: &str, options: Options) -> io::Result<()> {
     for file in ["a", "b", "s"] {
         task.posix().unlinkat(cwd, file, none)?;
     }
+    // A volume distributes directories over its groups, whose headers it reads at their first use.
+    let dirs = || (0..DIRS_FOR_GROUPS).map(|number| format!("d{number}"));
+    dirs().try_for_each(|dir| task.posix().mkdirat(cwd, dir, Mode::RWXU))?;
+    dirs().try_for_each(|dir| task.remove_dir(dir))?;
     task.posix().chdir("/")?;
     task.posix().unlinkat(cwd, path(""), AtFlags::REMOVEDIR)?;
     Ok(())

@@ -101,6 +101,7 @@ pub enum Kind {
     WriteFar,
     Append,
     AppendMuch,
+    Publish,
     Shrink,
     Grow,
     Allocate,
@@ -121,7 +122,7 @@ pub enum Kind {
 }
 
 /// All kinds.
-pub const KINDS: [Kind; 34] = {
+pub const KINDS: [Kind; 35] = {
     use Kind::*;
     [
         Create,
@@ -141,6 +142,7 @@ pub const KINDS: [Kind; 34] = {
         WriteFar,
         Append,
         AppendMuch,
+        Publish,
         Shrink,
         Grow,
         Allocate,
@@ -185,6 +187,7 @@ impl Kind {
             Kind::WriteFar => write(500_000, 5000),
             Kind::Append => Op::Append { path: file, len: 700, tag },
             Kind::AppendMuch => Op::Append { path: file, len: 70_000, tag },
+            Kind::Publish => Op::Publish { path: fresh, len: 9000, tag },
             Kind::Shrink => Op::Truncate(file, 50),
             Kind::Grow => Op::Truncate(file, 400_000),
             Kind::Allocate => Op::Fallocate(file, Space::Take, 8_000, 100_000),
@@ -210,7 +213,9 @@ impl Kind {
         let beside = format!("{}2", focus.fresh);
         let Focus { file, dir, empty, fresh, other } = focus;
         match self {
-            Kind::Create | Kind::Link => Focus { file: fresh, fresh: beside, dir, empty, other },
+            Kind::Create | Kind::Link | Kind::Publish => {
+                Focus { file: fresh, fresh: beside, dir, empty, other }
+            }
             Kind::Mkdir => Focus { empty: fresh.clone(), fresh: beside, dir: fresh, file, other },
             Kind::Rename => Focus { file: fresh, fresh: file, dir, empty, other },
             Kind::RenameOver => {

@@ -598,7 +598,7 @@ impl Groups {
         }
         unread.add(&new.unread);
         drop(unread);
-        self.shared.largest_trees.fetch_max(new.trees, Ordering::Relaxed);
+        headers::raise(&self.shared.largest_trees, new.trees);
         self.levels_max.fetch_max(headers::levels_max(geometry, self.log), Ordering::Relaxed);
         if let (Some(group), Some(blocks)) = (group, geometry.blocks_of(last)) {
             group.grow(blocks.end - blocks.start);

@@ -314,11 +314,18 @@ impl Volume {
     /// [`Fault::ReadOnly`]; the error of the log, if that is shut down; [`Fault::NoSpace`] if the
     /// device has no storage for the log.
     pub fn changeable(&self) -> Result<(), Fault> {
-        let journal = self.writable()?;
-        if journal.is_shut_down() {
-            return self.failure().map_or(Ok(()), Err);
-        }
+        self.writable()?;
+        self.check()?;
         self.credits().prepare()
+    }
+
+    /// Checks that changes can become durable.
+    ///
+    /// # Errors
+    /// The error of the log, if that is shut down.
+    pub fn check(&self) -> Result<(), Fault> {
+        let failure = if self.is_shut_down() { self.failure() } else { None };
+        failure.map_or(Ok(()), Err)
     }
 
     /// Returns whether nothing becomes durable any more ([`failure`](Self::failure)).

@@ -60,8 +60,9 @@ impl History {
         let mut steps = Vec::new();
         for op in ops {
             let result = op.run(&task);
-            let tree = Tree::read(&task)?;
+            let mut tree = Tree::read(&task)?;
             if let Some(before) = trees.last() {
+                tree.share_data(before);
                 let change = result.is_ok().then(|| change(op, before, &tree)).flatten();
                 let synced = result.is_ok().then(|| synced(op, before)).flatten();
                 steps.push(Step { op: op.clone(), result, change, synced, is_partial: false });

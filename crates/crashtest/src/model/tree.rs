@@ -127,6 +127,19 @@ impl Tree {
         Ok(tree)
     }
 
+    /// Shares with `before` the data of each file that has the same there: a long script has a tree
+    /// for each call.
+    pub(crate) fn share_data(&mut self, before: &Tree) {
+        for (ino, node) in &mut self.nodes {
+            if let Body::File(data) = &mut node.body
+                && let Some(Node { body: Body::File(old), .. }) = before.nodes.get(ino)
+                && old == data
+            {
+                *data = Arc::clone(old);
+            }
+        }
+    }
+
     fn add(&mut self, task: &Task, path: &Path) -> Result<u64, String> {
         let stat = stat(task, path)?;
         if let Some(known) = self.nodes.get(&stat.ino) {

@@ -75,6 +75,16 @@ pub enum Op {
         /// Tag of the pattern.
         tag: u32,
     },
+    /// Makes a file without a name (`O_TMPFILE`) in the directory of `path`, writes it and syncs it,
+    /// writes the pattern `tag` over that and syncs it again, and gives it the name.
+    Publish {
+        /// The name.
+        path: String,
+        /// Number of bytes.
+        len: usize,
+        /// Tag of the pattern.
+        tag: u32,
+    },
     /// `truncate`.
     Truncate(String, u64),
     /// `fallocate`: the file, the operation, offset and length.
@@ -127,7 +137,7 @@ impl Op {
             }
             Op::Unlink(path) => task.remove_file(path)?,
             Op::Rmdir(path) => task.remove_dir(path)?,
-            Op::Write { .. } | Op::Append { .. } => self.write(task)?,
+            Op::Write { .. } | Op::Append { .. } | Op::Publish { .. } => self.write(task)?,
             Op::Truncate(path, size) => task.posix().truncate(path, *size)?,
             Op::Fallocate(path, space, offset, len) => {
                 open(task, path, OFlags::WRONLY)?.fallocate(space.flags(), *offset, *len)?;
@@ -183,7 +193,7 @@ impl Op {
         Ok(())
     }
 
-    /// Repeats a short write until all is written or a write fails.
+    /// Makes a call that writes. Repeats a short write until all is written or a write fails.
     fn write(&self, task: &Task) -> Result<(), Errno> {
         let (file, offset, len, tag) = match self {
             Op::Write { path, offset, len, tag } => {
@@ -194,21 +204,13 @@ impl Op {
                 let end = file.stat()?.size;
                 (file, end, *len, *tag)
             }
+            Op::Publish { path, len, tag } => return publish(task, path, *len, *tag),
             _ => return Ok(()),
         };
-        let bytes = pattern::bytes(tag, offset, len);
-        let mut done = 0;
-        while done < len {
-            let written = match self {
-                Op::Append { .. } => file.write(&bytes[done..])?,
-                _ => file.pwrite(&bytes[done..], offset + done as u64)?,
-            };
-            if written == 0 {
-                return Err(Errno::NOSPC);
-            }
-            done += written;
-        }
-        Ok(())
+        write_whole(&pattern::bytes(tag, offset, len), |rest, done| match self {
+            Op::Append { .. } => Ok(file.write(rest)?),
+            _ => Ok(file.pwrite(rest, offset + done)?),
+        })
     }
 
     /// Returns whether the call changes data and nothing else.
@@ -230,6 +232,7 @@ impl Op {
             | Op::Rmdir(path)
             | Op::Write { path, .. }
             | Op::Append { path, .. }
+            | Op::Publish { path, .. }
             | Op::Truncate(path, _)
             | Op::Fallocate(path, ..)
             | Op::SetXattr(path, ..)
@@ -255,6 +258,37 @@ impl Op {
     pub fn syncs_all(&self) -> bool {
         matches!(self, Op::Sync | Op::Close)
     }
+}
+
+/// Makes calls of `write`, which gets the bytes that are left and the number of those before, and
+/// returns how many it has written.
+fn write_whole(
+    bytes: &[u8],
+    mut write: impl FnMut(&[u8], u64) -> Result<usize, Errno>,
+) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < bytes.len() {
+        let written = write(&bytes[done..], done as u64)?;
+        if written == 0 {
+            return Err(Errno::NOSPC);
+        }
+        done += written;
+    }
+    Ok(())
+}
+
+fn publish(task: &Task, path: &str, len: usize, tag: u32) -> Result<(), Errno> {
+    let parent = path.rsplit_once('/').map_or("/", |(parent, _)| parent);
+    let parent = if parent.is_empty() { "/" } else { parent };
+    let flags = OFlags::TMPFILE | OFlags::WRONLY;
+    let file = task.posix().open(parent, flags, Mode::from(0o644))?;
+    let bytes = pattern::bytes(tag, 0, len);
+    write_whole(&vec![b'#'; len], |rest, at| Ok(file.pwrite(rest, at)?))?;
+    file.sync_all()?;
+    write_whole(&bytes, |rest, at| Ok(file.pwrite(rest, at)?))?;
+    file.sync_data()?;
+    task.posix().linkat(At::File(&file), "", At::Cwd, path, AtFlags::EMPTY_PATH)?;
+    Ok(())
 }
 
 fn open(task: &Task, path: &str, flags: OFlags) -> Result<File, Errno> {

@@ -166,7 +166,7 @@ impl Group {
             self.account(header.blocks);
             let counts = Totals::of(&self.layout(), &header);
             unread.subtract(&counts);
-            self.shared.largest_trees.fetch_max(header.tree_blocks, Ordering::Relaxed);
+            headers::raise(&self.shared.largest_trees, header.tree_blocks);
             self.free_inodes.store(header.free_inodes, Ordering::Relaxed);
             self.counts.set(&header);
             self.available.store(counts.available, Ordering::Release);

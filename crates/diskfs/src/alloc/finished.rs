@@ -9,6 +9,7 @@ use super::ag_update::Outcome;
 use super::alloc_group::Group;
 use super::changes::Changes;
 use super::delayed::{DelayedGroups, DelayedUpdate, GroupState, bytes_of};
+use super::headers;
 use crate::base::ranks::GroupLock;
 use crate::format::BlockRange;
 
@@ -149,10 +150,7 @@ impl Finished<'_> {
             let claimed = changes.claimed_inodes.iter().chain(chunks);
             let claimed = claimed.filter(|(chunk, _)| range.contains(chunk));
             if let Work::Written(outcome) = &work {
-                let trees = outcome.header.tree_blocks;
-                if trees > self.largest_trees.load(Ordering::Relaxed) {
-                    self.largest_trees.fetch_max(trees, Ordering::Relaxed);
-                }
+                headers::raise(self.largest_trees, outcome.header.tree_blocks);
                 guard.delayed.masks.clear();
                 group.counts.set(&outcome.header);
                 group.account(outcome.header.blocks);

@@ -31,7 +31,7 @@
 
 use vfscale_journal::Lsn;
 use vfscale_sync::Mutex;
-use vfscale_sync::atomic::AtomicU64;
+use vfscale_sync::atomic::{AtomicU64, Ordering};
 
 use super::Layout;
 use super::index::available;
@@ -80,6 +80,14 @@ pub(super) struct Shared {
     pub(super) unread: Mutex<Totals, GroupTotalsLock>,
     /// Upper bound on the tree blocks of any group so far.
     pub(super) largest_trees: AtomicU64,
+}
+
+/// Raises the [upper bound](Shared::largest_trees) on the tree blocks of a group. Writes nothing if
+/// it suffices, as other CPUs read it.
+pub(super) fn raise(largest_trees: &AtomicU64, trees: u64) {
+    if trees > largest_trees.load(Ordering::Relaxed) {
+        largest_trees.fetch_max(trees, Ordering::Relaxed);
+    }
 }
 
 /// Knowledge of an opening about the headers of a volume's groups.

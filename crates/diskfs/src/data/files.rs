@@ -285,6 +285,12 @@ impl Files {
     /// Makes a file durable: its data, and all of the inode that leads to it; without `data_only`
     /// its times as well. Blocks for I/O.
     ///
+    /// A file that never had a name (`O_TMPFILE`) is written, and neither the log nor the device is
+    /// flushed: no crash leaves the file. A transaction that names it shows this to other threads
+    /// before it is committed ([`Node::is_unnamed`]). So if this call finds the file unnamed after
+    /// all is written, that transaction is behind those of this call in the log, and the push that
+    /// makes the name durable flushes the data of this call before.
+    ///
     /// # Errors
     /// The errors of the device and the log that this call has met. [`Node::write_errors`] reports
     /// those of earlier write-back.
@@ -304,8 +310,11 @@ impl Files {
                 stored => stored?,
             }
         }
-        self.write_renewed();
         let volume = &self.state.volume;
+        if node.is_unnamed() {
+            return volume.check().and(written);
+        }
+        self.write_renewed();
         // The push has to do this otherwise, and other threads would wait for it. Data that was
         // written in place belongs to no transaction.
         volume.flush_data(node.data_written(|| volume.data_written()))?;

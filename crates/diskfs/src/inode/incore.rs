@@ -105,6 +105,8 @@ struct Published {
     new_times: Option<Times>,
     /// Whether the block of its record is no longer one of inodes.
     is_given_up: bool,
+    /// Whether it was made without a name, and no transaction has given it one.
+    is_unnamed: bool,
     /// The file data in memory.
     data: Option<Arc<FilePages>>,
 }
@@ -141,7 +143,8 @@ impl Node {
     /// Creates the node of inode `ino` with the state `core`.
     #[must_use]
     pub fn new(ino: u64, core: Arc<InodeCore>, cache: &PerCpuArc<BufferCache>) -> Arc<Self> {
-        let published = Published { core, new_times: None, is_given_up: false, data: None };
+        let published =
+            Published { core, new_times: None, is_given_up: false, is_unnamed: false, data: None };
         Arc::new(Self {
             lock: ShardedRwLock::new(),
             heat: AtomicU32::new(0),
@@ -369,6 +372,7 @@ impl Node {
         published.new_times = since.filter(|new| *new != taken && !core.is_free());
         let old = std::mem::replace(&mut published.core, core);
         published.is_given_up = false;
+        published.is_unnamed &= published.core.nlink == 0;
         let now = if let Some(names) = self.delayed_names() {
             names.note_times(&published.times());
             Some((names, Arc::clone(&published.core)))
@@ -386,6 +390,18 @@ impl Node {
     /// its log items are cancelled. Follows [`publish`](Self::publish).
     pub fn give_up(&self) {
         self.published.lock().is_given_up = true;
+    }
+
+    /// Notes that the inode was made without a name. The caller has just made it.
+    pub(crate) fn note_unnamed(&self) {
+        let mut published = self.published.lock();
+        published.is_unnamed = published.core.nlink == 0;
+    }
+
+    /// Returns whether the inode has never had a name, so that no crash leaves it. False before the
+    /// transaction that names it can be in the log.
+    pub(crate) fn is_unnamed(&self) -> bool {
+        self.published.lock().is_unnamed
     }
 
     /// Notes that this checkpoint has the last transaction that changed the inode.

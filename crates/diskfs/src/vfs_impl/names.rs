@@ -62,6 +62,7 @@ impl DiskFs {
         let Some(name) = name else {
             tx.set_orphan(&node, true);
             tx.commit()?;
+            node.note_unnamed();
             return self.hold(dir.sb(), node);
         };
         let locked = parent.lock();

@@ -6,6 +6,7 @@ mod logs;
 mod memory;
 mod own_log;
 mod space;
+mod unnamed;
 
 use std::sync::Arc;
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use vfscale_sync::cpu;
+
 use super::*;
 use crate::format::BLOCK_BYTES;
 use crate::inode::delayed_names::NameStep;
@@ -445,4 +447,39 @@ fn same_results(seed: u64) {
         (tree, mounted.again().tree())
     });
     assert_eq!((&one.0, &one.0), (&one.1, &other.1));
+}
+
+/// Threads on several CPUs count the subdirectories side by side; an exchange and a removal lock the
+/// directory exclusively, and report the whole count.
+#[test]
+fn links_are_whole_where_they_are_counted_on_each_cpu() {
+    let mounted = made_beside(64 * MIB);
+    let path = |number: u32| format!("/d/{number}");
+    mounted.mkdir("/d");
+    mounted.mkdir("/d/stays");
+    mounted.write("/file", b"");
+    mounted.sync_and_delay();
+    let links = || mounted.stat("/d").nlink;
+    for number in 0..8 {
+        let _cpu = cpu::pretend(number);
+        mounted.mkdir(&path(number));
+        assert_eq!(links(), 4 + number);
+    }
+    // A directory and a file change places: one subdirectory less.
+    mounted.rename("/d/7", "/file", RenameFlags::EXCHANGE).unwrap();
+    assert_eq!(links(), 10);
+    mounted.rename("/d/7", "/file", RenameFlags::EXCHANGE).unwrap();
+    assert_eq!((links(), mounted.stat("/").nlink), (11, 3));
+    for number in 0..8 {
+        // Another CPU than that which has counted it.
+        let _cpu = cpu::pretend(7 - number);
+        mounted.unlink(&path(number), AtFlags::REMOVEDIR).unwrap();
+        assert_eq!(links(), 10 - number);
+    }
+    let mounted = mounted.again();
+    assert_eq!(mounted.stat("/d").nlink, 3);
+    mounted.unlink("/d/stays", AtFlags::REMOVEDIR).unwrap();
+    let dir = mounted.task.open("/d").unwrap();
+    mounted.unlink("/d", AtFlags::REMOVEDIR).unwrap();
+    assert_eq!(dir.stat().unwrap().nlink, 0);
 }

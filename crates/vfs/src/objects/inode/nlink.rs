@@ -4,9 +4,8 @@
 //!
 //! # Directories
 //!
-//! The links of a directory are its name, its `.`, and the `..` of each directory in it. For
-//! directories in memory they are counted here; backed drivers report the counts that they have
-//! stored. Several CPUs that create directories in one parent would all write its count. So once
+//! The links of a directory are its name, its `.`, and the `..` of each directory in it. Several
+//! CPUs that create directories in one parent would all write its count. So once
 //! the table of its children has grown to the size for several CPUs, directories that are added and
 //! removed are counted on each CPU ([`SnapshotCounter`]). The counter takes a sixteenth of the
 //! table's memory and is bounded with it ([`spread`](vfscale_sync::spread)): if it does not fit,
@@ -22,6 +21,15 @@
 //! * A read of both counts is consistent: it reads the inode's count between two equal sums of the
 //!   parts. A reader takes no lock, whatever happens in the directory meanwhile.
 //! * A sharded count has no limit: 2^31 directories take more than a terabyte.
+//!
+//! # Directories of backed drivers
+//!
+//! A backed driver reports the counts that it has stored ([`Inode::set_nlink`]); threads that change
+//! names of one directory side by side report what they add ([`Inode::add_subdirectories`]), and
+//! from the first of these on it is sharded. The driver locks such a directory exclusively while it
+//! reports a count, so no other thread adds to the parts. The difference to the new count goes into
+//! the parts: the inode's own count never falls below two here, either, and is zero exactly when
+//! the directory is removed.
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::{Ordering, fence};
@@ -60,7 +68,8 @@ impl Inode {
     #[cold]
     fn sum_nlink(&self, spread: &SnapshotCounter) -> u32 {
         let (directories, own) = spread.read_with(|| self.own_nlink());
-        if own == 0 { 0 } else { own.saturating_add_signed(directories) }
+        // Of a damaged volume, more directories may be removed than were counted.
+        if own == 0 { 0 } else { own.saturating_add_signed(directories).max(2) }
     }
 
     /// Returns the sharded count of the directories in this one, if they are not counted in the
@@ -104,20 +113,40 @@ impl Inode {
 
     /// Sets the number of names, for backed drivers, together with the change that they have
     /// stored. A file that was created without a name and has one now is a normal file from then
-    /// on.
+    /// on. No other thread changes the count meanwhile.
     pub fn set_nlink(&self, nlink: u32) {
         if nlink > 0 && self.is_linkable() {
             self.data.flags.fetch_and(!LINKABLE, Ordering::AcqRel);
         }
-        self.usage.nlink.store(nlink, Ordering::Release);
+        match self.sharded_dirs().filter(|_| nlink > 0) {
+            Some(spread) => spread.add(nlink.wrapping_sub(self.sum_nlink(spread)).cast_signed()),
+            None => self.usage.nlink.store(nlink, Ordering::Release),
+        }
     }
 
     /// Adds to the number of links of a directory that has names, for backed drivers in which other
     /// threads may change names of the directory at the same time. It stays at two at least.
     pub fn add_subdirectories(&self, change: i32) {
+        if let Some(spread) = self.sharded_dirs().or_else(|| self.shard_dirs()) {
+            spread.add(change);
+            return;
+        }
         let add = |links: u32| Some(links.saturating_add_signed(change).max(2));
         let changed = self.usage.nlink.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
         debug_assert!(changed.is_ok(), "every count can be changed");
+    }
+
+    /// Creates the sharded count of the directories in this one, and returns it. `None` if the inode
+    /// has to count them: there is one CPU, or the counter does not fit.
+    #[cold]
+    fn shard_dirs(&self) -> Option<&SnapshotCounter> {
+        let sb = self.sb();
+        if sb.slots() < 2 || !sb.scaling().dcache_hash() {
+            return None;
+        }
+        let count = ShardedNlink::new(sb.slots())?;
+        self.ext_or_init(|| InodeExt::Directories(count));
+        self.sharded_dirs()
     }
 
     /// Returns whether the inode was created without a name, has none yet, and may be given one.
@@ -174,18 +203,11 @@ impl Dentry {
     /// longer be counted in the inode. `None` if the inode counts them.
     #[inline]
     fn sharded_dirs(&self) -> Option<&SnapshotCounter> {
-        let (inode, sb) = (self.inode(), self.sb());
-        inode.sharded_dirs().or_else(|| {
-            let several = sb.slots() > 1 && sb.scaling().dcache_hash();
-            if !several || !self.children().is_spread() {
-                return None;
-            }
-            // If the counter does not fit, the inode counts them, and the thread that adds the next
-            // directory tries again.
-            let count = ShardedNlink::new(sb.slots())?;
-            inode.ext_or_init(|| InodeExt::Directories(count));
-            inode.sharded_dirs()
-        })
+        let inode = self.inode();
+        // If the counter does not fit, the inode counts them, and the thread that adds the next
+        // directory tries again.
+        let create = || self.children().is_spread().then(|| inode.shard_dirs()).flatten();
+        inode.sharded_dirs().or_else(create)
     }
 }
 
