@@ -7,12 +7,13 @@
 //! are flushed before the call returns. A crash can tear the blocks that are being written. The
 //! others are valid then: either all of them are old, or the one in block 0 is new.
 //!
-//! A volume in a branch writes the one in block 0 only, with one flush, when its log begins an epoch
-//! ([`write_first`]): each block that is written takes a place of the branch's own, and each flush a
-//! record of the pool. The closing writes the copies again. Until then they say that the log is
-//! closed. If the one in block 0 can't be read, that is not believed without the log: its opening
-//! record, of a later epoch, is behind the record that they name, and was durable before the one in
-//! block 0 was written. So the whole log is read ([`vfscale_journal::Known::is_closed`]).
+//! A volume in a branch writes the one in block 0 only, with one flush, when its log begins an
+//! epoch ([`write_first`]): each block that is written takes a place of the branch's own, and each
+//! flush a record of the pool. The closing writes the copies again. Until then they say that the
+//! log is closed. If the one in block 0 can't be read, that is not believed without the log: its
+//! opening record, of a later epoch, is behind the record that they name, and was durable before
+//! the one in block 0 was written. So the whole log is read
+//! ([`vfscale_journal::Known::is_closed`]).
 //!
 //! # Finding
 //!
