@@ -7,14 +7,6 @@
 //! are flushed before the call returns. A crash can tear the blocks that are being written. The
 //! others are valid then: either all of them are old, or the one in block 0 is new.
 //!
-//! A volume in a branch writes the one in block 0 only, with one flush, when its log begins an
-//! epoch ([`write_first`]): each block that is written takes a place of the branch's own, and each
-//! flush a record of the pool. The closing writes the copies again. Until then they say that the
-//! log is closed. If the one in block 0 can't be read, that is not believed without the log: its
-//! opening record, of a later epoch, is behind the record that they name, and was durable before
-//! the one in block 0 was written. So the whole log is read
-//! ([`vfscale_journal::Known::is_closed`]).
-//!
 //! # Finding
 //!
 //! Of the valid ones, the one with the greatest generation counts. If block 0 is damaged, the size
@@ -244,21 +236,6 @@ pub fn write(device: &dyn Device, superblock: &mut Superblock) -> Result<(), vfs
     device.write_many(first)?;
     device.flush()?;
     device.write_many(others)?;
-    device.flush()
-}
-
-/// Writes the superblock in block 0 alone, with the next generation and the current time, when the
-/// log has begun an epoch; see the [module](self). Durable when it returns.
-///
-/// # Errors
-/// As [`write()`].
-pub(crate) fn write_first(
-    device: &dyn Device,
-    superblock: &mut Superblock,
-) -> Result<(), vfscale_block::Error> {
-    superblock.generation += 1;
-    superblock.written = Timestamp::now();
-    device.write_at(0, superblock.encode(0, 0).bytes())?;
     device.flush()
 }
 

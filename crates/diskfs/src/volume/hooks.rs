@@ -178,10 +178,7 @@ impl Hooks for VolumeHooks {
         let Some(superblock) = self.superblock.get() else { return Ok(()) };
         let mut superblock = superblock.lock();
         superblock.note_mount(Some(seen(known)));
-        match self.device.identity() {
-            Some(_) => Ok(copies::write_first(&*self.device, &mut superblock)?),
-            None => Ok(copies::write(&*self.device, &mut superblock)?),
-        }
+        Ok(copies::write(&*self.device, &mut superblock)?)
     }
 
     fn before_commit_record(&self, _sequence: u64) -> vfscale_journal::Result<()> {

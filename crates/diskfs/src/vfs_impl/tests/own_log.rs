@@ -224,33 +224,6 @@ fn the_change_of_logs_survives_every_crash() {
     assert!(with_former > 10 && states > with_former + 10, "{with_former} of {states}");
 }
 
-/// A copy that is in use writes the superblock in block 0 alone, and the others say that the log is
-/// closed. If block 0 is lost, nothing that was synced is, in the first epoch and in later ones.
-#[test]
-fn a_lost_superblock_loses_no_change_of_a_copy() {
-    let copy = copy_of(&parent());
-    let mut expected = all();
-    for name in ["first", "second", "third"] {
-        let (fs, vfs) = open(&copy, Some(COPY));
-        assert_eq!(names(&vfs), expected);
-        vfs.task().create_dir(format!("/{name}")).unwrap();
-        fs.sync_fs().unwrap();
-        expected.insert(name.into());
-        let states = copies::read(&copy).unwrap().copies.into_iter().map(|copy| copy.state);
-        let is_old = |state: &copies::CopyState| matches!(state, copies::CopyState::Old { .. });
-        assert_eq!(states.filter(is_old).count(), 2);
-        let lost = copy_of(&copy);
-        lost.write_at(0, &[0; 4096]).unwrap();
-        let opened = open(&lost, Some(COPY));
-        assert_eq!(names(&opened.1), expected, "{name}");
-        close(opened);
-        assert_eq!(checked(&lost), LogState::Clean);
-        // The closing makes all of them current.
-        close((fs, vfs));
-        assert!(copies::read(&copy).unwrap().is_whole());
-    }
-}
-
 /// Runs two copies with equal histories, and lets one of them find in the place of its last record
 /// the record of the other one, as storage does that was the other one's before. Returns the names
 /// that it then has.
