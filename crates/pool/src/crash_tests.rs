@@ -391,6 +391,7 @@ fn planted_faults_of_one_branch_are_found() {
         Plant::OverwriteUnconfirmed,
         Plant::EarlyReuse,
         Plant::RootBeforeContent,
+        Plant::FirstRecordLate,
     ];
     for plant in plants {
         assert!(is_found(plant, |run| one_branch(run, 60)), "{plant:?}");

@@ -186,8 +186,8 @@ fn a_flushed_record_that_cannot_be_read_is_an_error() {
     let pool = Pool::create(device.clone(), [1; 16]).unwrap();
     pool.create_branch("main", 1000 * UNIT).unwrap();
     let branch = pool.branch("main").unwrap();
-    // The first flush makes the log; then a record, two of one batch, and another one.
-    for (block, count) in [(0, 1), (1, 1), (2, 170), (300, 1)] {
+    // The first flush makes the log, with a record; then two of one batch, and another one.
+    for (block, count) in [(0, 1), (2, 170), (300, 1)] {
         branch.write_at(block * UNIT, &vec![block as u8 + 1; count * UNIT as usize]).unwrap();
         branch.flush().unwrap();
     }
@@ -205,4 +205,40 @@ fn a_flushed_record_that_cannot_be_read_is_an_error() {
             assert_eq!(bytes[0], 3);
         }
     }
+}
+
+/// The first record of a log is there before the commit that names the log. If that commit fails,
+/// a later one with the same number may name a log in the same place.
+#[test]
+fn a_record_of_a_log_that_no_commit_names_does_not_count() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(300 * UNIT).unwrap());
+    let pool = Pool::create(device.clone(), [1; 16]).unwrap();
+    pool.create_branch("main", 1000 * UNIT).unwrap();
+    pool.close().unwrap();
+    let copies = [1, 2].map(|byte| {
+        let copy: Arc<dyn Device> = Arc::new(CowDevice::new(device.clone()));
+        let pool = Pool::open(copy.clone()).unwrap();
+        let branch = pool.branch("main").unwrap();
+        branch.write_at(0, &[byte; UNIT as usize]).unwrap();
+        branch.flush().unwrap();
+        let state = pool.shared.state.lock();
+        let log = state.table.named("main").unwrap().log.unwrap();
+        let generation = state.generation;
+        drop(state);
+        std::mem::forget((branch, pool));
+        (copy, log, generation)
+    });
+    let byte = |device: &Arc<dyn Device>| {
+        let pool = Pool::open(device.clone()).unwrap();
+        let mut bytes = [9; UNIT as usize];
+        pool.branch("main").unwrap().read_at(0, &mut bytes).unwrap();
+        bytes[0]
+    };
+    let [(first, log, generation), (second, other, same)] = copies;
+    assert_eq!((log.place, generation), (other.place, same));
+    let mut record = [0; UNIT as usize];
+    first.read_at(log.place * UNIT, &mut record).unwrap();
+    assert_eq!(byte(&first), 1);
+    second.write_at(log.place * UNIT, &record).unwrap();
+    assert_eq!(byte(&second), 0);
 }

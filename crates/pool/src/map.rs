@@ -6,6 +6,9 @@
 //! lock. A node that changes is written to a fresh place by the next checkpoint, and so are all
 //! nodes above it, up to the root.
 //!
+//! A node has room for the nodes below it in groups of 21, each made when the first of its nodes
+//! is: an open branch has visited few of them.
+//!
 //! # Invariants
 //!
 //! * A node is in memory at most once, and stays until the map is dropped. So a reference to it
@@ -30,6 +33,13 @@ use crate::space::Purse;
 /// Most levels of nodes.
 pub(crate) const LEVELS_MAX: usize = 4;
 
+/// How many nodes below a node have their room together.
+const KIDS: usize = 21;
+const _: () = assert!(FANOUT.is_multiple_of(KIDS));
+
+/// Room for consecutive nodes below a node.
+type Kids = Box<[OnceLock<Box<MapNode>>; KIDS]>;
+
 /// Returns how many levels a map of `blocks` needs.
 pub(crate) fn levels(blocks: u64) -> u8 {
     let mut levels = 1;
@@ -52,8 +62,8 @@ pub(crate) struct MapNode {
     /// The first block below it.
     first: u64,
     entries: Box<[AtomicU64]>,
-    /// The nodes below it that are in memory; none for a leaf.
-    kids: Box<[OnceLock<Box<MapNode>>]>,
+    /// The nodes below it that are in memory, in groups; none for a leaf.
+    kids: Box<[OnceLock<Kids>]>,
     /// Where it is on the device, as an [`Entry`]; of no meaning while it is dirty.
     home: AtomicU64,
     dirty: AtomicBool,
@@ -92,7 +102,7 @@ pub(crate) struct Map {
 
 impl MapNode {
     fn empty(level: u8, first: u64) -> Self {
-        let kids = if level == 0 { 0 } else { FANOUT };
+        let kids = if level == 0 { 0 } else { FANOUT / KIDS };
         Self {
             level,
             first,
@@ -105,6 +115,24 @@ impl MapNode {
 
     fn index(&self, block: u64) -> usize {
         ((block - self.first) / span(self.level)) as usize
+    }
+
+    /// Returns the node at an index below an inner node, if it is in memory.
+    fn kid_at(&self, index: usize) -> Option<&MapNode> {
+        Some(self.kids[index / KIDS].get()?[index % KIDS].get()?)
+    }
+
+    /// Puts a node at an index below an inner node, unless there is one, and returns the one there.
+    fn put_kid(&self, index: usize, kid: MapNode) -> &MapNode {
+        let group = || Box::new([const { OnceLock::new() }; KIDS]);
+        self.kids[index / KIDS].get_or_init(group)[index % KIDS].get_or_init(|| Box::new(kid))
+    }
+
+    /// Returns the nodes below it that are in memory, each with its index.
+    fn kids(&self) -> impl Iterator<Item = (usize, &MapNode)> {
+        let groups = self.kids.iter().enumerate().filter_map(|(at, kids)| Some((at, kids.get()?)));
+        let slots = groups.flat_map(|(at, kids)| (at * KIDS..).zip(kids.iter()));
+        slots.filter_map(|(index, kid)| Some((index, &**kid.get()?)))
     }
 
     /// Returns the entry of a block in a leaf.
@@ -176,8 +204,7 @@ impl Map {
         create: bool,
     ) -> Result<Option<&'m MapNode>, Error> {
         let index = node.index(block);
-        let slot = &node.kids[index];
-        if let Some(kid) = slot.get() {
+        if let Some(kid) = node.kid_at(index) {
             return Ok(Some(kid));
         }
         let entry = Entry(node.entries[index].load(Ordering::Acquire));
@@ -190,7 +217,7 @@ impl Map {
         };
         // Another thread may have been faster; both have read the same block, which nobody reuses
         // while a reader or writer of the branch is inside.
-        Ok(Some(slot.get_or_init(|| Box::new(kid))))
+        Ok(Some(node.put_kid(index, kid)))
     }
 
     /// Returns the leaf of a block; `None` if no block of the leaf has a place.
@@ -215,7 +242,7 @@ impl Map {
         while node.level > 0 {
             let index = node.index(block);
             let entry = Entry(node.entries[index].load(Ordering::Acquire));
-            if entry.is_row() && node.kids[index].get().is_none() {
+            if entry.is_row() && node.kid_at(index).is_none() {
                 // A reader needs no node of a row.
                 let is_inside = block < self.disk.layout.first;
                 let found = is_inside.then(|| Entry::new(block, entry.birth()));
@@ -322,10 +349,10 @@ impl Map {
         if !node.dirty.load(Ordering::Relaxed) {
             return Ok(node.home());
         }
-        for (kid, entry) in node.kids.iter().zip(&node.entries) {
-            if let Some(kid) = kid.get().filter(|kid| kid.dirty.load(Ordering::Relaxed)) {
+        for (index, kid) in node.kids() {
+            if kid.dirty.load(Ordering::Relaxed) {
                 let new = self.write_node(kid, stamp, place, written)?;
-                entry.store(new.0, Ordering::Release);
+                node.entries[index].store(new.0, Ordering::Release);
             }
         }
         let mut home = Entry::NONE;

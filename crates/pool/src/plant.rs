@@ -22,6 +22,8 @@ pub(crate) enum Plant {
     BatchNotClosed = 128,
     /// A repair takes places that only the logs of branches refer to.
     LoggedUnclaimed = 256,
+    /// The first record of a log is not there when the commit is that names the log.
+    FirstRecordLate = 512,
 }
 
 /// The faults of a pool: none outside of tests.

@@ -270,7 +270,7 @@ fn a_closed_branch_has_no_log() {
         }
         branch
     };
-    // The first flush makes the log, the second a record.
+    // The first flush makes the log with a record, the second another record.
     let mut written = 0;
     for blocks in [10..11, 20..22] {
         written += blocks.end - blocks.start;

@@ -244,11 +244,11 @@ fn a_place_of_two_branches_names_the_younger_one() {
 }
 
 /// Leaves the pool of a device as a power cut does when the branch `main` has 8 in the blocks
-/// [`CUT`], most of them in its log only: they were shared with another branch before.
+/// [`CUT`], in its log only: they were shared with another branch before.
 pub(crate) fn cut_with_log(device: &Arc<dyn Device>) {
     let pool = Pool::open(device.clone()).unwrap();
     let main = pool.branch("main").unwrap();
-    // The first flush after an opening is a checkpoint.
+    // The first flush after an opening makes the log.
     for blocks in [CUT.start..CUT.start + 1, CUT.start + 1..CUT.end] {
         for block in blocks {
             main.write_at(block * UNIT, &[8; UNIT as usize]).unwrap();

@@ -7,9 +7,22 @@
 //!
 //! A larger batch is flushed first and recorded after that, with a second flush. A checkpoint
 //! writes the nodes of the map that changed, and commits.
+//!
+//! A branch gets its log with the first batch of its opening, if one record has room for that. The
+//! record is written at the same time as the commit that names the log, and the nodes of the map
+//! wait for the next checkpoint. This is right for these reasons:
+//!
+//! * The commit flushes contents and record before its superblock. Until that is durable, nothing
+//!   names the log, and its places are free; from then on contents and record are there. So the
+//!   record is in no doubt: it needs no checksums, and its blocks are not fragile.
+//! * A power cut before that leaves the record in a free place, and the next opening makes a commit
+//!   of the same number, perhaps with a log in the same place and nothing in it yet. The record
+//!   must not count then. So such a log has a random sequence, and no other one has it again.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
+
+use vfscale_sync::random::fresh_seed;
 
 use super::log;
 use super::write::CHECKED_MAX;
@@ -18,7 +31,7 @@ use crate::Error;
 use crate::commit::{Change, State};
 use crate::dead::{self, DeadList};
 use crate::disk::offset;
-use crate::format::{Entry, LOG_MAPS, LogMap, PLACE_BYTES};
+use crate::format::{Entry, LOG_MAPS, LogMap, PLACE_BYTES, checksum_of};
 use crate::map::Stamp;
 use crate::plant::Plant;
 use crate::record::{LogArea, Record};
@@ -80,13 +93,17 @@ impl Inner {
             (pending.open.len(), is_large)
         };
         let room = log.area.map_or(0, |area| (area.blocks - log.next) as usize);
+        let is_first = log.area.is_none() && !log.must_checkpoint && !is_large;
+        if is_first && count > 0 && self.begin_log(&mut log)? {
+            return Ok(());
+        }
         if log.must_checkpoint || is_large || count > 0 && room == 0 {
             return self.checkpoint(&mut log, LogFate::GoesOn);
         }
         if count == 0 {
             return Ok(self.shared.disk.device.flush()?);
         }
-        let batch = self.close_batch();
+        let batch = self.close_batch(CHECKED_MAX);
         match log.area {
             Some(area) if batch.len() <= room * LOG_MAPS => {
                 let result = self.append(&mut log, area, &batch);
@@ -97,13 +114,48 @@ impl Inner {
         }
     }
 
-    /// Takes the open batch; its blocks become fragile if its record will have checksums.
-    fn close_batch(&self) -> Batch {
+    /// Makes the open batch durable as the first record of a new log. Returns false, and changes
+    /// nothing on the device, if the batch is too large or there is no room for a log.
+    fn begin_log(&self, log: &mut LogState) -> Result<bool, Error> {
+        if self.pending.lock().open.len() > LOG_MAPS {
+            return Ok(false);
+        }
+        let mut state = self.shared.state.lock();
+        self.shared.alive()?;
+        let Some(mut record) = state.table.get(self.node()).cloned() else {
+            return Err(Error::NoBranch(self.label.to_string()));
+        };
+        // No block of it becomes fragile.
+        let batch = self.close_batch(0);
+        let mut change = Change { held: Some(self.held.clone()), ..Change::default() };
+        // Writers may have made it larger meanwhile. The checkpoint that follows has all of it.
+        let is_small = batch.len() <= LOG_MAPS;
+        let area = is_small.then(|| self.next_log(None, unused_sequence(), &mut change)).flatten();
+        let Some(area) = area else { return Ok(false) };
+        let maps = batch.iter().map(|(block, new)| self.log_map(*block, *new, false));
+        let maps: Vec<LogMap> = maps.collect::<Result<_, _>>()?;
+        let (place, bytes) = log::record(&self.shared.disk, area, record.id, 0, 0, 0, &maps);
+        let previous = checksum_of(&bytes);
+        let is_late = self.shared.plants.has(Plant::FirstRecordLate);
+        let mut late = Vec::new();
+        let blocks = if is_late { &mut late } else { &mut change.written.blocks };
+        blocks.push((place, bytes));
+        record.log = Some(area);
+        state.table.update(record.id, |old| *old = record);
+        self.shared.commit(&mut state, change, || drop(self.readers.write()))?;
+        self.shared.disk.write(&late)?;
+        *log = LogState { area: Some(area), next: 1, previous, must_checkpoint: false };
+        Ok(true)
+    }
+
+    /// Takes the open batch; its blocks become fragile if it has at most `checked` ones, whose
+    /// record will have checksums.
+    fn close_batch(&self, checked: usize) -> Batch {
         let is_closed = !self.shared.plants.has(Plant::BatchNotClosed);
         let _alone = is_closed.then(|| self.gate.write());
         let mut pending = self.pending.lock();
         let batch: Batch = pending.open.drain().collect();
-        if batch.len() <= CHECKED_MAX {
+        if batch.len() <= checked {
             pending.fragile.extend(batch.iter().map(|(block, _)| *block));
         }
         self.count_tracked(&pending);
@@ -125,7 +177,7 @@ impl Inner {
         for (index, part) in maps.chunks(LOG_MAPS).enumerate() {
             let (disk, node) = (&self.shared.disk, self.node());
             let (place, bytes) = log::record(disk, area, node, log.next, index, log.previous, part);
-            log.previous = crate::format::checksum_of(&bytes);
+            log.previous = checksum_of(&bytes);
             log.next += 1;
             records.push((place, bytes));
         }
@@ -398,6 +450,12 @@ impl Inner {
         log.must_checkpoint = true;
         self.checkpoint(&mut log, LogFate::Ends)
     }
+}
+
+/// Returns a sequence that no log has had.
+fn unused_sequence() -> u64 {
+    // Checkpoints give logs the numbers of commits, which stay far below 2^63.
+    fresh_seed() | 1 << 63
 }
 
 /// Gives up the places of a log.

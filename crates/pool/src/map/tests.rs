@@ -112,3 +112,20 @@ fn a_hostile_node_is_an_error() {
     put(&|block| block.entries[0] = Entry::new(9, 1).0.into()).unwrap_err();
     put(&|block| block.entries[0] = (Entry::new(60, 3).0 | 1 << 63).into()).unwrap_err();
 }
+
+/// An open branch visits few nodes, so it must not have room for all others.
+#[test]
+fn a_node_has_room_for_few_more_nodes_than_were_visited() {
+    let disk = disk();
+    let map = Map::open(&disk, 0, Entry::NONE, 2).unwrap();
+    let groups = || map.root.kids.iter().filter(|kids| kids.get().is_some()).count();
+    assert!(size_of_val(&*map.root.kids) <= 512);
+    assert_eq!((groups(), map.root.kids().count()), (0, 0));
+    for (visited, groups_now) in [(0, 1), (KIDS - 1, 1), (KIDS, 2), (FANOUT - 1, 3)] {
+        map.path(visited as u64 * span(1)).unwrap();
+        assert_eq!(groups(), groups_now);
+    }
+    let kids: Vec<_> = map.root.kids().map(|(index, kid)| (index, kid.first)).collect();
+    let expected = [0, KIDS - 1, KIDS, FANOUT - 1].map(|index| (index, index as u64 * span(1)));
+    assert_eq!(kids, expected);
+}
