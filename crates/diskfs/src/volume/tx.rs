@@ -29,6 +29,10 @@
 //! * Other transactions can claim a freed block only when the free is durable
 //!   ([`Transaction::on_durable`]): after a crash, no block is in the file that it was freed from
 //!   and has the contents of another one.
+//! * The log gets the copies of locked inodes that are published, and not what is published at the
+//!   commit: the same, since no other thread changes them before it has returned. A new inode is
+//!   not locked. A thread with a handle of its number may change it as soon as it is published, and
+//!   commit first; so the log formats that one at the commit, with the later change.
 //! * A transaction logs no more than it has reserved. One that would log more is refused before
 //!   anything is published: the program has a defect.
 //!
@@ -481,9 +485,15 @@ impl<'v> Tx<'v> {
         let nodes = std::mem::take(&mut self.nodes);
         let mut logged: SmallVec<[Arc<Node>; 3]> = SmallVec::with_capacity(nodes.len());
         for ChangedNode { node, before, core } in nodes {
-            changed.add(Arc::clone(&node));
+            let is_gone = changes.freed_chunks().any(|chunk| chunk == chunk_of(node.block()));
+            // A new inode is not locked.
+            if is_gone || changes.is_new(node.ino()) {
+                changed.add(Arc::clone(&node));
+            } else {
+                changed.add_image(Arc::clone(&node), Arc::clone(&core) as _);
+            }
             node.publish(core, before);
-            if changes.freed_chunks().any(|chunk| chunk == chunk_of(node.block())) {
+            if is_gone {
                 node.give_up();
             }
             logged.push(node);
