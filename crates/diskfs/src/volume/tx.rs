@@ -336,7 +336,11 @@ impl<'v> Tx<'v> {
         let core = Arc::new(core);
         match self.nodes.iter_mut().find(|changed| Arc::ptr_eq(&changed.node, node)) {
             Some(changed) => changed.core = core,
-            None => self.nodes.push(ChangedNode { node: node.clone(), before: node.times(), core }),
+            None => {
+                // Times that change before an inode is freed are not stored.
+                let before = if core.is_free() { Times::of(&core) } else { node.times() };
+                self.nodes.push(ChangedNode { node: node.clone(), before, core });
+            }
         }
     }
 
