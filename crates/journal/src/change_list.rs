@@ -13,7 +13,7 @@ use crate::item::{Image, Item, LogItem, LogVector, address};
 pub(crate) type Callback = Box<dyn FnOnce(Result<Durable>) + Send>;
 
 /// The items of a commit, each with the contents to log.
-pub(crate) type Items = SmallVec<[(Item, LogVector); 3]>;
+pub(crate) type Items = SmallVec<[(Item, LogVector); 2]>;
 
 /// The items that one commit logs, and the log space that it may use. `Send`.
 pub struct ChangeList {
