@@ -414,8 +414,9 @@ impl Groups {
     }
 
     /// Writes the changes of a transaction into the trees of the groups, whose locks it takes, and
-    /// adds the groups to `finished`, in which there are [none](Self::finished) yet. Reads blocks from the device where necessary. This is the last step before the journal's
-    /// commit; [`Finished::committed`] follows the commit.
+    /// adds the groups to `finished`, in which there are [none](Self::finished) yet. Reads blocks
+    /// from the device where necessary. This is the last step before the journal's commit;
+    /// [`Finished::committed`] follows the commit.
     ///
     /// # Errors
     /// [`Error`], [`GroupNodes::no_space`] among them. The transaction must not be committed then;
