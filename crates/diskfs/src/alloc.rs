@@ -413,19 +413,20 @@ impl Groups {
         Ok(chosen)
     }
 
-    /// Writes the changes of a transaction into the trees of the groups, whose locks it takes.
-    /// Reads blocks from the device where necessary. This is the last step before the journal's
-    /// commit; [`Finished::committed`] follows the commit.
+    /// Writes the changes of a transaction into the trees of the groups, whose locks it takes, and
+    /// adds the groups to `finished`, in which there are [none](Self::finished) yet. Reads blocks
+    /// from the device where necessary. This is the last step before the journal's commit;
+    /// [`Finished::committed`] follows the commit.
     ///
     /// # Errors
     /// [`Error`], [`GroupNodes::no_space`] among them. The transaction must not be committed then;
     /// `changes` is to be [abandoned](Self::abandon).
-    pub fn finish<N: GroupNodes>(
-        &self,
+    pub fn finish<'g, N: GroupNodes>(
+        &'g self,
         nodes: &mut N,
         changes: &mut Changes,
-    ) -> Result<Finished<'_>, Error<N::Error>> {
-        let mut finished = self.finished();
+        finished: &mut Finished<'g>,
+    ) -> Result<(), Error<N::Error>> {
         let is_of_inodes = changes.is_of_inodes();
         let parts = if is_of_inodes { ChangesByGroup::default() } else { self.parts(changes)? };
         let (inodes, blocks) = changes.split();
@@ -441,7 +442,7 @@ impl Groups {
             let part = GroupPart::Inodes(here);
             finished.parts.push(self.finish_in(group, nodes, part, blocks)?);
         }
-        Ok(finished)
+        Ok(())
     }
 
     /// Writes the changes of a transaction in one group into its trees, or delays them. Groups are
@@ -480,8 +481,8 @@ impl Groups {
         })
     }
 
-    /// Returns a transaction's changes of no group.
-    fn finished(&self) -> Finished<'_> {
+    /// Returns the finished changes of no group.
+    pub fn finished(&self) -> Finished<'_> {
         let (delayed, largest_trees) = (&self.delayed, &self.shared.largest_trees);
         Finished { delayed, largest_trees, parts: SmallVec::new(), used: 0 }
     }

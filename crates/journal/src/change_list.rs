@@ -7,20 +7,24 @@ use smallvec::SmallVec;
 use crate::Result;
 use crate::admission::ticket::Costs;
 use crate::disk::checkpoint::Durable;
-use crate::item::{Item, LogItem, address};
+use crate::item::{Image, Item, LogItem, LogVector, address};
 
 /// A callback that is called once, when its transaction's checkpoint is durable or will never be.
 pub(crate) type Callback = Box<dyn FnOnce(Result<Durable>) + Send>;
 
+/// The items of a commit, each with the contents to log.
+pub(crate) type Items = SmallVec<[(Item, LogVector); 2]>;
+
 /// The items that one commit logs, and the log space that it may use. `Send`.
 pub struct ChangeList {
-    pub(crate) items: SmallVec<[Item; 4]>,
+    /// The contents of those that were added without an image are formatted by the commit.
+    pub(crate) items: Items,
     pub(crate) callbacks: Vec<Callback>,
     /// Rest of the log space, in bytes. Zero after the commit.
     pub(crate) left: u64,
     /// The order id that it follows, besides those of its items.
     pub(crate) follows: u64,
-    costs: Costs,
+    pub(crate) costs: Costs,
 }
 
 /// The result of a committed transaction.
@@ -42,12 +46,23 @@ impl ChangeList {
     /// Adds and pins `item`, which the caller is about to change. The caller holds it locked until
     /// after the commit. Adding it twice is harmless.
     pub fn add<I: LogItem + 'static>(&mut self, item: Arc<I>) {
-        let item: Item = item;
+        self.put(item, LogVector::new());
+    }
+
+    /// Adds `item` like [`add`](Self::add), with its contents after the change: an image that is
+    /// what [`LogItem::format`] would share at the commit.
+    pub fn add_image<I: LogItem + 'static>(&mut self, item: Arc<I>, image: Arc<dyn Image>) {
+        self.put(item, LogVector::of(image));
+    }
+
+    fn put(&mut self, item: Item, vector: LogVector) {
         let id = address(&item);
-        if !self.items.iter().any(|other| address(other) == id) {
-            item.state().pin();
-            self.items.push(item);
+        if let Some((_, own)) = self.items.iter_mut().find(|(other, _)| address(other) == id) {
+            *own = vector;
+            return;
         }
+        item.state().pin();
+        self.items.push((item, vector));
     }
 
     /// Orders this commit behind the one with the [order id](Committed::order) `order`, as a common
@@ -91,3 +106,6 @@ impl std::fmt::Debug for ChangeList {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests;

@@ -319,6 +319,10 @@ impl LogVector {
         Self::default()
     }
 
+    pub(crate) fn of(image: Arc<dyn Image>) -> Self {
+        Self(VectorContents::Image(image))
+    }
+
     /// Appends a region of the item.
     pub fn push(&mut self, region: &[u8]) {
         if let VectorContents::Bytes(bytes) = &mut self.0 {
@@ -346,6 +350,10 @@ impl LogVector {
         if let VectorContents::Image(image) = mem::replace(&mut self.0, contents) {
             image.release();
         }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self.0, VectorContents::Empty)
     }
 
     pub(crate) fn is_cancel(&self) -> bool {

@@ -14,9 +14,8 @@ use crate::admission::memory::Levels;
 use crate::admission::ticket::Costs;
 use crate::change_list::ChangeList;
 use crate::disk::iclog::Writer;
-use crate::item::LogVector;
 use crate::lists::ail::Ail;
-use crate::lists::cil::{Cil, Commit, Inserted, Items};
+use crate::lists::cil::{Cil, Inserted};
 use crate::log::progress::{LogProgress, SET_ASIDE_BLOCKS};
 use crate::log::spin_wait::SpinWait;
 use crate::log::work::LogWork;
@@ -200,21 +199,19 @@ impl Log {
     /// Puts changes on the CIL, and returns the unneeded part of their reservation. Does no I/O.
     pub(crate) fn commit(&self, changes: &mut ChangeList) -> Result<Committed> {
         self.check()?;
-        let left = mem::take(&mut changes.left);
         if changes.items.is_empty() && changes.callbacks.is_empty() {
-            self.grant.give(left);
+            self.grant.give(mem::take(&mut changes.left));
             return Ok(Committed { sequence: 0, order: 0 });
         }
-        let callbacks = mem::take(&mut changes.callbacks);
-        let follows = mem::take(&mut changes.follows);
-        // Filled in its final location, because it is large.
-        let mut commit = Commit { items: Items::new(), callbacks, reserved: left, follows };
-        for item in changes.items.drain(..) {
-            let mut vector = LogVector::new();
-            item.format(&mut vector);
-            commit.items.push((item, vector));
+        for (item, vector) in &mut changes.items {
+            if vector.is_empty() {
+                item.format(vector);
+            }
         }
-        match self.cil.insert(&self.shared, &mut commit) {
+        let inserted = self.cil.insert(&self.shared, changes);
+        let left = mem::take(&mut changes.left);
+        changes.follows = 0;
+        match inserted {
             Ok(Inserted { sequence, given, order }) => {
                 // A commit that takes space back returns that as well.
                 self.grant.give(left.wrapping_add_signed(-given));

@@ -586,11 +586,14 @@ pub(crate) fn lock_side_by_side<'n>(
             nodes.insert(at, (node, is_changed));
         }
     }
-    let lock = |(node, is_changed): (&'n Arc<Node>, bool)| match is_changed {
-        true => SideGuard::Changing(node.lock_nested()),
-        false => SideGuard::Sharing(node.share()),
-    };
-    nodes.into_iter().map(lock).collect()
+    let mut guards = SmallVec::new();
+    for (node, is_changed) in nodes {
+        guards.push(match is_changed {
+            true => SideGuard::Changing(node.lock_nested()),
+            false => SideGuard::Sharing(node.share()),
+        });
+    }
+    guards
 }
 
 #[cfg(test)]

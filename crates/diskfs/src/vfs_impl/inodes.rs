@@ -35,7 +35,8 @@ pub(super) fn node_of(inode: &Inode) -> Result<&Arc<Node>, Errno> {
     held(inode).map(|held| &held.node).ok_or(Errno::INVAL)
 }
 
-/// The parts of an inode that are not in its record.
+/// The parts of an inode that a VFS inode has decoded or copied: attributes and the target of a
+/// link.
 #[derive(Default)]
 struct Apart {
     /// The core of the inode when it was read. While this reference exists, no other core has its
@@ -49,7 +50,7 @@ struct Apart {
 enum Refused {
     /// The inode is not the requested one.
     IsOther,
-    /// The inode was changed since it was read.
+    /// The inode has parts apart that were not read, or has changed since.
     HasChanged,
 }
 
@@ -76,8 +77,9 @@ impl DiskFs {
         node: Arc<Node>,
         is_it: impl Fn(&InodeCore) -> bool,
     ) -> Result<Option<InodeRef>, Fault> {
+        // Most inodes have no such parts.
+        let mut apart = Some(Apart::default());
         loop {
-            let mut apart = Some(self.read_apart(&node)?);
             let inode = sb.try_iget(node.ino(), || {
                 // While there is no VFS inode, only two threads change the node: the one that frees
                 // it, when it has no name, and the one that then reuses its number. If `is_it`
@@ -87,7 +89,8 @@ impl DiskFs {
                     return Err(Refused::IsOther);
                 }
                 let Apart { core, xattrs, target } = apart.take().unwrap_or_default();
-                if core.is_none_or(|core| !Arc::ptr_eq(&core, &now.stored)) {
+                let is_read = core.is_some_and(|core| Arc::ptr_eq(&core, &now.stored));
+                if !is_read && has_apart(&now.stored) {
                     return Err(Refused::HasChanged);
                 }
                 Ok(init(&now, xattrs, Held { node: Arc::clone(&node), target }))
@@ -95,12 +98,12 @@ impl DiskFs {
             match inode {
                 Ok(inode) => return Ok(Some(inode)),
                 Err(Refused::IsOther) => return Ok(None),
-                Err(Refused::HasChanged) => {}
+                Err(Refused::HasChanged) => apart = Some(self.read_apart(&node)?),
             }
         }
     }
 
-    /// Reads the parts of an inode that are not in its record.
+    /// Reads the attributes of an inode, and its target.
     fn read_apart(&self, node: &Arc<Node>) -> Result<Apart, Fault> {
         let mut core = node.stored();
         // A core never changes, so parts that are in the inode need no lock.
@@ -138,6 +141,11 @@ impl DiskFs {
             self.files.set_times_dirty(node);
         }
     }
+}
+
+/// Returns whether an inode has attributes, or a target.
+fn has_apart(core: &InodeCore) -> bool {
+    core.is_link() || !matches!(core.attr, AttrFork::None)
 }
 
 /// Returns the initial state of a VFS inode.

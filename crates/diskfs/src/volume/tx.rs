@@ -29,6 +29,10 @@
 //! * Other transactions can claim a freed block only when the free is durable
 //!   ([`Transaction::on_durable`]): after a crash, no block is in the file that it was freed from
 //!   and has the contents of another one.
+//! * The log gets the copies of locked inodes that are published, and not what is published at the
+//!   commit: the same, since no other thread changes them before it has returned. A new inode is
+//!   not locked. A thread with a handle of its number may change it as soon as it is published, and
+//!   commit first; so the log formats that one at the commit, with the later change.
 //! * A transaction logs no more than it has reserved. One that would log more is refused before
 //!   anything is published: the program has a defect.
 //!
@@ -332,7 +336,11 @@ impl<'v> Tx<'v> {
         let core = Arc::new(core);
         match self.nodes.iter_mut().find(|changed| Arc::ptr_eq(&changed.node, node)) {
             Some(changed) => changed.core = core,
-            None => self.nodes.push(ChangedNode { node: node.clone(), before: node.times(), core }),
+            None => {
+                // Times that change before an inode is freed are not stored.
+                let before = if core.is_free() { Times::of(&core) } else { node.times() };
+                self.nodes.push(ChangedNode { node: node.clone(), before, core });
+            }
         }
     }
 
@@ -390,21 +398,18 @@ impl<'v> Tx<'v> {
         let orphans = std::mem::take(&mut self.orphans);
         let list = self.metadata.orphans();
         let whole = if orphans.is_empty() { None } else { list.lock_whole() };
-        let mut finished = match self.finish(&mut changes) {
-            Ok(finished) => finished,
-            Err(fault) => {
-                self.changes = changes;
-                debug_assert!(!is_overrun(&fault), "{fault}");
-                return Err(fault);
-            }
-        };
+        // Filled where it is, because it is large.
+        let mut finished = self.metadata.groups().finished();
+        if let Err(fault) = self.finish(&mut changes, &mut finished) {
+            self.changes = changes;
+            debug_assert!(!is_overrun(&fault), "{fault}");
+            return Err(fault);
+        }
         self.release_names(noted);
-        let committed = self.publish(&changes, finished.as_mut())?;
+        let committed = self.publish(&changes, &mut finished)?;
         orphans.iter().for_each(|(node, is_orphan)| list.set(node, *is_orphan));
         drop(whole);
-        if let Some(finished) = finished {
-            finished.committed(&changes, committed.order);
-        }
+        finished.committed(&changes, committed.order);
         // The claimed blocks are in use now.
         self.space_used = 0;
         Ok(committed.sequence)
@@ -412,23 +417,25 @@ impl<'v> Tx<'v> {
 
     /// Writes the claims and frees into the trees of the groups, and checks that the reservation
     /// suffices to log everything.
-    fn finish(&mut self, changes: &mut Changes) -> Result<Option<Finished<'v>>, Fault> {
+    fn finish(&mut self, changes: &mut Changes, finished: &mut Finished<'v>) -> Result<(), Fault> {
         if self.is_spoiled {
             return Err(Fault::NoSpace);
         }
         let groups = self.metadata.groups();
-        let finished = if changes.is_empty() { None } else { Some(groups.finish(self, changes)?) };
+        if !changes.is_empty() {
+            groups.finish(self, changes, finished)?;
+        }
         let chunks = (changes.new_chunks().count() + changes.freed_chunks().count()) as u64;
         let of_chunk = Reservation::item_bytes(0) * (1 + CHUNK_INODES);
         let inodes = self.nodes.len() as u64 * Reservation::item_bytes(RECORD_BYTES as u64);
-        let (needed, gained) = finished.as_ref().map_or((0, 0), Finished::log_bytes);
+        let (needed, gained) = finished.log_bytes();
         let used = self.shadows.log_bytes() + chunks * of_chunk + inodes + needed;
         let reserved = self.log_bytes + gained;
         if used > reserved {
             self.metadata.count_overrun();
             return Err(vfscale_journal::Error::Overrun { used, reserved }.into());
         }
-        Ok(finished)
+        Ok(())
     }
 
     /// Writes the delayed changes of a group, if there are any, and commits them.
@@ -440,7 +447,7 @@ impl<'v> Tx<'v> {
         let written = groups.write_delayed(&mut self, group)?;
         let Some(mut finished) = written else { return Ok(()) };
         let changes = Changes::new();
-        let committed = self.publish(&changes, Some(&mut finished))?;
+        let committed = self.publish(&changes, &mut finished)?;
         finished.committed(&changes, committed.order);
         Ok(())
     }
@@ -449,17 +456,15 @@ impl<'v> Tx<'v> {
     fn publish(
         &mut self,
         changes: &Changes,
-        mut finished: Option<&mut Finished<'_>>,
+        finished: &mut Finished<'_>,
     ) -> Result<Committed, Fault> {
         let (metadata, cache) = (self.metadata, self.metadata.cache());
         let Some(log) = &mut self.log else { return Err(Fault::ReadOnly) };
         let changed = log.changes();
         // The log space of the names that are folded.
         self.folds.iter().for_each(|fold| changed.take_over(fold.held.log_bytes));
-        let busy = finished.as_mut().map(|finished| finished.busy());
-        if let Some(finished) = finished {
-            finished.prepare(changed);
-        }
+        let busy = finished.busy();
+        finished.prepare(changed);
         // The chunks precede the inodes in them: a recovery follows the order of the items.
         for first in changes.new_chunks() {
             let chunk = new_chunk(metadata, first);
@@ -481,14 +486,20 @@ impl<'v> Tx<'v> {
         let nodes = std::mem::take(&mut self.nodes);
         let mut logged: SmallVec<[Arc<Node>; 3]> = SmallVec::with_capacity(nodes.len());
         for ChangedNode { node, before, core } in nodes {
-            changed.add(Arc::clone(&node));
+            let is_gone = changes.freed_chunks().any(|chunk| chunk == chunk_of(node.block()));
+            // A new inode is not locked.
+            if is_gone || changes.is_new(node.ino()) {
+                changed.add(Arc::clone(&node));
+            } else {
+                changed.add_image(Arc::clone(&node), Arc::clone(&core) as _);
+            }
             node.publish(core, before);
-            if changes.freed_chunks().any(|chunk| chunk == chunk_of(node.block())) {
+            if is_gone {
                 node.give_up();
             }
             logged.push(node);
         }
-        if let Some(busy) = busy.filter(|busy| !busy.is_empty()) {
+        if !busy.is_empty() {
             let shared = metadata.keep();
             shared.space.expect(busy.blocks());
             changed.on_durable(move |durable| {

@@ -46,7 +46,7 @@ use vfscale_sync::prefetch::{prefetch, soon};
 
 use crate::admission::memory::Levels;
 use crate::admission::ticket::{Costs, signed};
-use crate::change_list::Callback;
+use crate::change_list::{Callback, ChangeList, Items};
 use crate::disk::checkpoint::{CHECKPOINT_HEADER_BYTES, stream_bytes};
 use crate::item::{CilPosition, Item, LogVector};
 use crate::options::Scaling;
@@ -121,21 +121,8 @@ pub(crate) struct Cil {
     costs: Costs,
 }
 
-/// The items of a transaction, with their contents after it.
-pub(crate) type Items = SmallVec<[(Item, LogVector); 8]>;
 /// Vectors that newer ones have replaced.
 type Replaced = SmallVec<[LogVector; 8]>;
-
-/// The changes that one transaction commits.
-#[derive(Default)]
-pub(crate) struct Commit {
-    pub(crate) items: Items,
-    pub(crate) callbacks: Vec<Callback>,
-    /// Rest of the transaction's reservation, in bytes of log.
-    pub(crate) reserved: u64,
-    /// The order id that it follows, besides those of its items.
-    pub(crate) follows: u64,
-}
 
 /// The result of a commit.
 #[derive(Clone, Copy, Debug)]
@@ -192,12 +179,16 @@ impl Cil {
     }
 
     /// Moves the items and callbacks of a transaction into the current context; each of its items
-    /// has a pin for it. Waits for a push only while that takes the lists.
+    /// has a pin for it, and is formatted. Waits for a push only while that takes the lists.
     ///
     /// # Errors
     /// [`Error::Overrun`]: the reservation was too small. The items are in the context
     /// nevertheless, and the journal must be shut down.
-    pub(crate) fn insert(&self, shared: &SharedFields, commit: &mut Commit) -> Result<Inserted> {
+    pub(crate) fn insert(
+        &self,
+        shared: &SharedFields,
+        commit: &mut ChangeList,
+    ) -> Result<Inserted> {
         // Replaced vectors are freed after all locks are released.
         let mut replaced = Replaced::new();
         let context = self.context.read();
@@ -214,16 +205,16 @@ impl Cil {
         self.account(shared, longer, given);
         drop(context);
         if let Ok(used) = u64::try_from(given)
-            && used > commit.reserved
+            && used > commit.left
         {
-            return Err(Error::Overrun { used, reserved: commit.reserved });
+            return Err(Error::Overrun { used, reserved: commit.left });
         }
         Ok(Inserted { sequence, given, order })
     }
 
     /// Puts items into the context, and returns by how much the stream grew, and the order id.
-    fn put(&self, sequence: u64, commit: &mut Commit, replaced: &mut Replaced) -> (i64, u64) {
-        let Commit { items, callbacks, follows, .. } = commit;
+    fn put(&self, sequence: u64, commit: &mut ChangeList, replaced: &mut Replaced) -> (i64, u64) {
+        let ChangeList { items, callbacks, follows, .. } = commit;
         let orders = items.iter().map(|(item, _)| item.state().order());
         let mut order = orders.fold(*follows, u64::max) + 1;
         let is_new = |item: &Item| item.state().cil_position().sequence != sequence;
@@ -259,7 +250,8 @@ impl Cil {
             state.unpin();
             longer += signed(bytes) - signed(before);
             match put {
-                Ok(old) => replaced.extend(old),
+                Ok(Some(old)) => replaced.push(old),
+                Ok(None) => {}
                 Err(vector) => late.push((item, vector)),
             }
         }

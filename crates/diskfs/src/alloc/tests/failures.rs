@@ -3,7 +3,7 @@
 use vfscale_sync::random::Random;
 use zerocopy::little_endian::U64;
 
-use super::world::World;
+use super::world::{World, finish};
 use crate::alloc::{Changes, Groups, Layout};
 use crate::btree::memory::{Failure, number};
 use crate::btree::{Error, Nodes};
@@ -14,7 +14,7 @@ fn refused(world: &mut World, fill: impl FnOnce(&mut Changes)) -> Option<u32> {
     let before = world.nodes.clone();
     let mut changes = Changes::new();
     fill(&mut changes);
-    let error = world.groups.finish(&mut world.nodes, &mut changes).err().expect("is refused");
+    let error = finish(&world.groups, &mut world.nodes, &mut changes).err().expect("is refused");
     // The transaction owns nothing, so only fetched blocks have to be given back.
     changes.blocks_mut().claims.clear();
     world.groups.abandon(changes);
@@ -106,7 +106,7 @@ fn a_failure_at_any_call_leaves_nothing_behind() {
         let inodes: Vec<_> = world.inodes.keys().copied().filter(|ino| *ino >= 128).collect();
         inodes.iter().for_each(|ino| changes.free_inode(*ino));
         world.nodes.failing = Some(world.nodes.calls.get() + call);
-        match world.groups.finish(&mut world.nodes, &mut changes) {
+        match finish(&world.groups, &mut world.nodes, &mut changes) {
             Err(error) => {
                 assert_eq!(error, Error::Nodes(Failure::Injected));
                 failed += 1;

@@ -1,6 +1,6 @@
 //! Volumes that grow.
 
-use super::world::World;
+use super::world::{World, finish};
 use crate::Geometry;
 use crate::alloc::Changes;
 
@@ -30,7 +30,7 @@ fn a_group_accounts_for_what_it_has_grown_by() {
             assert_eq!(changes.is_empty(), !is_larger);
             if abandoned {
                 let before = world.nodes.clone();
-                drop(world.groups.finish(&mut world.nodes, &mut changes).unwrap());
+                drop(finish(&world.groups, &mut world.nodes, &mut changes).unwrap());
                 world.groups.abandon(changes);
                 world.nodes = before;
             } else {

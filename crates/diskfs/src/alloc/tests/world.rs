@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::initial;
 use crate::alloc::chunks::Chunks;
 use crate::alloc::zones::UNKNOWN;
-use crate::alloc::{Busy, Changes, GroupNodes, Groups, Layout, Recorded};
+use crate::alloc::{Busy, Changes, Finished, GroupNodes, Groups, Layout, Recorded};
 use crate::btree::memory::{Failure, Memory, VOLUME};
 use crate::btree::{Error, Nodes, Record};
 use crate::format::group::{GroupHeader, InodeChunks};
@@ -31,6 +31,17 @@ impl GroupNodes for Memory {
     fn no_space() -> Failure {
         Failure::NoSpace
     }
+}
+
+/// Writes the changes of a transaction into the trees of the groups.
+pub(super) fn finish<'g>(
+    groups: &'g Groups,
+    nodes: &mut Memory,
+    changes: &mut Changes,
+) -> Result<Finished<'g>, Error<Failure>> {
+    let mut finished = groups.finished();
+    groups.finish(nodes, changes, &mut finished)?;
+    Ok(finished)
 }
 
 /// A volume, with its used blocks and those that are freed but not durable.
@@ -129,7 +140,7 @@ impl World {
 
     /// Commits. Returns the chunks that were created and freed.
     pub(super) fn commit(&mut self, mut changes: Changes) -> (Vec<u64>, Vec<u64>) {
-        let mut finished = self.groups.finish(&mut self.nodes, &mut changes).unwrap();
+        let mut finished = finish(&self.groups, &mut self.nodes, &mut changes).unwrap();
         self.busy.push(finished.busy());
         let chunks = (changes.new_chunks().collect(), changes.freed_chunks().collect());
         let chunk_blocks = |chunk: &u64| *chunk..*chunk + CHUNK_BLOCKS;

@@ -209,9 +209,9 @@ fn free_bare(volume: &Volume, nodes: &mut Vec<Arc<Node>>) -> Result<(), Fault> {
     let locked = lock_all(&bare);
     let mut freed = SmallVec::<[u64; FREED_AT_ONCE as usize]>::new();
     for node in &bare {
-        let core = tx.core(node);
-        if is_bare(&core) {
-            free(&mut tx, node, core.generation);
+        let bare = node.look(|core, _| is_bare(core).then_some(core.generation));
+        if let Some(generation) = bare {
+            free(&mut tx, node, generation);
             freed.push(node.ino());
         }
     }

@@ -17,7 +17,7 @@ fn parts(slots: usize) -> (SharedFields, Cil) {
     )
 }
 
-fn commit(things: &[&Arc<Thing>]) -> Commit {
+fn commit(things: &[&Arc<Thing>]) -> ChangeList {
     let format = |thing: &&Arc<Thing>| {
         let mut vector = LogVector::new();
         thing.format(&mut vector);
@@ -26,7 +26,7 @@ fn commit(things: &[&Arc<Thing>]) -> Commit {
         (Arc::clone(thing) as Item, vector)
     };
     let items = things.iter().map(format).collect();
-    Commit { items, callbacks: Vec::new(), reserved: 1 << 20, follows: 0 }
+    ChangeList { items, ..ChangeList::new(Costs::new(8), 1 << 20) }
 }
 
 fn insert(parts: &(SharedFields, Cil), cpu: u32, things: &[&Arc<Thing>]) -> Inserted {
@@ -72,7 +72,7 @@ fn a_commit_follows_another_on_demand() {
     let mut last = 0;
     for (thing, cpu) in things.iter().zip([1, 1, 1, 0, 1, 0]) {
         let _here = cpu::pretend(cpu);
-        let mut commit = Commit { follows: last, ..commit(&[thing]) };
+        let mut commit = ChangeList { follows: last, ..commit(&[thing]) };
         let inserted = cil.1.insert(&cil.0, &mut commit).unwrap();
         assert!(inserted.order > last);
         last = inserted.order;
@@ -291,7 +291,7 @@ fn the_common_sum_lags_by_a_batch_per_slot_at_most() {
 fn more_than_was_reserved_is_an_overrun() {
     let cil = parts(1);
     let thing = Thing::new(1, &[0; 100]);
-    let mut small = Commit { reserved: 50, ..commit(&[&thing]) };
+    let mut small = ChangeList { left: 50, ..commit(&[&thing]) };
     assert!(matches!(cil.1.insert(&cil.0, &mut small), Err(Error::Overrun { reserved: 50, .. })));
 }
 

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use smallvec::{SmallVec, smallvec};
 use vfscale_sync::rcu::Guard;
 
 use crate::objects::dcache::children::LockedName;
@@ -15,7 +16,7 @@ const BATCH: usize = 64;
 /// a mount is on it or below.
 pub(crate) fn detach(root: &Dentry, guard: &Guard) -> bool {
     // From the top: children are unhashed before their parents, which are then tried again.
-    let mut stack = vec![root.borrowed(guard)];
+    let mut stack: SmallVec<[_; 4]> = smallvec![root.borrowed(guard)];
     while let Some(&dentry) = stack.last() {
         if dentry.is_mounted() {
             return false;
