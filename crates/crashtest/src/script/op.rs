@@ -75,8 +75,8 @@ pub enum Op {
         /// Tag of the pattern.
         tag: u32,
     },
-    /// Makes a file without a name (`O_TMPFILE`) in the directory of `path`, writes it and syncs it,
-    /// writes the pattern `tag` over that and syncs it again, and gives it the name.
+    /// Makes a file without a name (`O_TMPFILE`) in the directory of `path`, writes it and syncs
+    /// it, writes the pattern `tag` over that and syncs it again, and gives it the name.
     Publish {
         /// The name.
         path: String,

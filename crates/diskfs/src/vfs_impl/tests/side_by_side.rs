@@ -449,8 +449,8 @@ fn same_results(seed: u64) {
     assert_eq!((&one.0, &one.0), (&one.1, &other.1));
 }
 
-/// Threads on several CPUs count the subdirectories side by side; an exchange and a removal lock the
-/// directory exclusively, and report the whole count.
+/// Threads on several CPUs count the subdirectories side by side; an exchange and a removal lock
+/// the directory exclusively, and report the whole count.
 #[test]
 fn links_are_whole_where_they_are_counted_on_each_cpu() {
     let mounted = made_beside(64 * MIB);

@@ -24,12 +24,12 @@
 //!
 //! # Directories of backed drivers
 //!
-//! A backed driver reports the counts that it has stored ([`Inode::set_nlink`]); threads that change
-//! names of one directory side by side report what they add ([`Inode::add_subdirectories`]), and
-//! from the first of these on it is sharded. The driver locks such a directory exclusively while it
-//! reports a count, so no other thread adds to the parts. The difference to the new count goes into
-//! the parts: the inode's own count never falls below two here, either, and is zero exactly when
-//! the directory is removed.
+//! A backed driver reports the counts that it has stored ([`Inode::set_nlink`]). Threads that
+//! change names of one directory side by side report what they add
+//! ([`Inode::add_subdirectories`]), and from the first of these on it is sharded. The driver locks
+//! such a directory exclusively while it reports a count, so no other thread adds to the parts. The
+//! difference to the new count goes into the parts: the inode's own count never falls below two
+//! here, either, and is zero exactly when the directory is removed.
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::{Ordering, fence};
@@ -136,8 +136,8 @@ impl Inode {
         debug_assert!(changed.is_ok(), "every count can be changed");
     }
 
-    /// Creates the sharded count of the directories in this one, and returns it. `None` if the inode
-    /// has to count them: there is one CPU, or the counter does not fit.
+    /// Creates the sharded count of the directories in this one, and returns it. `None` if the
+    /// inode has to count them: there is one CPU, or the counter does not fit.
     #[cold]
     fn shard_dirs(&self) -> Option<&SnapshotCounter> {
         let sb = self.sb();
