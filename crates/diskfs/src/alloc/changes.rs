@@ -154,12 +154,6 @@ impl Changes {
         &mut self.inodes[at].1
     }
 
-    /// Returns whether an inode is created.
-    pub(crate) fn is_new(&self, ino: u64) -> bool {
-        let at = self.inodes.binary_search_by_key(&ino, |(ino, _)| *ino);
-        at.is_ok_and(|at| self.inodes[at].1.is_new)
-    }
-
     /// Frees an inode.
     pub fn free_inode(&mut self, ino: u64) {
         self.inode(ino).is_freed = true;

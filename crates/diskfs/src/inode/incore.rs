@@ -35,7 +35,8 @@
 //! `i_node` is held exclusively from the first change in a transaction until the commit has
 //! returned, and shared while a thread reads the trees of the inode, because a commit publishes its
 //! blocks one after the other. It is taken after [`Volume::begin`](crate::volume::Volume::begin),
-//! and for several nodes in ascending order of their numbers ([`lock_all`]). `i_core` is a leaf.
+//! and for several nodes in ascending order of their numbers ([`lock_all`]); that of a new inode
+//! before all others, since nobody waits for it yet ([`Node::lock_new`]). `i_core` is a leaf.
 //! Threads that change names of a directory side by side hold that one shared
 //! (`inode/delayed_names.rs`), and so does one that changes its mode, its owner or its times
 //! (`Node::lock_attributes`): the names are not in these.
@@ -180,8 +181,16 @@ impl Node {
         self.lock.write(&self.readers)
     }
 
-    /// Locks the node like [`lock`](Self::lock); the caller may hold nodes with lower numbers.
-    fn lock_nested(&self) -> NodeGuard<'_> {
+    /// Locks the node of a free number, which the caller's transaction makes an inode: until the
+    /// commit has returned, no other thread changes it, such as one with a handle of the number.
+    /// The caller may hold any nodes: no thread that holds a node waits for one of a free number.
+    pub(crate) fn lock_new(&self) -> NodeGuard<'_> {
+        self.lock.write_nested(&self.readers)
+    }
+
+    /// Locks the node like [`lock`](Self::lock); the caller may hold nodes with lower numbers, and
+    /// [new](Self::lock_new) ones.
+    pub(crate) fn lock_nested(&self) -> NodeGuard<'_> {
         self.note_wait();
         self.lock.write_nested(&self.readers)
     }

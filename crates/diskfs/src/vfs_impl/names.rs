@@ -59,13 +59,15 @@ impl DiskFs {
         let mut tx = self.volume.begin(self.need_of_new(new))?;
         // Before the directory is locked, which other threads may want.
         let node = self.new_node(&mut tx, parent, new, name.is_some(), dir.change_time())?;
+        let created = node.lock_new();
         let Some(name) = name else {
             tx.set_orphan(&node, true);
             tx.commit()?;
             node.note_unnamed();
+            drop(created);
             return self.hold(dir.sb(), node);
         };
-        let locked = parent.lock();
+        let locked = parent.lock_nested();
         tx.fold_names(parent)?;
         let time = dir.change_time();
         edit(&mut tx, parent, |tx, core| {
@@ -82,7 +84,7 @@ impl DiskFs {
         // can change it. All changes below do this, too.
         dir.set_nlink(links);
         dir.changed_at(time);
-        drop(locked);
+        drop((locked, created));
         self.hold(dir.sb(), node)
     }
 
@@ -97,6 +99,7 @@ impl DiskFs {
         let parent = node_of(dir)?;
         let mut tx = self.volume.begin(self.need_of_new(new))?;
         let node = self.new_node(&mut tx, parent, new, true, dir.change_time())?;
+        let created = node.lock_new();
         let locked = parent.share();
         let time = dir.change_time();
         let step = NameStep::Add(node.ino(), kind);
@@ -108,7 +111,7 @@ impl DiskFs {
             dir.add_subdirectories(1);
         }
         dir.changed_at(time);
-        drop(locked);
+        drop((locked, created));
         Ok(Some(node))
     }
 
@@ -122,7 +125,8 @@ impl DiskFs {
         self.volume.metadata().dirs().is_for(dir)
     }
 
-    /// Creates the node of a new inode, with its record, its attributes and its target.
+    /// Creates the node of a new inode, with its record, its attributes and its target. The caller
+    /// [locks](Node::lock_new) it before the commit.
     fn new_node(
         &self,
         tx: &mut Tx<'_>,
@@ -350,6 +354,7 @@ impl DiskFs {
         }
         let new_whiteout = |new| self.new_node(&mut tx, from, new, true, time);
         let whiteout = rename.whiteout.as_ref().map(new_whiteout).transpose()?;
+        let created = whiteout.as_ref().map(|node| node.lock_new());
         if exchange {
             self.exchange(&mut tx, rename, &moved)?
         } else {
@@ -375,7 +380,7 @@ impl DiskFs {
             inode.set_nlink(links);
         }
         show_time(rename, time);
-        drop(locked);
+        drop((locked, created));
         whiteout.map_or(Ok(()), |node| self.hold(old_dir.sb(), node).map(drop))
     }
 

@@ -30,9 +30,9 @@
 //!   ([`Transaction::on_durable`]): after a crash, no block is in the file that it was freed from
 //!   and has the contents of another one.
 //! * The log gets the copies of locked inodes that are published, and not what is published at the
-//!   commit: the same, since no other thread changes them before it has returned. A new inode is
-//!   not locked. A thread with a handle of its number may change it as soon as it is published, and
-//!   commit first; so the log formats that one at the commit, with the later change.
+//!   commit: the same, since no other thread changes them before it has returned. That holds for a
+//!   new inode, too: a thread with a handle of its number finds it as soon as it is published, and
+//!   would otherwise commit a later state first.
 //! * A transaction logs no more than it has reserved. One that would log more is refused before
 //!   anything is published: the program has a defect.
 //!
@@ -487,8 +487,7 @@ impl<'v> Tx<'v> {
         let mut logged: SmallVec<[Arc<Node>; 3]> = SmallVec::with_capacity(nodes.len());
         for ChangedNode { node, before, core } in nodes {
             let is_gone = changes.freed_chunks().any(|chunk| chunk == chunk_of(node.block()));
-            // A new inode is not locked.
-            if is_gone || changes.is_new(node.ino()) {
+            if is_gone {
                 changed.add(Arc::clone(&node));
             } else {
                 changed.add_image(Arc::clone(&node), Arc::clone(&core) as _);

@@ -16,6 +16,7 @@ use vfscale_diskfs::inode::core::InodeCore;
 use vfscale_diskfs::inode::incore::Node;
 use vfscale_diskfs::tools::check;
 use vfscale_diskfs::{Fault, TxReservation, Volume, VolumeOptions};
+use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::types::{FallocateFlags, SetTime, Timestamp};
 use vfscale_vfs::{At, AtFlags, File, FileHandle, OFlags, OpenOptions, Task};
@@ -26,6 +27,8 @@ use crate::volumes::{
 };
 
 const REGULAR: u32 = 0o100_644;
+/// The most that a transaction needs which makes or changes an inode.
+const SMALL: TxReservation = TxReservation { log_blocks: 60, space: 8, from_pool: false };
 /// The size of the file after truncation.
 const REST: usize = 100;
 
@@ -45,7 +48,7 @@ fn assert_whole(device: Arc<dyn Device>) {
 
 /// Creates an inode, and returns the sequence number of its commit.
 fn create(volume: &Volume, nodes: &NodeTable) -> Result<(Arc<Node>, u64), Fault> {
-    let mut tx = volume.begin(TxReservation { log_blocks: 60, space: 8, from_pool: false })?;
+    let mut tx = volume.begin(SMALL)?;
     let (ino, generation) = tx.new_inode(8, false)?;
     let node = nodes.claim(ino, volume.cache());
     let guard = node.lock();
@@ -495,6 +498,74 @@ fn times_set_by_hand_against_a_write_and_a_read() {
     times_are_stored(|task| {
         let times = [SetTime::Omit, SetTime::At(Timestamp(5))];
         task.posix().utimensat(At::Cwd, "/f", times, AtFlags::empty()).unwrap();
+    });
+}
+
+/// A thread that has the number of an inode, as from a file handle, changes it as soon as it is
+/// published, while a third one forces the log.
+///
+/// Race: A commit that creates an inode against a change of it.
+///
+/// The creator has published the inode and not committed yet. If it did not hold the inode locked
+/// until the commit has returned, as each caller of `DiskFs::new_node` does, the change could be
+/// committed first, and the log would retain the older state.
+#[test]
+fn an_inode_that_is_changed_before_its_creation_is_committed() {
+    const CHANGED: u32 = 0o100_600;
+    schedules(|| {
+        let device = device();
+        let volume = open(device.clone());
+        let nodes = Arc::new(NodeTable::new(10));
+        let made = Arc::new(AtomicU64::new(0));
+        let creator = {
+            let (volume, nodes, made) = (volume.clone(), nodes.clone(), made.clone());
+            thread::spawn(move || {
+                let mut tx = volume.begin(SMALL).unwrap();
+                let (ino, generation) = tx.new_inode(8, false).unwrap();
+                let node = nodes.claim(ino, volume.cache());
+                let core = InodeCore { nlink: 1, ..InodeCore::new(REGULAR, generation, 5) };
+                tx.set_core(&node, core);
+                made.store(ino, Ordering::SeqCst);
+                let created = node.lock();
+                tx.commit().unwrap();
+                drop(created);
+                node
+            })
+        };
+        let changer = {
+            let (volume, nodes, made) = (volume.clone(), nodes.clone(), made.clone());
+            thread::spawn(move || {
+                for _ in 0..5 {
+                    let ino = made.load(Ordering::SeqCst);
+                    let node = (ino > 0).then(|| nodes.claim(ino, volume.cache()));
+                    let Some(node) = node else {
+                        thread::yield_now();
+                        continue;
+                    };
+                    let mut tx = volume.begin(SMALL).unwrap();
+                    let locked = node.lock();
+                    let core = node.stored();
+                    if !core.is_free() {
+                        tx.set_core(&node, InodeCore { mode: CHANGED, ..(*core).clone() });
+                        tx.commit().unwrap();
+                        return true;
+                    }
+                    drop(locked);
+                }
+                false
+            })
+        };
+        volume.sync().unwrap();
+        let node = creator.join().unwrap();
+        let mode = if changer.join().unwrap() { CHANGED } else { REGULAR };
+        assert_eq!(node.stored().mode, mode);
+        volume.sync().unwrap();
+        let left = copy_of(&device);
+        let ino = node.ino();
+        drop((node, nodes, volume));
+        assert_whole(left.clone());
+        let node = NodeTable::new(10).get(&open(left), ino).unwrap().unwrap();
+        assert_eq!(node.stored().mode, mode);
     });
 }
 
