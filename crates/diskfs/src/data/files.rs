@@ -287,7 +287,7 @@ impl Files {
     ///
     /// A file that never had a name (`O_TMPFILE`) is written, and neither the log nor the device is
     /// flushed: no crash leaves the file. A transaction that names it shows this to other threads
-    /// before it is committed ([`Node::is_unnamed`]). So if this call finds the file unnamed after
+    /// before it is committed (`Node::is_unnamed`). So if this call finds the file unnamed after
     /// all is written, that transaction is behind those of this call in the log, and the push that
     /// makes the name durable flushes the data of this call before.
     ///

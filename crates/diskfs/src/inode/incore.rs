@@ -36,7 +36,7 @@
 //! returned, and shared while a thread reads the trees of the inode, because a commit publishes its
 //! blocks one after the other. It is taken after [`Volume::begin`](crate::volume::Volume::begin),
 //! and for several nodes in ascending order of their numbers ([`lock_all`]); that of a new inode
-//! before all others, since nobody waits for it yet ([`Node::lock_new`]). `i_core` is a leaf.
+//! before all others, since nobody waits for it yet (`Node::lock_new`). `i_core` is a leaf.
 //! Threads that change names of a directory side by side hold that one shared
 //! (`inode/delayed_names.rs`), and so does one that changes its mode, its owner or its times
 //! (`Node::lock_attributes`): the names are not in these.
