@@ -9,6 +9,7 @@ mod space;
 mod unnamed;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use vfscale_block::{Device, FaultyDevice, MemoryDevice, Operation, OsError};
 use vfscale_journal::Scaling;
@@ -47,6 +48,36 @@ fn opened_with(device: Arc<MemoryDevice>, options: DiskOptions) -> Mounted {
     let vfs = Vfs::new(fs.clone()).unwrap();
     let task = vfs.task();
     Mounted { device, fs, vfs, task }
+}
+
+/// A new volume on a device that fails, holds and counts calls.
+struct FaultyVolume {
+    device: Arc<FaultyDevice<Arc<MemoryDevice>>>,
+    fs: Arc<DiskFs>,
+    _vfs: Vfs,
+    task: Task,
+}
+
+impl FaultyVolume {
+    /// Creates one that makes changes durable in `sync_interval`, or only by calls.
+    fn new(sync_interval: Option<Duration>) -> Self {
+        let Mounted { device, .. } = made(16 * MIB).again();
+        let device = Arc::new(FaultyDevice::new(device));
+        let options = DiskOptions { sync_interval, ..DiskOptions::default() };
+        let fs = DiskFs::open(device.clone(), options).unwrap();
+        let vfs = Vfs::new(fs.clone()).unwrap();
+        let task = vfs.task();
+        Self { device, fs, _vfs: vfs, task }
+    }
+
+    /// Returns the state that a crash would leave now.
+    fn left(&self) -> Mounted {
+        let copy = MemoryDevice::new(self.device.size()).unwrap();
+        let mut bytes = vec![0; self.device.size() as usize];
+        self.device.inner().read_at(0, &mut bytes).unwrap();
+        copy.write_at(0, &bytes).unwrap();
+        opened(Arc::new(copy))
+    }
 }
 
 fn made(bytes: u64) -> Mounted {

@@ -121,39 +121,12 @@ fn wait_until(mounted: &FaultyVolume, is_so: impl Fn(&Mounted) -> bool) {
     }
 }
 
-struct FaultyVolume {
-    device: Arc<FaultyDevice<Arc<MemoryDevice>>>,
-    _vfs: Vfs,
-    task: Task,
-}
-
-impl FaultyVolume {
-    fn new(interval: Duration) -> Self {
-        let Mounted { device, .. } = made(16 * MIB).again();
-        let device = Arc::new(FaultyDevice::new(device));
-        let options = DiskOptions { sync_interval: Some(interval), ..DiskOptions::default() };
-        let fs = DiskFs::open(device.clone(), options).unwrap();
-        let vfs = Vfs::new(fs).unwrap();
-        let task = vfs.task();
-        Self { device, _vfs: vfs, task }
-    }
-
-    /// Returns the state that a crash would leave now.
-    fn left(&self) -> Mounted {
-        let copy = MemoryDevice::new(self.device.size()).unwrap();
-        let mut bytes = vec![0; self.device.size() as usize];
-        self.device.inner().read_at(0, &mut bytes).unwrap();
-        copy.write_at(0, &bytes).unwrap();
-        opened(Arc::new(copy))
-    }
-}
-
 /// While the data of a new file wait on their way to the device, the name of the file is not
 /// durable either.
 #[test]
 fn what_nobody_syncs_is_durable_in_time_with_its_data() {
     let interval = Duration::from_millis(20);
-    let mounted = FaultyVolume::new(interval);
+    let mounted = FaultyVolume::new(Some(interval));
     let gate = Gate::new();
     // Data are written outside the log.
     let log = mounted.left().fs.volume().superblock().log();
