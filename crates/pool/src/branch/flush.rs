@@ -93,8 +93,9 @@ impl Inner {
             (pending.open.len(), is_large)
         };
         let room = log.area.map_or(0, |area| (area.blocks - log.next) as usize);
-        let is_first = log.area.is_none() && !log.must_checkpoint && !is_large;
-        if is_first && count > 0 && self.begin_log(&mut log)? {
+        let is_one_record = !is_large && (1..=LOG_MAPS).contains(&count);
+        let is_first = log.area.is_none() && !log.must_checkpoint;
+        if is_first && is_one_record && self.begin_log(&mut log)? {
             return Ok(());
         }
         if log.must_checkpoint || is_large || count > 0 && room == 0 {
@@ -117,9 +118,6 @@ impl Inner {
     /// Makes the open batch durable as the first record of a new log. Returns false, and changes
     /// nothing on the device, if the batch is too large or there is no room for a log.
     fn begin_log(&self, log: &mut LogState) -> Result<bool, Error> {
-        if self.pending.lock().open.len() > LOG_MAPS {
-            return Ok(false);
-        }
         let mut state = self.shared.state.lock();
         self.shared.alive()?;
         let Some(mut record) = state.table.get(self.node()).cloned() else {
