@@ -72,12 +72,17 @@ impl FaultyVolume {
 
     /// Returns the state that a crash would leave now.
     fn left(&self) -> Mounted {
-        let copy = MemoryDevice::new(self.device.size()).unwrap();
-        let mut bytes = vec![0; self.device.size() as usize];
-        self.device.inner().read_at(0, &mut bytes).unwrap();
-        copy.write_at(0, &bytes).unwrap();
-        opened(Arc::new(copy))
+        opened(copy_of(&**self.device.inner()))
     }
+}
+
+/// Returns a device with the bytes of another one.
+fn copy_of(device: &dyn Device) -> Arc<MemoryDevice> {
+    let copy = MemoryDevice::new(device.size()).unwrap();
+    let mut bytes = vec![0; device.size() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    copy.write_at(0, &bytes).unwrap();
+    Arc::new(copy)
 }
 
 fn made(bytes: u64) -> Mounted {
@@ -122,11 +127,7 @@ impl Mounted {
 
     /// Copies the device.
     fn copy(&self) -> Arc<MemoryDevice> {
-        let copy = MemoryDevice::new(self.device.size()).unwrap();
-        let mut bytes = vec![0; self.device.size() as usize];
-        self.device.read_at(0, &mut bytes).unwrap();
-        copy.write_at(0, &bytes).unwrap();
-        Arc::new(copy)
+        copy_of(&*self.device)
     }
 
     fn remount(&self, flags: MountFlags) -> Result<(), Errno> {

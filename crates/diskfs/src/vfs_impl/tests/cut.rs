@@ -7,15 +7,6 @@ use std::time::Duration;
 use super::*;
 use crate::tools::check::{self, LogState};
 
-/// Returns a device with the bytes of another one.
-fn copy_of(device: &dyn Device) -> Arc<MemoryDevice> {
-    let copy = MemoryDevice::new(device.size()).unwrap();
-    let mut bytes = vec![0; device.size() as usize];
-    device.read_at(0, &mut bytes).unwrap();
-    copy.write_at(0, &bytes).unwrap();
-    Arc::new(copy)
-}
-
 fn without_background() -> DiskOptions {
     DiskOptions { sync_interval: None, ..DiskOptions::default() }
 }
