@@ -1,6 +1,7 @@
 //! The calls of a script.
 
 use std::fmt;
+use std::path::Path;
 
 use vfscale::posix::{
     At, AtFlags, FallocateFlags, FstrimRange, OFlags, RenameFlags, SetTime, XattrFlags,
@@ -278,8 +279,7 @@ fn write_whole(
 }
 
 fn publish(task: &Task, path: &str, len: usize, tag: u32) -> Result<(), Errno> {
-    let parent = path.rsplit_once('/').map_or("/", |(parent, _)| parent);
-    let parent = if parent.is_empty() { "/" } else { parent };
+    let parent = Path::new(path).parent().unwrap_or(Path::new("/"));
     let flags = OFlags::TMPFILE | OFlags::WRONLY;
     let file = task.posix().open(parent, flags, Mode::from(0o644))?;
     let bytes = pattern::bytes(tag, 0, len);
