@@ -216,8 +216,24 @@ impl Files {
     /// Returns the regular file of an inode, for a call.
     #[must_use]
     pub fn file<'a>(&'a self, node: &'a Arc<Node>) -> RegularFile<FileBlocks<'a>> {
-        let pages = node.data_or_init(|core| FilePages::new(&self.state.pages, core.size));
+        RegularFile::new(self.pages_of(node), self.blocks(node))
+    }
+
+    /// Returns the regular file of an inode whose pages the caller has from
+    /// [`pages_of`](Self::pages_of).
+    #[must_use]
+    pub fn file_with<'a>(
+        &'a self,
+        node: &'a Arc<Node>,
+        pages: &'a FilePages,
+    ) -> RegularFile<FileBlocks<'a>, &'a FilePages> {
         RegularFile::new(pages, self.blocks(node))
+    }
+
+    /// Returns the pages of a regular file. They are the same until the inode is freed.
+    #[must_use]
+    pub fn pages_of(&self, node: &Arc<Node>) -> Arc<FilePages> {
+        node.data_or_init(|core| FilePages::new(&self.state.pages, core.size))
     }
 
     /// Returns the regular file of an inode, if a call has read or written it since the inode is in

@@ -1,10 +1,13 @@
 //! Sizes, and allocation of blocks in advance.
 
+use std::ops::Deref;
+
 use std::ops::Range;
 
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::PAGE_SIZE;
 
+use super::file_pages::FilePages;
 use super::mapping::Mapping;
 use super::regular_file::RegularFile;
 use super::store::{Change, Cut, Store};
@@ -12,7 +15,7 @@ use super::units::{PAGE, page_of, pages_of};
 use super::write_back::Inline;
 use crate::base::fault::Fault;
 
-impl<S: Store> RegularFile<S> {
+impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// Sets the size: truncates the file, or extends it with a hole. With the present size, frees
     /// blocks that were allocated behind the end. Blocks for I/O. The caller holds the inode's
     /// lock.

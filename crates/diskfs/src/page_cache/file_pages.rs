@@ -23,9 +23,23 @@ lock_class! {
     pub PagesLock = ("i_pages", 31110);
 }
 
+/// How often a reader tries beside writers that overwrite, before it keeps them off.
+const TRIES: u32 = 3;
+
 /// The pages of a file. See the [module](super). `Send` and `Sync`.
+///
+/// The fields that readers change come first, and those that writers change last, with the locks
+/// between them: so a reader and a writer rarely share a cache line.
 #[derive(Debug)]
+#[repr(C)]
 pub struct FilePages {
+    /// The page behind the last read, and the number of pages to read ahead.
+    pub(super) read_end: AtomicU64,
+    pub(super) read_ahead: AtomicU32,
+    /// The page behind the last read-ahead request, and the page that the reader has to reach
+    /// before the next request.
+    pub(super) ahead_to: AtomicU64,
+    pub(super) ahead_mark: AtomicU64,
     /// Itself, for the clock.
     this: Weak<FilePages>,
     pub(super) cache: Arc<PageCache>,
@@ -48,13 +62,6 @@ pub struct FilePages {
     /// the last request for write-behind. Changed under the inode's lock.
     pub(super) write_end: AtomicU64,
     pub(super) behind_from: AtomicU64,
-    /// The page behind the last read, and the number of pages to read ahead.
-    pub(super) read_end: AtomicU64,
-    pub(super) read_ahead: AtomicU32,
-    /// The page behind the last read-ahead request, and the page that the reader has to reach
-    /// before the next request.
-    pub(super) ahead_to: AtomicU64,
-    pub(super) ahead_mark: AtomicU64,
 }
 
 impl FilePages {
@@ -96,6 +103,18 @@ impl FilePages {
     /// Locks the pages for changing them.
     pub(super) fn write(&self) -> RwLockWriteGuard<'_, Pages, PagesLock> {
         self.pages.write()
+    }
+
+    /// Copies bytes of pages in memory from `within` of page `index` on, up to the first that is
+    /// not, and to the end of its chunk at most. Returns how many. Of each page it sees all or
+    /// nothing of a write.
+    pub(super) fn copy(&self, index: u64, within: usize, into: &mut [u8]) -> usize {
+        let try_once = |_| self.read().read(index, within, into);
+        match (0..TRIES).find_map(try_once) {
+            Some(done) => done,
+            // Nobody overwrites while the pages are locked.
+            None => self.write().read(index, within, into).unwrap_or(0),
+        }
     }
 
     /// Returns the number of pages that wait for a block. `stat` counts them as blocks.

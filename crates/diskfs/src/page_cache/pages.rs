@@ -13,18 +13,28 @@
 //! Readers find the memory through the batch; a thread that writes to such a page allocates other
 //! memory for it, which is in the chunk from then on.
 //!
+//! # Overwriting dirty pages
+//!
+//! A write to pages that are dirty already changes bytes, but no mark: it needs the pages shared
+//! only, so that it and the readers copy side by side. A reader learns by the chunk's sequence
+//! count that such a write was under way, and copies again; so a read of a page still sees all or
+//! nothing of a write.
+//!
 //! # Invariants
 //!
 //! * A page that is present has memory in its chunk, or is being written back and has it in the
 //!   batch.
 //! * `unstable` contains the chunks with pages that are dirty or being written back.
 //! * A chunk has a page.
+//! * A dirty page has memory in its chunk.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::page::{PAGE_SIZE, Page, PageBox, read_pages, write_pages};
+use vfscale_sync::seqcount::SeqCount;
 
 /// The number of pages of a chunk.
 pub(super) const CHUNK_PAGES: u64 = 64;
@@ -77,12 +87,18 @@ impl Marks {
 #[derive(Debug)]
 struct PageChunk {
     marks: Marks,
+    /// Odd while a writer that shares the pages with readers changes bytes.
+    overwrites: SeqCount,
     memory: [Option<PageBox>; CHUNK_PAGES as usize],
 }
 
 impl Default for PageChunk {
     fn default() -> Self {
-        Self { marks: Marks::default(), memory: [const { None }; CHUNK_PAGES as usize] }
+        Self {
+            marks: Marks::default(),
+            overwrites: SeqCount::new(),
+            memory: [const { None }; CHUNK_PAGES as usize],
+        }
     }
 }
 
@@ -129,6 +145,11 @@ pub(super) struct Pages {
 /// Returns the bits of pages from `index` on, to the end of its chunk.
 fn bits_from(index: u64) -> u64 {
     u64::MAX << (index % CHUNK_PAGES)
+}
+
+/// Returns the bits of pages of a chunk.
+fn bits_of(slots: &Range<usize>) -> u64 {
+    if slots.is_empty() { 0 } else { (u64::MAX >> (64 - slots.len())) << slots.start }
 }
 
 /// Splits the pages `from` to `to` into parts of chunks.
@@ -214,19 +235,22 @@ impl Pages {
     }
 
     /// Copies bytes of pages in memory from `within` of page `index` on, up to the first that
-    /// is not, and to the end of the chunk at most. Returns how many.
-    pub(super) fn read(&self, index: u64, within: usize, into: &mut [u8]) -> usize {
-        let Some(chunk) = self.chunks.get(&(index / CHUNK_PAGES)) else { return 0 };
+    /// is not, and to the end of the chunk at most. Returns how many; `None` if another thread
+    /// has overwritten pages of the chunk meanwhile: then the bytes may be those of two moments.
+    pub(super) fn read(&self, index: u64, within: usize, into: &mut [u8]) -> Option<usize> {
+        let Some(chunk) = self.chunks.get(&(index / CHUNK_PAGES)) else { return Some(0) };
         let slot = (index % CHUNK_PAGES) as usize;
         let run = (chunk.marks.present >> slot).trailing_ones() as usize;
         let wanted = (within + into.len()).div_ceil(PAGE_SIZE);
         let base = index - slot as u64;
         let run = slot..slot + run.min(wanted);
         if run.is_empty() {
-            return 0;
+            return Some(0);
         }
-        chunk.marks.touch((u64::MAX >> (64 - run.len())) << slot);
-        read_pages(run.filter_map(|slot| self.memory(chunk, base, slot)), within, into)
+        chunk.marks.touch(bits_of(&run));
+        let start = chunk.overwrites.try_begin()?;
+        let done = read_pages(run.filter_map(|slot| self.memory(chunk, base, slot)), within, into);
+        (!chunk.overwrites.retry(start)).then_some(done)
     }
 
     /// Returns the first page at or after `index`.
@@ -339,6 +363,24 @@ impl Pages {
             let memory = &chunk.memory[slot..slot + most];
             memory.iter().take_while(|memory| memory.is_none()).count() as u64
         })
+    }
+
+    /// Writes to pages from `within` of page `index` on, all in one chunk, if all of them are
+    /// dirty. Returns whether it has written. The caller holds the inode's lock, so that there is
+    /// no other writer; readers may be there.
+    pub(super) fn overwrite(&self, index: u64, within: usize, from: &[u8]) -> bool {
+        let Some(chunk) = self.chunks.get(&(index / CHUNK_PAGES)) else { return false };
+        let slot = (index % CHUNK_PAGES) as usize;
+        let wanted = (within + from.len()).div_ceil(PAGE_SIZE).max(1);
+        if ((chunk.marks.dirty >> slot).trailing_ones() as usize) < wanted {
+            return false;
+        }
+        let pages = slot..slot + wanted;
+        let memory = &chunk.memory[pages.clone()];
+        debug_assert!(memory.iter().all(Option::is_some), "a dirty page without memory");
+        chunk.marks.touch(bits_of(&pages));
+        let _overwriting = chunk.overwrites.write();
+        write_pages(memory.iter().flatten().map(|page| &**page), within, from) == from.len()
     }
 
     /// Writes to pages from `within` of page `index` on, as far as they can be written to at once,

@@ -1,13 +1,16 @@
 //! Holes and zeros in the middle of a file.
 
+use std::ops::Deref;
+
 use std::ops::Range;
 
+use super::file_pages::FilePages;
 use super::regular_file::RegularFile;
 use super::store::Store;
 use super::units::{PAGE, offset_of};
 use crate::base::fault::Fault;
 
-impl<S: Store> RegularFile<S> {
+impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// Makes a hole of `len` bytes from `offset` on. Pages that are covered in part keep their
     /// blocks, and that part is zeroed. The size stays. Blocks for I/O. The caller holds the
     /// inode's lock.

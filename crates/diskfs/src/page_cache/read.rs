@@ -1,9 +1,12 @@
 //! Reading, and reading ahead.
 
+use std::ops::Deref;
+
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::{PAGE_SIZE, Page, PageBox, read_pages};
 
 use super::cache::PageCache;
+use super::file_pages::FilePages;
 use super::mapping::Mapping;
 use super::regular_file::RegularFile;
 use super::store::Store;
@@ -58,7 +61,7 @@ fn zero_from(pages: &[PageBox], from: u64) {
     }
 }
 
-impl<S: Store> RegularFile<S> {
+impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// Reads from `offset` on, up to the end of the file. Returns the number of bytes. Blocks for
     /// I/O.
     ///
@@ -117,7 +120,7 @@ impl<S: Store> RegularFile<S> {
             let at = offset + done as u64;
             let within = (at % PAGE) as usize;
             // A chunk at a time: a writer waits for no more than that.
-            match self.pages.read().read(page_of(at), within, &mut buf[done..]) {
+            match self.pages.copy(page_of(at), within, &mut buf[done..]) {
                 0 => break,
                 more => done += more,
             }

@@ -1,5 +1,6 @@
 //! One regular file: its pages, and the store that they are read from and written back to.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use vfscale_sync::atomic::Ordering;
@@ -7,23 +8,24 @@ use vfscale_sync::atomic::Ordering;
 use super::file_pages::FilePages;
 use super::store::Store;
 
-/// A regular file, made for a call. See the [module](super).
+/// A regular file, made for a call. See the [module](super). `P` refers to its pages: a reference
+/// of its own, or that of the caller.
 #[derive(Debug)]
-pub struct RegularFile<S> {
-    pub(super) pages: Arc<FilePages>,
+pub struct RegularFile<S, P = Arc<FilePages>> {
+    pub(super) pages: P,
     pub(super) store: S,
 }
 
-impl<S: Store> RegularFile<S> {
+impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// Creates the file of `pages` and `store`.
     #[must_use]
-    pub fn new(pages: Arc<FilePages>, store: S) -> Self {
+    pub fn new(pages: P, store: S) -> Self {
         Self { pages, store }
     }
 
     /// Returns its pages.
     #[must_use]
-    pub fn pages(&self) -> &Arc<FilePages> {
+    pub fn pages(&self) -> &FilePages {
         &self.pages
     }
 

@@ -1,12 +1,15 @@
 //! The search for data and for holes.
 
+use std::ops::Deref;
+
+use super::file_pages::FilePages;
 use super::mapping::Mapping;
 use super::regular_file::RegularFile;
 use super::store::Store;
 use super::units::{offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
 
-impl<S: Store> RegularFile<S> {
+impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// Returns the first offset at or after `offset` that has data; `None` if none exists before
     /// the end of the file. Dirty pages are data, unwritten blocks are not. May block for I/O.
     ///

@@ -1,9 +1,12 @@
 //! Writing to pages in memory.
 
+use std::ops::Deref;
+
 use vfscale_sync::atomic::{Ordering, thread};
 use vfscale_sync::page::{PAGE_SIZE, Page, PageBox};
 
 use super::cache::PageCredit;
+use super::file_pages::FilePages;
 use super::mapping::Mapping;
 use super::pages::CHUNK_PAGES;
 use super::regular_file::RegularFile;
@@ -20,7 +23,7 @@ pub(super) struct CachedMapping {
     is_written: bool,
 }
 
-impl<S: Store> RegularFile<S> {
+impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// Writes at `offset`; the file grows if it ends before. Returns the number of bytes written:
     /// fewer than `buf` has if space ran out. Blocks for I/O, of pages that are written in part,
     /// and while too much is dirty. The caller holds the inode's lock.
@@ -182,6 +185,10 @@ impl<S: Store> RegularFile<S> {
     /// is kept on the device for removals.
     fn write_some(&self, at: u64, bytes: &[u8], is_urgent: bool) -> Result<usize, Fault> {
         let (index, within) = (page_of(at), (at % PAGE) as usize);
+        let is_within = offset_of(index) < self.size();
+        if is_within && self.pages.read().overwrite(index, within, bytes) {
+            return Ok(bytes.len());
+        }
         let wanted = pages_of((within + bytes.len()) as u64).max(1);
         let credit = self.reserve(wanted.min(CHUNK_PAGES), is_urgent)?;
         let (count, backed) = {

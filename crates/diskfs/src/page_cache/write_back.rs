@@ -1,11 +1,14 @@
 //! Writing dirty pages back.
 
+use std::ops::Deref;
+
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::{PAGE_SIZE, Page};
 
+use super::file_pages::FilePages;
 use super::mapping::Mapping;
 use super::pages::WritebackBatch;
 use super::regular_file::RegularFile;
@@ -153,7 +156,7 @@ impl Pass<'_> {
     }
 }
 
-impl<S: Store> RegularFile<S> {
+impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// Writes back the pages that are dirty at the call, and the size. Continues after an error;
     /// pages that cannot be written are given up ([module](super)). Returns the number of pages
     /// written. Blocks for I/O.
@@ -408,7 +411,7 @@ impl<S: Store> RegularFile<S> {
             SegmentTarget::Inline => {
                 let mut bytes = [0; PAGE_SIZE];
                 let len = usize::try_from(segment.size).map_or(0, |size| size.min(PAGE_SIZE));
-                self.pages.read().read(first, 0, &mut bytes[..len]);
+                self.pages.copy(first, 0, &mut bytes[..len]);
                 let change = Change::Inline(&bytes[..len]);
                 return self.store.change(change, segment.size).map_err(Failed::Change);
             }

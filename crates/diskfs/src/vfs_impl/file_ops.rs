@@ -10,7 +10,7 @@ use vfscale_vfs::inode::Inode;
 use vfscale_vfs::types::{FallocateFlags, InodeFlags};
 
 use super::disk_fs::DiskFs;
-use super::inodes::{held, node_of};
+use super::inodes::{held, held_of, node_of};
 use crate::inode::incore::Node;
 
 impl FileOps for DiskFs {
@@ -23,24 +23,24 @@ impl FileOps for DiskFs {
     }
 
     fn read_at(&self, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
-        self.files.file(node_of(inode)?).read(offset, buf).map_err(|fault| self.failed(fault))
+        held_of(inode)?.file(&self.files).read(offset, buf).map_err(|fault| self.failed(fault))
     }
 
     fn write_at(&self, inode: &Inode, offset: u64, buf: &[u8]) -> Result<usize, Errno> {
-        let node = node_of(inode)?;
+        let held = held_of(inode)?;
         let _inside = self.files.enter();
-        let file = self.files.file(node);
+        let file = held.file(&self.files);
         let written = file.write(offset, buf);
-        self.show_data(inode, node, file.size());
+        self.show_data(inode, &held.node, file.size());
         written.map_err(|fault| self.failed(fault))
     }
 
     fn set_size(&self, inode: &Inode, size: u64) -> Result<(), Errno> {
-        let node = node_of(inode)?;
+        let held = held_of(inode)?;
         let _inside = self.files.enter();
-        let file = self.files.file(node);
+        let file = held.file(&self.files);
         let changed = file.set_size(size);
-        self.show_data(inode, node, file.size());
+        self.show_data(inode, &held.node, file.size());
         changed.map_err(|fault| self.failed(fault))
     }
 
@@ -52,9 +52,9 @@ impl FileOps for DiskFs {
         len: u64,
     ) -> Result<(), Errno> {
         const KEEP_SIZE: FallocateFlags = FallocateFlags::KEEP_SIZE;
-        let node = node_of(inode)?;
+        let held = held_of(inode)?;
         let _inside = self.files.enter();
-        let file = self.files.file(node);
+        let file = held.file(&self.files);
         let keeps_size = mode.contains(KEEP_SIZE);
         let done = match mode - KEEP_SIZE {
             FallocateFlags::PUNCH_HOLE if keeps_size => file.punch(offset, len),
@@ -62,18 +62,18 @@ impl FileOps for DiskFs {
             rest if rest.is_empty() => file.allocate(offset, len, keeps_size),
             _ => return Err(Errno::OPNOTSUPP),
         };
-        self.show_data(inode, node, file.size());
+        self.show_data(inode, &held.node, file.size());
         done.map_err(|fault| self.failed(fault))
     }
 
     fn seek_data(&self, inode: &Inode, offset: u64) -> Result<u64, Errno> {
-        let file = self.files.file(node_of(inode)?);
+        let file = held_of(inode)?.file(&self.files);
         let found = file.seek_data(offset).map_err(|fault| self.failed(fault))?;
         found.ok_or(Errno::NXIO)
     }
 
     fn seek_hole(&self, inode: &Inode, offset: u64) -> Result<u64, Errno> {
-        let file = self.files.file(node_of(inode)?);
+        let file = held_of(inode)?.file(&self.files);
         let found = file.seek_hole(offset).map_err(|fault| self.failed(fault))?;
         found.ok_or(Errno::NXIO)
     }

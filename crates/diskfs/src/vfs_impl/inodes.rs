@@ -1,6 +1,6 @@
 //! VFS inodes, created from nodes.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef, InodeTimes};
@@ -11,18 +11,40 @@ use super::disk_fs::DiskFs;
 use super::flags::flags_of;
 use crate::base::fault::Fault;
 use crate::btree::Tree;
-use crate::data::Files;
+use crate::data::{FileBlocks, Files};
 use crate::inode::attr::{self, Attribute};
 use crate::inode::blob::{self, LinkTree};
 use crate::inode::core::{AttrFork, DataFork, InodeCore};
 use crate::inode::incore::{Node, NodeNow};
 use crate::inode::times::Times;
+use crate::page_cache::{FilePages, RegularFile};
 
 /// The driver's part of a VFS inode.
 pub(super) struct Held {
     pub(super) node: Arc<Node>,
     /// The target of a symbolic link.
     pub(super) target: Option<Box<[u8]>>,
+    /// The pages of a regular file, after its first use. An inode with a VFS inode is not freed, so
+    /// they stay those of the node; here a call finds them without the lock of the node.
+    pages: OnceLock<Arc<FilePages>>,
+}
+
+impl Held {
+    fn new(node: Arc<Node>, target: Option<Box<[u8]>>) -> Self {
+        Self { node, target, pages: OnceLock::new() }
+    }
+
+    /// Returns the regular file, for a call.
+    pub(super) fn file<'a>(
+        &'a self,
+        files: &'a Files,
+    ) -> RegularFile<FileBlocks<'a>, &'a FilePages> {
+        let pages = self.pages.get().unwrap_or_else(|| {
+            let pages = files.pages_of(&self.node);
+            self.pages.get_or_init(|| pages)
+        });
+        files.file_with(&self.node, pages)
+    }
 }
 
 /// Returns the driver's part of an inode.
@@ -30,9 +52,14 @@ pub(super) fn held(inode: &Inode) -> Option<&Held> {
     inode.private()
 }
 
+/// Returns the driver's part of an inode of this file system.
+pub(super) fn held_of(inode: &Inode) -> Result<&Held, Errno> {
+    held(inode).ok_or(Errno::INVAL)
+}
+
 /// Returns the node of an inode of this file system.
 pub(super) fn node_of(inode: &Inode) -> Result<&Arc<Node>, Errno> {
-    held(inode).map(|held| &held.node).ok_or(Errno::INVAL)
+    held_of(inode).map(|held| &held.node)
 }
 
 /// The parts of an inode that a VFS inode has decoded or copied: attributes and the target of a
@@ -93,7 +120,7 @@ impl DiskFs {
                 if !is_read && has_apart(&now.stored) {
                     return Err(Refused::HasChanged);
                 }
-                Ok(init(&now, xattrs, Held { node: Arc::clone(&node), target }))
+                Ok(init(&now, xattrs, Held::new(Arc::clone(&node), target)))
             });
             match inode {
                 Ok(inode) => return Ok(Some(inode)),

@@ -34,6 +34,7 @@ use crate::atomic::{AtomicU32, Ordering, const_unless_loom, fence};
 use crate::lock::wait::Backoff;
 
 /// A count that is odd while a writer is inside. Four bytes; `Send` and `Sync`.
+#[derive(Debug)]
 pub struct SeqCount {
     count: AtomicU32,
 }

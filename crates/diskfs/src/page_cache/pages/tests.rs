@@ -92,6 +92,8 @@ impl Both {
     }
 
     fn write(&mut self, at: u64) {
+        let is_dirty = self.model.get(&at).is_some_and(|page| page.is_dirty);
+        assert_eq!(self.pages.overwrite(at, 0, &[]), is_dirty);
         let stable = self.unstable();
         let found = self.pages.write(at, 5, &[self.stamp; 10]);
         let page = self.model.get_mut(&at);
@@ -102,9 +104,9 @@ impl Both {
         if let (Some((written, count)), Some(page)) = (found, ready) {
             page.is_dirty = true;
             assert_eq!((written, count), (10, self.unstable() - stable));
-            // As it was, for the comparison.
+            // As it was, for the comparison: the page is dirty now.
             let stamp = self.model[&at].stamp;
-            assert!(self.pages.write(at, 5, &[stamp; 10]).is_some());
+            assert!(self.pages.overwrite(at, 5, &[stamp; 10]));
         }
     }
 
@@ -259,7 +261,7 @@ fn what_is_in_flight_stays_as_it_was() {
     assert_eq!(seen, [1, 1, 3, 1, 2, 2, 2, 2]);
     // Copied as one, over the end of what is in flight, to the end of the chunk.
     let mut copy = vec![0; 8 * PAGE_SIZE];
-    assert_eq!(pages.read(60, 10, &mut copy), 4 * PAGE_SIZE - 10);
+    assert_eq!(pages.read(60, 10, &mut copy), Some(4 * PAGE_SIZE - 10));
     assert_eq!((copy[0], copy[2 * PAGE_SIZE], copy[3 * PAGE_SIZE]), (1, 3, 1));
     let completed = pages.complete(61, 66, batch);
     assert_eq!((completed.stable, completed.older.len()), (4, 1));
@@ -273,14 +275,14 @@ fn what_was_used_lately_stays_once() {
         assert!(pages.insert_clean(index, page_of(1), true));
     }
     let mut bytes = vec![0; 10 * PAGE_SIZE];
-    assert_eq!(pages.read(100, 0, &mut bytes), bytes.len());
+    assert_eq!(pages.read(100, 0, &mut bytes), Some(bytes.len()));
     let mut evict = |want| pages.evict(want, 10_000).pages;
     assert_eq!((evict(100), evict(50), evict(1000)), (100, 50, 40));
     // The clock hand starts from the beginning.
     assert_eq!((pages.next(0), pages.len()), (Some(100), 10));
     assert_eq!(pages.evict(3, 10_000).pages, 3);
     assert_eq!(pages.next(0), Some(103));
-    assert_eq!(pages.read(103, 0, &mut bytes), 7 * PAGE_SIZE);
+    assert_eq!(pages.read(103, 0, &mut bytes), Some(7 * PAGE_SIZE));
     let mut evict = || pages.evict(100, 1).pages;
     assert_eq!((evict(), evict(), evict()), (0, 0, 7));
     assert!(pages.is_empty());

@@ -106,6 +106,36 @@ fn readers_writers_and_write_back_do_not_disturb_each_other() {
     }
 }
 
+/// Writes over dirty pages share them with readers, and a reader still sees none in part.
+#[test]
+fn readers_see_all_or_nothing_of_a_write_over_dirty_pages() {
+    let cache = PageCache::new(1 << 20, 2);
+    let file = Disk::new(100).open(&cache);
+    file.data().write(0, &page_with(0).repeat(2)).unwrap();
+    let is_over = Flag::new(false);
+    let read = || {
+        let mut bytes = [0; 2 * PAGE_SIZE];
+        let mut stamp = 0;
+        while !is_over.load(Ordering::Relaxed) {
+            assert_eq!(file.data().read(0, &mut bytes).unwrap(), bytes.len());
+            let found = stamp_of(&bytes);
+            assert!(found >= stamp, "an older write reappears");
+            stamp = found;
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(read);
+        scope.spawn(read);
+        for stamp in 1..20_000 {
+            let written = file.pages.read().overwrite(0, 0, &page_with(stamp).repeat(2));
+            assert!(written, "the pages are dirty");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    check_counts(&file, &cache);
+    assert_eq!(stamp_of(&contents(&file)), 19_999);
+}
+
 fn copied(device: &MemoryDevice) -> MemoryDevice {
     let mut bytes = vec![0; device.size() as usize];
     device.read_at(0, &mut bytes).unwrap();
