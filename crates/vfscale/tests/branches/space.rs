@@ -80,8 +80,9 @@ fn a_small_change_in_a_branch_takes_little_space_and_few_writes() {
 }
 
 /// A change writes, together with the first opening and the closing of its branch, three
-/// superblocks twice, since the branch gets a log, which is closed; and two commits of the pool, one
-/// of which gives the branch its delta log. The nodes of the map are written once, at the closing.
+/// superblocks twice, since the branch gets a log, which is closed; and two commits of the pool,
+/// one of which gives the branch its delta log. The nodes of the map are written once, at the
+/// closing.
 #[test]
 fn a_changed_branch_writes_few_blocks() {
     let (device, pool) = pool();
