@@ -73,7 +73,7 @@ impl Volume {
         hooks.set_write_queue(cache.write_queue());
         let reader = Reader::new(&cache, &places);
         let last = (!options.no_recovery).then_some(recovered.last);
-        // Whoever ignores the log does not know its end.
+        // An opening that ignores the log does not know its end.
         let is_unread = options.no_recovery && !known(&superblock).is_new;
         let recorded = superblock.sums.filter(|_| is_unread || holds(&superblock, &recovered));
         let recorded = recorded.map(|sums| Recorded { sums, last });
