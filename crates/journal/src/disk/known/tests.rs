@@ -253,7 +253,7 @@ fn a_new_log_is_read_although_its_owner_knows_it_as_closed() {
     };
     assert_eq!(late(&device, false).unwrap(), (true, 1));
     assert!(matches!(late(&lost, false), Err(Error::Damaged { .. })));
-    // One that nobody has opened is opened late, with its first record or without, or unread.
+    // A log that nobody has opened is opened late, with its first record or without, or unread.
     for (has_record, is_unused) in [(true, false), (false, false), (false, true)] {
         let (device, _) = self::closed();
         if has_record {
