@@ -49,7 +49,8 @@ pub trait Hooks: Send + Sync {
 
     /// Notes that the epoch of a log that was opened late has begun
     /// ([`Options::opens_late`](crate::Options::opens_late)): the owner records the state `known`
-    /// before anything else is logged. The first transactions wait, and no other thread writes the
+    /// before anything else is logged, unless what it has recorded says that the log
+    /// [is new](crate::Known::is_new). The first transactions wait, and no other thread writes the
     /// log in the meantime.
     ///
     /// # Errors

@@ -78,13 +78,11 @@ impl Journal {
         Ok(device.flush()?)
     }
 
-    /// Writes the first record of a new log, whose state `known` its owner has recorded
-    /// ([`Known::successor`]). Does not flush: the log is there without that record as well, but
-    /// then the first opening reads all of its region.
+    /// Writes the first record of a log whose state is `known`. Does not flush.
     ///
     /// # Errors
     /// [`Error::Region`] and [`Error::Device`].
-    pub fn begin_new(
+    pub(crate) fn begin_new(
         device: &dyn Device,
         region: Region,
         volume: VolumeId,
@@ -132,7 +130,9 @@ impl Journal {
     ) -> Result<(Self, Recovered)> {
         let geometry = recovery::geometry(&*device, region)?;
         let closed = match options.opens_late {
-            true => known::find_closed(&*device, geometry, volume, &options.known)?,
+            true => {
+                known::find_closed(&*device, geometry, volume, &options.known, options.is_unused)?
+            }
             false => None,
         };
         let is_late = closed.is_some();

@@ -125,6 +125,9 @@ pub struct Options {
     /// with the first transaction, of which [`Hooks::epoch_begun`](crate::Hooks::epoch_begun) tells
     /// the owner. Off by default.
     pub opens_late: bool,
+    /// Whether nobody has opened the log yet that `known` says is [new](Known::is_new): then its
+    /// opening does not read it. Off by default.
+    pub is_unused: bool,
 }
 
 impl Default for Options {
@@ -137,6 +140,7 @@ impl Default for Options {
             memory_bytes: None,
             known: Known::default(),
             opens_late: false,
+            is_unused: false,
         }
     }
 }

@@ -26,7 +26,7 @@ use vfscale_sync::percpu_arc::Kept;
 use vfscale_sync::{Condvar, Mutex};
 
 use super::copies;
-use super::known::seen;
+use super::known::{known, seen};
 use crate::base::fault::Fault;
 use crate::base::ranks::{DataFlush, SuperblockLock};
 use crate::buffer::WriteQueue;
@@ -173,12 +173,14 @@ impl Hooks for VolumeHooks {
         }
     }
 
-    /// Records that the volume is mounted, and that its log is not closed any more.
-    fn epoch_begun(&self, known: Known) -> vfscale_journal::Result<()> {
+    /// Records that the volume is mounted, and that its log is not closed any more; in memory only,
+    /// if whoever reads the superblock on the device looks for records of the log anyway.
+    fn epoch_begun(&self, now: Known) -> vfscale_journal::Result<()> {
         let Some(superblock) = self.superblock.get() else { return Ok(()) };
         let mut superblock = superblock.lock();
-        superblock.note_mount(Some(seen(known)));
-        Ok(copies::write(&*self.device, &mut superblock)?)
+        let is_new = known(&superblock).is_new;
+        superblock.note_mount(Some(seen(now)));
+        if is_new { Ok(()) } else { Ok(copies::write(&*self.device, &mut superblock)?) }
     }
 
     fn before_commit_record(&self, _sequence: u64) -> vfscale_journal::Result<()> {

@@ -12,6 +12,7 @@ use super::credits::Credits;
 use super::delayed::DelayedWriter;
 use super::delayed_dirs::DelayedDirs;
 use super::freed::{FreedRegions, VolumeDiscards};
+use super::known::{holds, known};
 use super::log::{Logged, open_log, read_log};
 use super::metadata::Shared;
 use super::{Metadata, Reader, Volume, VolumeOptions, copies, grow, own_log};
@@ -62,6 +63,7 @@ impl Volume {
         }
         let replayed =
             if read_only { None } else { own_log::ensure(&device, &mut superblock, &options)? };
+        options.journal.is_unused = replayed.is_some();
         let (uuid, geometry) = (superblock.volume(), superblock.geometry());
         let places = Arc::new(Places::new(&superblock));
         let look = if read_only { read_log } else { open_log };
@@ -71,7 +73,9 @@ impl Volume {
         hooks.set_write_queue(cache.write_queue());
         let reader = Reader::new(&cache, &places);
         let last = (!options.no_recovery).then_some(recovered.last);
-        let recorded = superblock.sums.filter(|_| recovered.items == 0);
+        // An opening that ignores the log does not know its end.
+        let is_unread = options.no_recovery && !known(&superblock).is_new;
+        let recorded = superblock.sums.filter(|_| is_unread || holds(&superblock, &recovered));
         let recorded = recorded.map(|sums| Recorded { sums, last });
         let groups = Groups::load(&reader, geometry, superblock.log(), recorded)?;
         groups.set_index_bytes(options.cache_bytes / INDEX_SHARE);

@@ -11,13 +11,17 @@
 //! # Order
 //!
 //! 1. The former log is flushed and replayed into the volume. Flush.
-//! 2. The superblock and its copies get the id, the size and the state of the new log.
-//! 3. The first record of the new log is written. It may arrive whenever it wants to
-//!    ([`Known::is_new`]).
+//! 2. The superblock and its copies get the id, the size and the state of the new log. Flush.
+//! 3. The first transaction begins the first epoch of the new log.
 //!
 //! Up to the second step the former log is valid, and none of its blocks was changed. From then on
 //! the new one is. Both have nothing to replay in between. Nothing is erased: no record in the
 //! region has the new id.
+//!
+//! The superblocks are not written again when the first epoch begins: a reader of one that says
+//! that the log is new looks for records in all of the region, so it trusts none of them with what
+//! was synced ([`Known::is_new`]). What a superblock says of the groups holds only if the log ends
+//! where it says ([`holds`]).
 
 use std::sync::Arc;
 
@@ -26,7 +30,7 @@ use vfscale_journal::{Journal, Known, Recovered};
 
 use super::block_map::Places;
 use super::copies;
-use super::known::{known, log_id, seen};
+use super::known::{holds, known, log_id, seen};
 use super::log::log_of;
 use super::options::VolumeOptions;
 use super::recovery::Replay;
@@ -74,11 +78,9 @@ pub(super) fn ensure(
         return Err(Fault::LogDevice("the place of the log is too small"));
     };
     next.log_seen = seen(state);
-    next.sums = next.sums.filter(|_| replayed.items == 0);
+    next.sums = next.sums.filter(|_| holds(superblock, &replayed));
     copies::write(&**device, &mut next)?;
     *superblock = next;
-    let (_, region) = log_of(device, superblock, options)?;
-    Journal::begin_new(&**device, region, log_id(superblock), &state)?;
     tracing::debug!(blocks, items = replayed.items, "the volume has got a log of its own");
     Ok(Some(replayed))
 }

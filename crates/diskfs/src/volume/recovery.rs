@@ -49,8 +49,8 @@ pub(crate) struct Replay<'d> {
     /// Blocks that are not written yet, with the LSN of their last change.
     blocks: BTreeMap<u64, (Box<Block>, Lsn)>,
     blocks_max: usize,
-    /// Whether the headers of groups are checked only if something is replayed.
-    is_closed: bool,
+    /// The end of a log with which the headers of groups are checked only if something is replayed.
+    closed: Option<Lsn>,
     /// The end of the log, if the headers have not been checked yet.
     unchecked: Option<Lsn>,
     /// Inodes, free ones among them, whose records can't be read and are not in the log.
@@ -61,14 +61,15 @@ impl<'d> Replay<'d> {
     pub(crate) fn new(device: &'d dyn Device, volume: Uuid, places: &'d Places) -> Self {
         let blocks = BTreeMap::new();
         let lost = BTreeSet::new();
-        let (is_closed, unchecked) = (false, None);
-        Self { device, volume, places, blocks, blocks_max: BLOCKS_MAX, is_closed, unchecked, lost }
+        let (closed, unchecked) = (None, None);
+        Self { device, volume, places, blocks, blocks_max: BLOCKS_MAX, closed, unchecked, lost }
     }
 
     /// Leaves the headers of groups to those who read them later, if the superblock records their
-    /// sums: then it says that the log was closed, and there is nothing to replay.
+    /// sums, and the log ends where it says: then it was closed, and there is nothing to replay.
     pub(crate) fn unless_closed(self, superblock: &Superblock) -> Self {
-        Self { is_closed: superblock.sums.is_some(), ..self }
+        let closed = superblock.sums.map(|_| Lsn::from_bits(superblock.log_seen.last));
+        Self { closed, ..self }
     }
 
     /// Replays a whole block. A logged block was never sealed, but its header identifies it.
@@ -205,7 +206,7 @@ impl Replay<'_> {
 
 impl RecoverySink for Replay<'_> {
     fn begin(&mut self, last: Lsn) -> vfscale_journal::Result<()> {
-        if self.is_closed {
+        if self.closed == Some(last) {
             self.unchecked = Some(last);
             return Ok(());
         }

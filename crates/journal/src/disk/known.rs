@@ -28,14 +28,20 @@
 //! owner stays right. The first transaction begins the epoch, in the order above: a flush, the
 //! opening record, a flush, the record of its owner; then whatever the transaction logs.
 //!
-//! # Why the first record of a new log may be missing
+//! # Why a new log is always read
 //!
 //! A new log that lies where another one was must not be written before its owner knows it: the
-//! other one is valid until then. And once its owner knows it, a crash can come before its first
-//! record. So the state that the owner has recorded describes the record ([`Known::is_new`]). It is
-//! used only if the region has no record with the id of the log. No other log has that id, so
-//! nothing was logged then, or all of it is lost; and if anything had been logged, the owner would
-//! have recorded before that the log is not closed any more.
+//! other one is valid until then. So it begins without a record, and the state that the owner has
+//! recorded describes the one before the first ([`Known::is_new`]). That is used only if the region
+//! has no record with the id of the log. No other log has that id, so nothing was logged then.
+//!
+//! The owner need not record that the first epoch has begun, since what it recorded before does not
+//! say that nothing was logged: whoever opens such a log reads all of it, and never stops at a
+//! record that closes it. Nothing that was synced depends on the opening record, for if that rots
+//! and a later record does not, the later one has no tail, which is damage. A checkpoint can be
+//! lost without a word only if all records rot from it on; that holds for every log, since a record
+//! that rots at the end looks like one that a crash has torn. Until the log is closed once, its
+//! opening takes the time that its length takes; it is a short one.
 
 use vfscale_block::Device;
 
@@ -57,7 +63,8 @@ pub struct Known {
     pub is_closed: bool,
     /// Whether, if it is closed, that record is the first one of a log whose
     /// [`VolumeId`] no other log has. The record may be missing then: a region without any record
-    /// of the log has one that is empty ([`successor`](Self::successor)).
+    /// of the log has one that is empty ([`successor`](Self::successor)). And the log may have been
+    /// opened since: its owner need not record that.
     pub is_new: bool,
     /// Id of the device that it is on; zero if it has none.
     pub device: [u8; 16],
@@ -100,7 +107,7 @@ impl Known {
     /// lie in the region of the former one, which need not be erased.
     ///
     /// The owner records this state before anything is written to the log. From then on the log
-    /// exists, even if [`Journal::begin_new`](crate::Journal::begin_new) did not write its record.
+    /// exists, without any record.
     ///
     /// # Errors
     /// [`Error::WornOut`] if no log can begin after `last`.
@@ -145,7 +152,7 @@ impl Known {
 
     /// Returns the log if it ends as its owner has closed it. Reads two blocks.
     fn closed(&self, device: &dyn Device, geometry: Geometry, volume: VolumeId) -> Option<Found> {
-        if !self.is_closed || self.last.block() >= geometry.blocks {
+        if !self.is_closed || self.is_new || self.last.block() >= geometry.blocks {
             return None;
         }
         let record_at = |position: u64| {
@@ -227,16 +234,27 @@ pub(crate) fn find(
 }
 
 /// Returns the end of a log that its owner has closed, as `known` says; `None` if the log has to be
-/// read. Reads two blocks.
+/// read. Reads two blocks, but all of a new log that is not `unused`.
 ///
 /// # Errors
-/// [`Error::OtherLog`], [`Error::Features`].
+/// [`Error::OtherLog`], [`Error::Features`]; errors of [`find`] for a new log.
 pub(crate) fn find_closed(
     device: &dyn Device,
     geometry: Geometry,
     volume: VolumeId,
     known: &Known,
+    unused: bool,
 ) -> Result<Option<Found>> {
+    if known.is_new {
+        let unread = if unused { known.of_new(geometry, volume) } else { None };
+        let found = match unread {
+            Some(found) => found,
+            None => find(device, geometry, volume, known)?,
+        };
+        let is_closed = found.last.kind == RecordKind::Unmount;
+        let is_it = is_closed && (found.epoch, found.last.lsn) == (known.epoch, known.last);
+        return Ok(is_it.then_some(found));
+    }
     let found = known.closed(device, geometry, volume);
     found.map(|found| known.check(device, &found).map(|()| found)).transpose()
 }

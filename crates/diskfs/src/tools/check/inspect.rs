@@ -25,7 +25,9 @@ pub(super) fn inspect(
     let logged = CheckedLog::new(device, options.log.as_ref(), &found.superblock)?;
     let mut tell = Findings::new(watch, options.findings);
     let (device, log) = look_at_log(&logged, found, &mut tell);
-    let sums = found.superblock.sums.filter(|_| log == LogState::Clean);
+    // A log that is new may have been used and written home since the sums were recorded.
+    let holds = log == LogState::Clean && !logged.known.is_new;
+    let sums = found.superblock.sums.filter(|_| holds);
     let checked = run(&*device, found, tell, None, sums);
     let mut report = checked.into_report(log);
     if options.discard_log {

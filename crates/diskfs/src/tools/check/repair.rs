@@ -183,7 +183,9 @@ impl Rounds<'_> {
             }
         };
         let (device, given_up) = (self.logged.device.clone(), self.state.given_up.clone());
-        let check = run(&*device, self.found, tell, Some(&given_up), self.superblock.sums);
+        // A log that is new may have been used and written home since the sums were recorded.
+        let sums = self.superblock.sums.filter(|_| !self.logged.known.is_new);
+        let check = run(&*device, self.found, tell, Some(&given_up), sums);
         let mut end = End::NotReplayed;
         if let (Some(journal), Some(plan)) = (journal, &check.plan) {
             if plan.lacks_immutable {

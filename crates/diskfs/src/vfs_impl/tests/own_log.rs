@@ -224,6 +224,65 @@ fn the_change_of_logs_survives_every_crash() {
     assert!(with_former > 10 && states > with_former + 10, "{with_former} of {states}");
 }
 
+/// Overwrites a block with zeros, as if it had rotted.
+fn rot(device: &Arc<dyn Device>, block: u64) {
+    device.write_at(byte_of_block(block), &[0; 4096]).unwrap();
+}
+
+/// No superblock tells that the first epoch of the own log has begun, but what was synced in it
+/// depends on no block that may rot.
+#[test]
+fn what_a_new_log_has_is_not_lost_with_superblocks() {
+    let copy = copy_of(&parent());
+    let opened = open(&copy, Some(COPY));
+    let generation = superblock(&copy).generation();
+    opened.1.task().create_dir("/mine").unwrap();
+    opened.0.sync_fs().unwrap();
+    crash(opened);
+    let now = superblock(&copy);
+    assert!(now.log_seen.is_closed && now.generation() == generation);
+    let LogPlace::Inside { start, .. } = now.log() else { unreachable!() };
+    let copies: Vec<u64> = now.geometry().copies().collect();
+    for left in &copies {
+        let device = copy_of(&copy);
+        copies.iter().filter(|block| *block != left).for_each(|block| rot(&device, *block));
+        let opened = open(&device, Some(COPY));
+        assert!(names(&opened.1).contains("mine"), "{left}");
+        crash(opened);
+        // Without the opening record, which is the first one, the loss is told.
+        let device = copy_of(&copy);
+        copies.iter().filter(|block| *block != left).for_each(|block| rot(&device, *block));
+        rot(&device, start + 1);
+        let named = Arc::new(Named { inner: device, id: Some(COPY) });
+        let error = DiskFs::open(named, options()).unwrap_err();
+        assert!(matches!(error, Fault::Journal(_)), "{error}");
+    }
+}
+
+/// Everything of a new log may be at home when a crash comes, with the state of the groups that
+/// its superblock tells long gone.
+#[test]
+fn sums_of_a_superblock_end_with_the_first_record_of_a_new_log() {
+    let parent = parent();
+    close(open(&parent, None));
+    let copy = copy_of(&parent);
+    let opened = open(&copy, Some(COPY));
+    let before = opened.1.task().posix().statfs(At::Cwd, "/").unwrap();
+    (0..50).for_each(|n| opened.1.task().write(format!("/{n}"), [1; 40_000]).unwrap());
+    opened.0.sync_fs().unwrap();
+    drop(opened.0.volume().freeze().unwrap());
+    let used = opened.1.task().posix().statfs(At::Cwd, "/").unwrap();
+    assert!(used.blocks_free < before.blocks_free);
+    crash(opened);
+    assert!(superblock(&copy).sums.is_some());
+    assert_eq!(checked(&copy), LogState::Clean);
+    let opened = open(&copy, Some(COPY));
+    assert_eq!(opened.0.opened().log.items, 0);
+    let again = opened.1.task().posix().statfs(At::Cwd, "/").unwrap();
+    assert_eq!((again.blocks_free, again.files_free), (used.blocks_free, used.files_free));
+    crash(opened);
+}
+
 /// Runs two copies with equal histories, and lets one of them find in the place of its last record
 /// the record of the other one, as storage does that was the other one's before. Returns the names
 /// that it then has.

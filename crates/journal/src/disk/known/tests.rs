@@ -230,6 +230,41 @@ fn a_new_log_follows_another_one_in_its_region() {
     }
 }
 
+/// The owner does not record that the first epoch of a new log has begun, so neither the record
+/// before it nor the loss of its opening record makes the log look empty.
+#[test]
+fn a_new_log_is_read_although_its_owner_knows_it_as_closed() {
+    let (device, former) = closed();
+    let state = Known::successor(former.last).unwrap();
+    Journal::begin_new(&*device, LOG, NEW, &state).unwrap();
+    let (journal, ..) = open_new(&device, state).unwrap();
+    log_now(&journal, 1, b"new");
+    drop(journal);
+    let lost = copy(&*device);
+    // The opening record lies behind the first one.
+    lost.write_at(LOG.offset + 4096, &[0; 4096]).unwrap();
+    let damage = Journal::is_clean(&*lost, LOG, NEW, &state).unwrap_err();
+    assert!(matches!(damage, Error::Damaged { .. }), "{damage}");
+    let late = |device: &Log, is_unused| {
+        let options = Options { known: state, opens_late: true, is_unused, ..options() };
+        let (device, hooks) = (device.clone(), Arc::new(NoHooks));
+        Journal::open(device, LOG, NEW, hooks, &mut Sink::default(), options)
+            .map(|(journal, recovered)| (journal.has_epoch(), recovered.checkpoints))
+    };
+    assert_eq!(late(&device, false).unwrap(), (true, 1));
+    assert!(matches!(late(&lost, false), Err(Error::Damaged { .. })));
+    // A log that nobody has opened is opened late, with its first record or without, or unread.
+    for (has_record, is_unused) in [(true, false), (false, false), (false, true)] {
+        let (device, _) = self::closed();
+        if has_record {
+            Journal::begin_new(&*device, LOG, NEW, &state).unwrap();
+        }
+        let before = bytes(&*device);
+        assert_eq!(late(&device, is_unused).unwrap(), (false, 0));
+        assert_eq!(bytes(&*device), before);
+    }
+}
+
 #[test]
 fn a_log_that_is_missing_is_empty_only_if_it_is_known_to_be_new() {
     let (device, former) = closed();
