@@ -41,7 +41,8 @@
 //! and a later record does not, the later one has no tail, which is damage. A checkpoint can be
 //! lost without a word only if all records rot from it on; that holds for every log, since a record
 //! that rots at the end looks like one that a crash has torn. Until the log is closed once, its
-//! opening takes the time that its length takes; it is a short one.
+//! opening takes the time that its length takes: that of a copy is short, and a whole volume has
+//! such a log only if it was made in a copy.
 
 use vfscale_block::Device;
 
