@@ -22,10 +22,10 @@
 //! Locks are taken in this order; then the volume's transactions, the lock of the extents, and
 //! those below it. `i_pages`, of the pages in memory, is a leaf: under it bytes of at most 64 pages
 //! are copied, and no thread waits for anything. A page is written to, or inserted with its
-//! contents, under it. A write to pages that are dirty already shares it with readers, who then copy
-//! again; so each read of a page sees all or nothing of a write to it (`pages`). The expensive
-//! steps for new pages are done before, once for all pages of a call that lie in one chunk of 64
-//! (`pages`): reserving space, allocating memory, and filling it.
+//! contents, under it. A write to pages that are dirty already shares it with readers, who then
+//! copy again (`pages`). So each read of a page sees all or nothing of a write to it. The expensive
+//! steps for new pages are done before, once for all pages of a call that lie in one chunk of 64:
+//! reserving space, allocating memory, and filling it.
 //!
 //! # Why no data gets lost
 //!

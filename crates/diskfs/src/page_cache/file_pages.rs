@@ -112,7 +112,7 @@ impl FilePages {
         let try_once = |_| self.read().read(index, within, into);
         match (0..TRIES).find_map(try_once) {
             Some(done) => done,
-            // Nobody overwrites while the pages are locked.
+            // While the pages are locked, no thread overwrites any.
             None => self.write().read(index, within, into).unwrap_or(0),
         }
     }
