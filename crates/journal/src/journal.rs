@@ -129,16 +129,10 @@ impl Journal {
         options: Options,
     ) -> Result<(Self, Recovered)> {
         let geometry = recovery::geometry(&*device, region)?;
-        let closed = match options.opens_late {
-            true => {
-                known::find_closed(&*device, geometry, volume, &options.known, options.is_unused)?
-            }
-            false => None,
-        };
-        let is_late = closed.is_some();
-        let found = match closed {
-            Some(found) => found,
-            None => known::find(&*device, geometry, volume, &options.known)?,
+        let (known, is_unused) = (&options.known, options.is_unused);
+        let (found, is_late) = match options.opens_late {
+            true => known::find_late(&*device, geometry, volume, known, is_unused)?,
+            false => (known::find(&*device, geometry, volume, known)?, false),
         };
         let mut recovered = if is_late {
             sink.begin(found.last.lsn)?;

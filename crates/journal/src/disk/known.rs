@@ -234,30 +234,30 @@ pub(crate) fn find(
     Ok(found)
 }
 
-/// Returns the end of a log that its owner has closed, as `known` says; `None` if the log has to be
-/// read. Reads two blocks, but all of a new log that is not `unused`.
+/// Finds the end of a log that may be opened late. Returns also whether it is closed, as `known`
+/// says. Reads two blocks then, but all of a new log that is not `unused`.
 ///
 /// # Errors
-/// [`Error::OtherLog`], [`Error::Features`]; errors of [`find`] for a new log.
-pub(crate) fn find_closed(
+/// Those of [`find`].
+pub(crate) fn find_late(
     device: &dyn Device,
     geometry: Geometry,
     volume: VolumeId,
     known: &Known,
     unused: bool,
-) -> Result<Option<Found>> {
-    if known.is_new {
-        let unread = if unused { known.of_new(geometry, volume) } else { None };
-        let found = match unread {
-            Some(found) => found,
-            None => find(device, geometry, volume, known)?,
-        };
-        let is_closed = found.last.kind == RecordKind::Unmount;
-        let is_it = is_closed && (found.epoch, found.last.lsn) == (known.epoch, known.last);
-        return Ok(is_it.then_some(found));
+) -> Result<(Found, bool)> {
+    let closed = match known.is_new {
+        true => known.of_new(geometry, volume).filter(|_| unused),
+        false => known.closed(device, geometry, volume),
+    };
+    if let Some(found) = closed {
+        known.check(device, &found)?;
+        return Ok((found, true));
     }
-    let found = known.closed(device, geometry, volume);
-    found.map(|found| known.check(device, &found).map(|()| found)).transpose()
+    let found = find(device, geometry, volume, known)?;
+    let is_as_known = found.last.kind == RecordKind::Unmount
+        && (found.epoch, found.last.lsn) == (known.epoch, known.last);
+    Ok((found, known.is_new && is_as_known))
 }
 
 #[cfg(all(test, not(shuttle)))]
