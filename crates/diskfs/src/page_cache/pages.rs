@@ -29,7 +29,6 @@
 //! * A dirty page has memory in its chunk.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::sync::Arc;
 
 use vfscale_sync::atomic::{AtomicU64, Ordering};
@@ -147,11 +146,6 @@ fn bits_from(index: u64) -> u64 {
     u64::MAX << (index % CHUNK_PAGES)
 }
 
-/// Returns the bits of pages of a chunk.
-fn bits_of(slots: &Range<usize>) -> u64 {
-    if slots.is_empty() { 0 } else { (u64::MAX >> (64 - slots.len())) << slots.start }
-}
-
 /// Splits the pages `from` to `to` into parts of chunks.
 fn parts(from: u64, to: u64) -> impl Iterator<Item = ChunkPart> {
     let chunks = if from < to { from / CHUNK_PAGES..to.div_ceil(CHUNK_PAGES) } else { 0..0 };
@@ -247,7 +241,7 @@ impl Pages {
         if run.is_empty() {
             return Some(0);
         }
-        chunk.marks.touch(bits_of(&run));
+        chunk.marks.touch(part_of(index / CHUNK_PAGES, index, index + run.len() as u64).bits);
         let start = chunk.overwrites.try_begin()?;
         let done = read_pages(run.filter_map(|slot| self.memory(chunk, base, slot)), within, into);
         (!chunk.overwrites.retry(start)).then_some(done)
@@ -375,10 +369,9 @@ impl Pages {
         if ((chunk.marks.dirty >> slot).trailing_ones() as usize) < wanted {
             return false;
         }
-        let pages = slot..slot + wanted;
-        let memory = &chunk.memory[pages.clone()];
+        let memory = &chunk.memory[slot..slot + wanted];
         debug_assert!(memory.iter().all(Option::is_some), "a dirty page without memory");
-        chunk.marks.touch(bits_of(&pages));
+        chunk.marks.touch(part_of(index / CHUNK_PAGES, index, index + wanted as u64).bits);
         let _overwriting = chunk.overwrites.write();
         write_pages(memory.iter().flatten().map(|page| &**page), within, from) == from.len()
     }
