@@ -7,15 +7,6 @@ use vfscale_journal::Error as LogError;
 use super::*;
 use crate::format::Damage;
 
-/// Copies a device.
-fn copied(device: &dyn Device) -> Arc<MemoryDevice> {
-    let copy = MemoryDevice::new(device.size()).unwrap();
-    let mut bytes = vec![0; device.size() as usize];
-    device.read_at(0, &mut bytes).unwrap();
-    copy.write_at(0, &bytes).unwrap();
-    Arc::new(copy)
-}
-
 fn bytes(device: &dyn Device) -> Vec<u8> {
     let mut bytes = vec![0; device.size() as usize];
     device.read_at(0, &mut bytes).unwrap();
@@ -84,7 +75,7 @@ fn is_stale(fault: &Fault) -> bool {
 fn a_log_that_is_older_than_its_volume_is_refused() {
     let apart = Apart::new();
     let (fs, vfs) = apart.use_it("first");
-    let old = copied(&*apart.log);
+    let old = copy_of(&*apart.log);
     vfs.task().write("/later", b"later").unwrap();
     drop(vfs);
     fs.close().unwrap();
@@ -92,7 +83,7 @@ fn a_log_that_is_older_than_its_volume_is_refused() {
     apart.refuses(&old, is_stale);
     // The old log is a half of a mirror that was detached while the volume was used and then
     // crashed.
-    let old = copied(&*apart.log);
+    let old = copy_of(&*apart.log);
     drop(apart.use_it("second"));
     apart.refuses(&old, is_stale);
 }
@@ -102,7 +93,7 @@ fn a_log_that_is_older_than_its_volume_is_refused() {
 fn a_log_that_is_older_than_what_is_home_is_refused() {
     let apart = Apart::new();
     let (fs, vfs) = apart.use_it("first");
-    let old = copied(&*apart.log);
+    let old = copy_of(&*apart.log);
     vfs.task().write("/later", vec![1; 100_000]).unwrap();
     fs.sync_fs().unwrap();
     fs.volume().journal().unwrap().quiesce().unwrap();
