@@ -1,8 +1,6 @@
 //! Sizes, and allocation of blocks in advance.
 
-use std::ops::Deref;
-
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::PAGE_SIZE;

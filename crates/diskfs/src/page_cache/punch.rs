@@ -1,8 +1,6 @@
 //! Holes and zeros in the middle of a file.
 
-use std::ops::Deref;
-
-use std::ops::Range;
+use std::ops::{Deref, Range};
 
 use super::file_pages::FilePages;
 use super::regular_file::RegularFile;

@@ -1,9 +1,7 @@
 //! Writing dirty pages back.
 
-use std::ops::Deref;
-
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Deref};
 
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::{PAGE_SIZE, Page};
