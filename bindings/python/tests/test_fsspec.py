@@ -5,6 +5,7 @@ Each test is skipped where its library is not installed; `scripts/test-python` i
 
 import asyncio
 import doctest
+import errno
 import importlib.util
 import os
 import pickle
@@ -415,6 +416,18 @@ class OnVolume(FileSystems, unittest.TestCase):
             asyncio.run(use())
             self.fs.close()
             fs = self.asynchronous()
+
+    def test_close_waits_for_files_that_are_closed_soon(self):
+        self.fs.pipe_file("/f", b"1")
+        file = self.fs.open("/f", "rb")
+        thread = threading.Timer(0.1, file.close)
+        thread.start()
+        self.fs.close()
+        thread.join()
+        with self.asynchronous().open("/f", "rb") as file:
+            with self.assertRaises(OSError) as raised:
+                self.fs.close()
+            self.assertEqual((raised.exception.errno, file.read()), (errno.EBUSY, b"1"))
 
     def test_bad_arguments(self):
         self.assertRaises(ValueError, VfscaleVolumeFileSystem)

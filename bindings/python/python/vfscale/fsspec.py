@@ -13,9 +13,11 @@ b'hello'
 import asyncio
 import atexit
 import datetime
+import errno
 import io
 import os
 import threading
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
@@ -549,15 +551,30 @@ class VfscaleVolumeFileSystem(VfscaleFileSystem):
     def close(self):
         """Makes all changes durable and closes the volume, for all instances with its image.
 
-        Waits for calls of coroutines that were cancelled, for ten seconds at most.
+        Waits for calls of coroutines that were cancelled, for ten seconds at most, and for open files,
+        for one second: threads of a library that has read them may close them a moment later. Raises
+        `OSError` with `EBUSY` if a file is still open then.
         """
         _THREADS.wait(10)
+        end = time.monotonic() + 1
+        while not self._close_unless_busy(is_last=time.monotonic() >= end):
+            time.sleep(0.01)
+        type(self).clear_instance_cache()
+
+    def _close_unless_busy(self, is_last):
+        """Tells whether the volume is closed now; raises that it is busy only the last time."""
         with _LOCK:
             volume = _VOLUMES.get(self.image)
-            if volume is not None:
+            if volume is None:
+                return True
+            try:
                 volume.close()
-                del _VOLUMES[self.image]
-        type(self).clear_instance_cache()
+            except OSError as error:
+                if is_last or error.errno != errno.EBUSY:
+                    raise
+                return False
+            del _VOLUMES[self.image]
+            return True
 
 
 def _utc(seconds):
