@@ -29,7 +29,11 @@
 //!
 //! Changes that no call makes durable are durable after the interval, data together with names: in
 //! every half of it a pass in the background writes back what is dirty and then forces the log. The
-//! log has no interval of its own, or names of files would be durable before their data.
+//! log has no interval of its own, or names of files would be durable before their data. Writing may
+//! take seconds, and the log has the names of files that are made meanwhile. So the pass writes again
+//! what became dirty, in at most three rounds, each of which has only the time of the one
+//! before it to catch up with. What is made between the last one and the force, or by programs that
+//! make data dirty faster than the device takes them, may have its name first.
 //!
 //! # Files that replace others
 //!
@@ -75,6 +79,8 @@ const LOG_SHARE: u64 = 4;
 const PAGES_LEFT: u64 = 2048;
 /// How often a cut tries to get there while writers go on.
 const ROUNDS: u32 = 8;
+/// How often a pass writes back before it forces the log, if files become dirty meanwhile.
+const PASS_ROUNDS: u32 = 3;
 /// The number of blocks of 512 bytes, which `stat` counts in, per block of the volume.
 const SECTORS_PER_BLOCK: u64 = 8;
 
@@ -454,8 +460,14 @@ impl Files {
 
     /// Writes back in the background. Errors are recorded for the next sync of the volume.
     fn work(&self, woken: Woken) {
-        if let Err(fault) = self.write_back_all() {
-            tracing::error!(%fault, "files can't be written back");
+        for _ in 0..if woken == Woken::InTime { PASS_ROUNDS } else { 1 } {
+            if let Err(fault) = self.write_back_all() {
+                tracing::error!(%fault, "files can't be written back");
+                break;
+            }
+            if self.state.dirty.is_empty() {
+                break;
+            }
         }
         if woken == Woken::InTime {
             self.write_renewed();

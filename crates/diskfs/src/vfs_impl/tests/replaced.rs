@@ -7,6 +7,7 @@ use vfscale_vfs::OpenOptions;
 use vfscale_block::{Fault as DeviceFault, Gate};
 
 use super::*;
+use crate::format::superblock::LogPlace;
 
 const OLD: &[u8] = &[b'o'; 9000];
 const NEW: &[u8] = &[b'n'; 8192];
@@ -122,26 +123,38 @@ fn wait_until(mounted: &FaultyVolume, is_so: impl Fn(&Mounted) -> bool) {
 }
 
 /// While the data of a new file wait on their way to the device, the name of the file is not
-/// durable either.
+/// durable either. The file is made while a pass is writing another one, so the log has its name when
+/// that pass is about to force it.
 #[test]
 fn what_nobody_syncs_is_durable_in_time_with_its_data() {
     let interval = Duration::from_millis(20);
     let mounted = FaultyVolume::new(Some(interval));
-    let gate = Gate::new();
+    let [first, second] = [Gate::new(), Gate::new()];
     // Data are written outside the log.
     let log = mounted.left().fs.volume().superblock().log();
-    let crate::format::superblock::LogPlace::Inside { start, .. } = log else { panic!("{log:?}") };
-    let data = (2 + 4) * 4096..start * 4096;
+    let LogPlace::Inside { start, blocks } = log else { panic!("{log:?}") };
+    let [log_start, log_end] = [start * 4096, (start + u64::from(blocks)) * 4096];
+    let hold = |gate: &Arc<Gate>| {
+        mounted.device.disarm();
+        for data in [(2 + 4) * 4096..log_start, log_end..16 * MIB] {
+            mounted.device.arm(DeviceFault::on(Operation::Write).within(data).hold(gate));
+        }
+    };
     // The first change writes the copies of the superblock, which lie among the data.
     mounted.task.set_permissions("/", Mode::from(0o755)).unwrap();
-    mounted.device.arm(DeviceFault::on(Operation::Write).within(data).hold(&gate));
+    hold(&first);
+    mounted.task.write("/other", NEW).unwrap();
+    first.wait_for(1);
+    hold(&second);
     mounted.task.write("/new", NEW).unwrap();
-    gate.wait_for(1);
+    first.open();
+    second.wait_for(1);
     // The wait is long enough for a log that is forced periodically.
     thread::sleep(10 * interval);
     let names = mounted.left().names("/");
-    gate.open();
-    assert!(names.is_empty(), "{names:?} without data");
-    wait_until(&mounted, |left| !left.names("/").is_empty());
+    second.open();
+    let is_new = |name: &String| name == "new";
+    assert!(!names.iter().any(is_new), "{names:?} without data");
+    wait_until(&mounted, |left| left.names("/").iter().any(is_new));
     assert_eq!(mounted.left().read("/new"), NEW);
 }
