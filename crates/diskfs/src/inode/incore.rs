@@ -336,6 +336,16 @@ impl Node {
         }
     }
 
+    /// Returns a copy of the state as [`core`](Self::core) does, to which nobody else refers.
+    pub(crate) fn copy(&self) -> InodeCore {
+        let published = self.published.lock();
+        let core = InodeCore::clone(&published.core);
+        match published.new_times {
+            None => core,
+            Some(Times { atime, mtime, ctime }) => InodeCore { atime, mtime, ctime, ..core },
+        }
+    }
+
     /// Copies the lazy times that `shown` returns, unless the inode has them already, is free, or
     /// is no longer the one of `generation`. Returns true if there were no unstored times before:
     /// then the caller has to ensure that they are stored. `shown` reads the times of the VFS
@@ -526,6 +536,10 @@ impl LogItem for Node {
 
     fn memory_bytes(&self) -> usize {
         MEMORY_BYTES
+    }
+
+    fn logged(&self, sequence: u64) {
+        self.set_sequence(sequence);
     }
 
     fn push(&self, lsn: Lsn) -> vfscale_journal::Result<Pushed> {

@@ -254,9 +254,9 @@ fn freed_at_once(volume: &Volume) -> usize {
 fn free(tx: &mut Tx<'_>, node: &Arc<Node>, generation: u32) {
     // Otherwise the data would belong to the next inode with this number.
     node.drop_data();
-    tx.set_orphan(node, false);
     tx.free_inode(node.ino());
     tx.set_core(node, InodeCore::free(generation));
+    tx.set_orphan(node, false);
 }
 
 /// Frees an inode without names and users, if it still has no names. Begins transactions; the
