@@ -498,11 +498,19 @@ impl Node {
         &self.write_errors
     }
 
-    /// Drops the file data in memory: the file is freed.
-    pub fn drop_data(&self) {
+    /// Drops the file data in memory, if `is_freed` returns true for the state as of the last
+    /// commit: the file is freed then. Returns its generation. `is_freed` is called under the lock
+    /// of the core, and must not block.
+    pub(crate) fn drop_data_if(&self, is_freed: impl FnOnce(&InodeCore) -> bool) -> Option<u32> {
+        let mut published = self.published.lock();
+        if !is_freed(&published.core) {
+            return None;
+        }
+        let (generation, data) = (published.core.generation, published.data.take());
+        drop(published);
         self.write_errors.reset();
-        let data = self.published.lock().data.take();
         drop(data);
+        Some(generation)
     }
 
     /// Returns the expected identity of the block of its record.
