@@ -46,7 +46,7 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 use vfscale_journal::{ItemState, LogItem, LogKey, LogVector, Lsn, Pushed};
-use vfscale_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use vfscale_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use vfscale_sync::errseq::ErrorSeq;
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 use vfscale_sync::sharded_rwlock::{
@@ -81,8 +81,8 @@ pub struct Node {
     /// Number of threads that found it locked, and of names that came and went in one context, of
     /// late. A hint: written without synchronization.
     heat: AtomicU32,
-    /// The list of orphans that it is on, counted from 1; 0 for none.
-    orphan: AtomicU32,
+    /// Whether it is an orphan ([`OrphanList`](crate::inode::orphans::OrphanList)).
+    orphan: AtomicBool,
     published: Mutex<Published, NodeCore>,
     /// The checkpoint with the last transaction that changed it; 0 for none since it was read.
     sequence: AtomicU64,
@@ -149,7 +149,7 @@ impl Node {
         Arc::new(Self {
             lock: ShardedRwLock::new(),
             heat: AtomicU32::new(0),
-            orphan: AtomicU32::new(0),
+            orphan: AtomicBool::new(false),
             published: Mutex::new(published),
             sequence: AtomicU64::new(0),
             data_written: AtomicU64::new(0),
@@ -465,13 +465,14 @@ impl Node {
         }
     }
 
-    /// Returns the list of orphans that the inode is on, if any.
-    pub(crate) fn orphan_slot(&self) -> Option<usize> {
-        (self.orphan.load(Ordering::Acquire) as usize).checked_sub(1)
+    /// Returns whether the inode is an orphan.
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.orphan.load(Ordering::Acquire)
     }
 
-    pub(crate) fn set_orphan_slot(&self, slot: Option<usize>) {
-        self.orphan.store(slot.map_or(0, |slot| slot as u32 + 1), Ordering::Release);
+    /// Marks the inode as an orphan, or removes the mark. The caller holds the node locked.
+    pub(crate) fn set_orphan(&self, is_orphan: bool) {
+        self.orphan.store(is_orphan, Ordering::Release);
     }
 
     /// Returns the file data in memory, if there are any.

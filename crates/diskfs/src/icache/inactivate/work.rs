@@ -72,7 +72,7 @@ impl Inactivator {
     /// Creates the queues for the inodes of `volume`; `table` is its table of inodes in memory.
     #[must_use]
     pub fn new(volume: Arc<Volume>, table: Arc<NodeTable>, cut: Arc<CutFn>) -> Self {
-        let queues = volume.orphans().lists();
+        let queues = volume.orphans().parts();
         let at_once = freed_at_once(&volume);
         let threads = if queues == 1 { cpu::slots().min(THREADS_MAX) } else { 1 };
         let aside = Arc::<Aside>::default();
