@@ -46,22 +46,35 @@ impl ChangeList {
     /// Adds and pins `item`, which the caller is about to change. The caller holds it locked until
     /// after the commit. Adding it twice is harmless.
     pub fn add<I: LogItem + 'static>(&mut self, item: Arc<I>) {
-        self.put(item, LogVector::new());
+        self.put(item, LogVector::new(), |_| {});
     }
 
     /// Adds `item` like [`add`](Self::add), with its contents after the change: an image that is
-    /// what [`LogItem::format`] would share at the commit.
-    pub fn add_image<I: LogItem + 'static>(&mut self, item: Arc<I>, image: Arc<dyn Image>) {
-        self.put(item, LogVector::of(image));
+    /// what [`LogItem::format`] would share at the commit. `change` changes the item, which is
+    /// pinned then.
+    pub fn add_image<I: LogItem + 'static>(
+        &mut self,
+        item: Arc<I>,
+        image: Arc<dyn Image>,
+        change: impl FnOnce(&I),
+    ) {
+        self.put(item, LogVector::of(image), change);
     }
 
-    fn put(&mut self, item: Item, vector: LogVector) {
-        let id = address(&item);
+    fn put<I: LogItem + 'static>(
+        &mut self,
+        item: Arc<I>,
+        vector: LogVector,
+        change: impl FnOnce(&I),
+    ) {
+        let id = Arc::as_ptr(&item).cast::<()>().addr();
         if let Some((_, own)) = self.items.iter_mut().find(|(other, _)| address(other) == id) {
             *own = vector;
+            change(&item);
             return;
         }
         item.state().pin();
+        change(&item);
         self.items.push((item, vector));
     }
 

@@ -101,6 +101,13 @@ pub trait LogItem: Send + Sync {
         1
     }
 
+    /// Notes that a transaction with the item is in the checkpoint `sequence`
+    /// ([`Committed`](crate::Committed)), in its commit. Takes no lock, and is called with those of
+    /// the CIL.
+    fn logged(&self, sequence: u64) {
+        let _ = sequence;
+    }
+
     /// Writes the item back to its on-disk location. `lsn` is the LSN of the version's log record,
     /// which the implementation also writes into the object as the LSN that last changed it. Called
     /// without any lock of the journal, by one thread at a time.

@@ -57,7 +57,8 @@
 //! # Locks
 //!
 //! In ascending rank; a thread that holds one takes only locks of higher rank. No lock is held
-//! during I/O, or while a hook or an item's method runs, except the client's own.
+//! during I/O, or while a hook or an item's method runs, except the client's own, and except for
+//! methods whose description says that they take no lock.
 //!
 //! ```text
 //! freeze_gate     30000   threads that wait for a thaw

@@ -22,6 +22,7 @@ pub(crate) struct Thing {
     key: LogKey,
     pub(crate) bytes: Mutex<Option<Vec<u8>>>,
     pub(crate) committed: AtomicU64,
+    pub(crate) logged: AtomicU64,
     pub(crate) pushes: AtomicUsize,
     pub(crate) aborts: AtomicUsize,
 }
@@ -36,6 +37,7 @@ impl Thing {
             key: LogKey { kind: 3, id },
             bytes: Mutex::new(Some(bytes.to_vec())),
             committed: AtomicU64::new(0),
+            logged: AtomicU64::new(0),
             pushes: AtomicUsize::new(0),
             aborts: AtomicUsize::new(0),
         })
@@ -73,6 +75,10 @@ impl LogItem for Thing {
         }
         self.pushes.fetch_add(1, Ordering::Relaxed);
         Ok(Pushed::Written)
+    }
+
+    fn logged(&self, sequence: u64) {
+        self.logged.store(sequence, Ordering::Relaxed);
     }
 
     fn committed(&self, lsn: Lsn) {

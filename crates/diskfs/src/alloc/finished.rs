@@ -155,6 +155,17 @@ impl Finished<'_> {
                 group.counts.set(&outcome.header);
                 group.account(outcome.header.blocks);
             }
+            if let Work::Delayed(update) = &*work {
+                for (chunk, masks) in &update.masks {
+                    guard.delayed.masks.insert(*chunk, *masks);
+                }
+                add(&group.counts.free_inodes, update.free_inodes);
+                add(&group.counts.orphans, update.orphans);
+                // New orphans change nothing in the index.
+                if update.freed.is_empty() && claimed.clone().next().is_none() {
+                    continue;
+                }
+            }
             group.change_index(|index| {
                 let new = blocks.into_iter().flat_map(|it| it.new_chunks.range(range.clone()));
                 new.for_each(|(chunk, free)| index.chunks.add(*chunk, *free));
@@ -164,11 +175,6 @@ impl Finished<'_> {
                     Work::Delayed(update) => {
                         let freed = update.freed.iter();
                         freed.for_each(|(chunk, freed)| index.chunks.add(*chunk, *freed));
-                        for (chunk, masks) in &update.masks {
-                            guard.delayed.masks.insert(*chunk, *masks);
-                        }
-                        add(&group.counts.free_inodes, update.free_inodes);
-                        add(&group.counts.orphans, update.orphans);
                     }
                 }
             });

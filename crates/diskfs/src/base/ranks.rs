@@ -43,10 +43,6 @@ lock_class! {
     pub OrphanLock = ("s_orphan_lock", 29050) sleeping;
 }
 lock_class! {
-    /// The orphans of one CPU slot.
-    pub OrphanSlot = ("orphan_list", 31060);
-}
-lock_class! {
     /// The on-disk state of a group. Several are taken in the order of their numbers.
     pub GroupLock = ("group_lock", 29100) sleeping;
 }

@@ -12,8 +12,8 @@
 //! another thread was still reading the record, that thread would restore the old inode. Therefore
 //! a thread that finds no node inserts a mark, under the lock of the shard, before it reads; all
 //! other threads wait until the read has ended. A node is evicted only if the table has the only
-//! reference, and if its times are stored; the journal's lists own a reference until the node is
-//! written back.
+//! reference, if its times are stored, and if it is no [orphan](crate::inode::orphans), which only
+//! its node tells; the journal's lists own a reference until the node is written back.
 //!
 //! This also holds for a free number: its node stays until it is written back, and is used again
 //! for the next inode of that number.
@@ -37,7 +37,7 @@ use std::collections::hash_map::Entry::Occupied;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use vfscale_sync::atomic::{AtomicUsize, Ordering};
+use vfscale_sync::atomic::{AtomicUsize, Ordering, fence};
 use vfscale_sync::percpu_arc::PerCpuArc;
 use vfscale_sync::{Condvar, Mutex, MutexGuard, cpu};
 
@@ -331,10 +331,16 @@ impl InodeEntries {
     }
 }
 
-/// Returns whether only the table has a reference, and there is nothing to be written. References
-/// are taken from the table, under its lock, so the answer stays true while the lock is held.
+/// Returns whether only the table has a reference, there is nothing to be written, and the inode is
+/// no orphan. References are taken from the table, under its lock, so the answer stays true while
+/// the lock is held.
 fn is_unused(node: &Arc<Node>) -> bool {
-    Arc::strong_count(node) == 1
+    if Arc::strong_count(node) > 1 {
+        return false;
+    }
+    // Pairs with the release by which the last other reference was dropped.
+    fence(Ordering::Acquire);
+    !node.is_orphan()
         && !node.has_new_times()
         && node.write_errors().is_told()
         && node.data().is_none_or(|data| data.is_idle())

@@ -46,7 +46,7 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 use vfscale_journal::{ItemState, LogItem, LogKey, LogVector, Lsn, Pushed};
-use vfscale_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use vfscale_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use vfscale_sync::errseq::ErrorSeq;
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 use vfscale_sync::sharded_rwlock::{
@@ -81,8 +81,8 @@ pub struct Node {
     /// Number of threads that found it locked, and of names that came and went in one context, of
     /// late. A hint: written without synchronization.
     heat: AtomicU32,
-    /// The list of orphans that it is on, counted from 1; 0 for none.
-    orphan: AtomicU32,
+    /// Whether it is an orphan ([`OrphanList`](crate::inode::orphans::OrphanList)).
+    orphan: AtomicBool,
     published: Mutex<Published, NodeCore>,
     /// The checkpoint with the last transaction that changed it; 0 for none since it was read.
     sequence: AtomicU64,
@@ -149,7 +149,7 @@ impl Node {
         Arc::new(Self {
             lock: ShardedRwLock::new(),
             heat: AtomicU32::new(0),
-            orphan: AtomicU32::new(0),
+            orphan: AtomicBool::new(false),
             published: Mutex::new(published),
             sequence: AtomicU64::new(0),
             data_written: AtomicU64::new(0),
@@ -336,6 +336,16 @@ impl Node {
         }
     }
 
+    /// Returns a copy of the state as [`core`](Self::core) does, to which nobody else refers.
+    pub(crate) fn copy(&self) -> InodeCore {
+        let published = self.published.lock();
+        let core = InodeCore::clone(&published.core);
+        match published.new_times {
+            None => core,
+            Some(Times { atime, mtime, ctime }) => InodeCore { atime, mtime, ctime, ..core },
+        }
+    }
+
     /// Copies the lazy times that `shown` returns, unless the inode has them already, is free, or
     /// is no longer the one of `generation`. Returns true if there were no unstored times before:
     /// then the caller has to ensure that they are stored. `shown` reads the times of the VFS
@@ -455,13 +465,14 @@ impl Node {
         }
     }
 
-    /// Returns the list of orphans that the inode is on, if any.
-    pub(crate) fn orphan_slot(&self) -> Option<usize> {
-        (self.orphan.load(Ordering::Acquire) as usize).checked_sub(1)
+    /// Returns whether the inode is an orphan.
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.orphan.load(Ordering::Acquire)
     }
 
-    pub(crate) fn set_orphan_slot(&self, slot: Option<usize>) {
-        self.orphan.store(slot.map_or(0, |slot| slot as u32 + 1), Ordering::Release);
+    /// Marks the inode as an orphan, or removes the mark. The caller holds the node locked.
+    pub(crate) fn set_orphan(&self, is_orphan: bool) {
+        self.orphan.store(is_orphan, Ordering::Release);
     }
 
     /// Returns the file data in memory, if there are any.
@@ -488,11 +499,19 @@ impl Node {
         &self.write_errors
     }
 
-    /// Drops the file data in memory: the file is freed.
-    pub fn drop_data(&self) {
+    /// Drops the file data in memory, if `is_freed` returns true for the state as of the last
+    /// commit: the file is freed then. Returns its generation. `is_freed` is called under the lock
+    /// of the core, and must not block.
+    pub(crate) fn drop_data_if(&self, is_freed: impl FnOnce(&InodeCore) -> bool) -> Option<u32> {
+        let mut published = self.published.lock();
+        if !is_freed(&published.core) {
+            return None;
+        }
+        let (generation, data) = (published.core.generation, published.data.take());
+        drop(published);
         self.write_errors.reset();
-        let data = self.published.lock().data.take();
         drop(data);
+        Some(generation)
     }
 
     /// Returns the expected identity of the block of its record.
@@ -526,6 +545,10 @@ impl LogItem for Node {
 
     fn memory_bytes(&self) -> usize {
         MEMORY_BYTES
+    }
+
+    fn logged(&self, sequence: u64) {
+        self.set_sequence(sequence);
     }
 
     fn push(&self, lsn: Lsn) -> vfscale_journal::Result<Pushed> {

@@ -1,7 +1,5 @@
 //! Changes of attributes.
 
-use std::sync::Arc;
-
 use rustix::io::Errno;
 use vfscale_vfs::driver::AttrChange;
 use vfscale_vfs::inode::Inode;
@@ -13,19 +11,6 @@ use crate::base::fault::Fault;
 use crate::inode::attr::{self, Refusal};
 use crate::inode::core::{AttrFork, InodeCore, TYPE_MASK};
 use crate::inode::incore::{AttributesGuard, Node};
-use crate::volume::tx::Tx;
-
-/// Edits an inode in a transaction. The caller holds the node locked.
-pub(super) fn edit<T>(
-    tx: &mut Tx<'_>,
-    node: &Arc<Node>,
-    change: impl FnOnce(&mut Tx<'_>, &mut InodeCore) -> Result<T, Fault>,
-) -> Result<T, Fault> {
-    let mut core = Arc::clone(tx.changed(node));
-    let done = change(tx, Arc::make_mut(&mut core))?;
-    *tx.changed(node) = core;
-    Ok(done)
-}
 
 /// Converts the refusal of a list of attributes to a fault.
 pub(super) fn refused(refusal: Refusal) -> Fault {
@@ -51,7 +36,7 @@ impl DiskFs {
             drop(locked);
             locked = AttributesGuard::Changing(node.lock());
         }
-        edit(&mut tx, node, |tx, core| {
+        tx.edit(node, |tx, core| {
             // The times of the inode include later reads and writes, so they are newer than the
             // core's.
             (core.atime, core.mtime, core.ctime) =

@@ -55,8 +55,8 @@ pub struct DiskOptions {
     /// The size in blocks of the log that the volume gets when it is first opened on a device that
     /// is a copy of another one ([`VolumeOptions::branch_log_blocks`]); `None` for 1024 (4 MiB).
     pub branch_log_blocks: Option<u64>,
-    /// The number of lists of orphans in memory, and of queues of orphans to be freed; 0 for one,
-    /// as before the patch `orphan` (Kara 2014).
+    /// The number of parts of the count of orphans, and of queues of orphans to be freed; 0 for
+    /// one, as before the patch `orphan` (Kara 2014).
     pub orphan_lists: usize,
     /// The number of lists of dirty files; at least one.
     pub dirty_lists: usize,

@@ -11,7 +11,7 @@ use vfscale_vfs::driver::{NewInode, Rename};
 use vfscale_vfs::inode::{Inode, InodeRef};
 use vfscale_vfs::types::Timestamp;
 
-use super::attributes::{edit, refused};
+use super::attributes::refused;
 use super::disk_fs::DiskFs;
 use super::flags::in_record;
 use super::inodes::node_of;
@@ -70,7 +70,7 @@ impl DiskFs {
         let locked = parent.lock_nested();
         tx.fold_names(parent)?;
         let time = dir.change_time();
-        edit(&mut tx, parent, |tx, core| {
+        tx.edit(parent, |tx, core| {
             self.insert(tx, parent, core, name, (node.ino(), kind))?;
             if kind == FileKind::Directory {
                 step(core, LinkStep::Up)?;
@@ -163,7 +163,7 @@ impl DiskFs {
             let blob = attr::encode(&list).map_err(refused)?;
             attr::store(tx, ino, node.block(), &mut core, &blob)?;
         }
-        tx.set_core(&node, core);
+        tx.add_new(&node, core);
         Ok(node)
     }
 
@@ -207,7 +207,7 @@ impl DiskFs {
         tx.fold_names(parent)?;
         let (time, own_time) = (dir.change_time(), inode.change_time());
         let links = gain_name(&mut tx, inode, node, own_time)?;
-        edit(&mut tx, parent, |tx, core| {
+        tx.edit(parent, |tx, core| {
             (core.mtime, core.ctime) = (time.0, time.0);
             self.insert(tx, parent, core, name, (node.ino(), kind))
         })?;
@@ -255,8 +255,8 @@ impl DiskFs {
         tx.fold_names(parent)?;
         tx.fold_names(node)?;
         let (time, own_time) = (dir.change_time(), inode.change_time());
-        let links = edit(&mut tx, node, |tx, core| self.lose_name(tx, node, core, own_time))?;
-        let parent_links = edit(&mut tx, parent, |tx, core| {
+        let links = tx.edit(node, |tx, core| self.lose_name(tx, node, core, own_time))?;
+        let parent_links = tx.edit(parent, |tx, core| {
             Self::expect(self.directory(parent).remove(tx, core, name)?, node.ino())?;
             if !matches!(core.data, DataFork::Tree { .. }) {
                 parent.note_removal(node);
@@ -284,7 +284,7 @@ impl DiskFs {
         let locked = lock_side_by_side(&[node], &[parent]);
         tx.fold_names(node)?;
         let (time, own_time) = (dir.change_time(), inode.change_time());
-        let links = edit(&mut tx, node, |tx, core| self.lose_name(tx, node, core, own_time))?;
+        let links = tx.edit(node, |tx, core| self.lose_name(tx, node, core, own_time))?;
         let step = NameStep::Remove(node.ino());
         let committed = tx.commit_names(self.hash, &[DirStep { dir: parent, name, step }])?;
         if committed {
@@ -361,13 +361,13 @@ impl DiskFs {
             self.replace(&mut tx, rename, &moved, (time, whiteout.as_ref()))?
         }
         for dir in [from, to] {
-            edit(&mut tx, dir, |_, core| {
+            tx.edit(dir, |_, core| {
                 (core.mtime, core.ctime) = (time.0, time.0);
                 Ok(())
             })?;
         }
         for child in [Some(node), moved.target].into_iter().flatten() {
-            edit(&mut tx, child, |_, core| {
+            tx.edit(child, |_, core| {
                 core.ctime = time.0;
                 Ok(())
             })?;
@@ -407,14 +407,14 @@ impl DiskFs {
             tx.fold_names(gone)?;
         }
         let time = time_of(rename);
-        edit(&mut tx, node, |_, core| {
+        tx.edit(node, |_, core| {
             if core.is_directory() {
                 core.parent = to.ino();
             }
             core.ctime = time.0;
             Ok(())
         })?;
-        let lose = |gone| edit(&mut tx, gone, |tx, core| self.lose_name(tx, gone, core, time));
+        let lose = |gone| tx.edit(gone, |tx, core| self.lose_name(tx, gone, core, time));
         let links = gone.map(lose).transpose()?;
         let entry = (node.ino(), kind_of(&tx, node)?);
         let added = match gone {
@@ -455,7 +455,7 @@ impl DiskFs {
         let Move { old_dir, new_dir, source, target } = *moved;
         let Some(target) = target else { return Err(Errno::NOENT.into()) };
         let (source_kind, target_kind) = (kind_of(tx, source)?, kind_of(tx, target)?);
-        edit(tx, old_dir, |tx, core| {
+        tx.edit(old_dir, |tx, core| {
             let found = self.directory(old_dir).replace(
                 tx,
                 core,
@@ -464,7 +464,7 @@ impl DiskFs {
             )?;
             Self::expect(found, source.ino())
         })?;
-        edit(tx, new_dir, |tx, core| {
+        tx.edit(new_dir, |tx, core| {
             let found = self.directory(new_dir).replace(
                 tx,
                 core,
@@ -488,19 +488,19 @@ impl DiskFs {
         let Move { old_dir, new_dir, source, target } = *moved;
         let to = (source.ino(), kind_of(tx, source)?);
         if let Some(target) = target {
-            edit(tx, target, |tx, core| self.lose_name(tx, target, core, time))?;
+            tx.edit(target, |tx, core| self.lose_name(tx, target, core, time))?;
             let is_dir = tx.core(target).is_directory();
-            edit(tx, new_dir, |tx, core| {
+            tx.edit(new_dir, |tx, core| {
                 let found = self.directory(new_dir).replace(tx, core, rename.new_name, to)?;
                 Self::expect(found, target.ino())?;
                 if is_dir { step(core, LinkStep::Down) } else { Ok(()) }
             })?;
         } else {
-            edit(tx, new_dir, |tx, core| self.insert(tx, new_dir, core, rename.new_name, to))?;
+            tx.edit(new_dir, |tx, core| self.insert(tx, new_dir, core, rename.new_name, to))?;
         }
         let left = whiteout.map(|node| Ok::<_, Fault>((node.ino(), kind_of(tx, node)?)));
         let left = left.transpose()?;
-        edit(tx, old_dir, |tx, core| {
+        tx.edit(old_dir, |tx, core| {
             let found = match left {
                 Some(left) => self.directory(old_dir).replace(tx, core, rename.old_name, left)?,
                 None => self.directory(old_dir).remove(tx, core, rename.old_name)?,
@@ -522,12 +522,12 @@ impl DiskFs {
         if from.ino() == to.ino() || !tx.core(child).is_directory() {
             return Ok(());
         }
-        edit(tx, child, |_, core| {
+        tx.edit(child, |_, core| {
             core.parent = to.ino();
             Ok(())
         })?;
-        edit(tx, from, |_, core| step(core, LinkStep::Down))?;
-        edit(tx, to, |_, core| step(core, LinkStep::Up))
+        tx.edit(from, |_, core| step(core, LinkStep::Down))?;
+        tx.edit(to, |_, core| step(core, LinkStep::Up))
     }
 }
 
@@ -573,7 +573,7 @@ fn gain_name(
     node: &Arc<Node>,
     time: Timestamp,
 ) -> Result<u32, Fault> {
-    edit(tx, node, |tx, core| {
+    tx.edit(node, |tx, core| {
         if core.nlink == 0 {
             if !inode.is_linkable() {
                 return Err(Errno::NOENT.into());

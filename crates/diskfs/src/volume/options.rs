@@ -32,8 +32,8 @@ pub struct VolumeOptions {
     /// is a copy of another one ([`Device::identity`]), as far as the place of the log permits;
     /// `None` for 1024 (4 MiB).
     pub branch_log_blocks: Option<u64>,
-    /// The number of lists of orphans in memory; 0 for one list, as without the patch `orphan`
-    /// (Kara 2014) ([`OrphanList`]).
+    /// The number of parts of the count of orphans; 0 for one part and one lock, as without the
+    /// patch `orphan` (Kara 2014) ([`OrphanList`]).
     pub orphan_lists: usize,
     /// How often threads have to wait for a directory's lock, or names to come and go in it, before
     /// its names are delayed and changed side by side, until the next checkpoint

@@ -13,7 +13,7 @@
 //!    the groups are locked, in ascending order, and stay locked until the end. If only the state
 //!    of inodes changes in a group, that is noted in memory instead (`alloc/delayed.rs`).
 //! 2. Every item is added to the log's transaction, which pins it: the item is not written back.
-//! 3. The copies are published: readers see them.
+//! 3. The copies are published: readers see them. Inodes enter the list of orphans, or leave it.
 //! 4. The log's transaction is committed, and the groups are unlocked.
 //!
 //! Until step 1 is complete, everything may fail, and nothing has changed. From step 2 on only the
@@ -33,6 +33,10 @@
 //!   commit: the same, since no other thread changes them before it has returned. That holds for a
 //!   new inode, too: a thread with a handle of its number finds it as soon as it is published, and
 //!   would otherwise commit a later state first.
+//! * An inode is published when the log's transaction has pinned it ([`ChangeList::add_image`]). The
+//!   commit notes in it which checkpoint has the change
+//!   ([`LogItem::logged`](vfscale_journal::LogItem::logged)), so the transaction keeps no reference
+//!   of its own until then.
 //! * A transaction logs no more than it has reserved. One that would log more is refused before
 //!   anything is published: the program has a defect.
 //!
@@ -99,8 +103,6 @@ pub struct Tx<'v> {
     shadows: Shadows<'v>,
     nodes: SmallVec<[ChangedNode; 3]>,
     changes: Changes,
-    /// Inodes that become orphans (true), or cease to be orphans (false).
-    orphans: SmallVec<[(Arc<Node>, bool); 1]>,
     /// The directories whose delayed names it writes.
     folds: Vec<Fold>,
     /// `None` once it was committed.
@@ -148,8 +150,10 @@ struct ChangedNode {
     node: Arc<Node>,
     /// The times before the change.
     before: Times,
-    /// The inode after the change.
-    core: Arc<InodeCore>,
+    /// The inode after the change: a copy of this transaction's own. `None` while it is edited.
+    core: Option<Arc<InodeCore>>,
+    /// Whether the inode becomes an orphan, or ceases to be one; `None` for no change.
+    orphan: Option<bool>,
 }
 
 impl Volume {
@@ -216,7 +220,6 @@ impl<'v> Tx<'v> {
             shadows: Shadows::new(metadata.cache(), metadata.uuid()),
             nodes: SmallVec::new(),
             changes: Changes::new(),
-            orphans: SmallVec::new(),
             folds: Vec::new(),
             log: Some(log),
             log_bytes: need.log_bytes(),
@@ -316,32 +319,61 @@ impl<'v> Tx<'v> {
     /// Returns the transaction's copy of an inode, to change it: with the latest times, and
     /// published by the commit. The caller holds the node locked until the commit has returned.
     pub fn inode(&mut self, node: &Arc<Node>) -> &mut InodeCore {
-        Arc::make_mut(self.changed(node))
+        let changed = self.changed(node);
+        // It is edited only while the transaction is borrowed for that.
+        Arc::make_mut(changed.core.get_or_insert_with(|| node.copy().into()))
     }
 
-    /// Returns the transaction's own copy of an inode, which equals the published one until it is
-    /// changed.
-    pub(crate) fn changed(&mut self, node: &Arc<Node>) -> &mut Arc<InodeCore> {
+    /// Returns the entry of an inode, with a copy which equals the published one until it is
+    /// changed. Nobody else refers to a new copy, so that a change makes no second one.
+    fn changed(&mut self, node: &Arc<Node>) -> &mut ChangedNode {
         let at = self.nodes.iter().position(|changed| Arc::ptr_eq(&changed.node, node));
         let at = at.unwrap_or_else(|| {
-            let core = node.core();
-            self.nodes.push(ChangedNode { node: node.clone(), before: Times::of(&core), core });
+            let core = node.copy();
+            let (before, core) = (Times::of(&core), Some(Arc::new(core)));
+            self.nodes.push(ChangedNode { node: Arc::clone(node), before, core, orphan: None });
             self.nodes.len() - 1
         });
-        &mut self.nodes[at].core
+        &mut self.nodes[at]
+    }
+
+    /// Edits the transaction's copy of an inode by `change`, which may use the transaction, but not
+    /// this inode in it. After an error, the transaction can only be dropped.
+    ///
+    /// # Errors
+    /// The errors of `change`.
+    pub(crate) fn edit<T>(
+        &mut self,
+        node: &Arc<Node>,
+        change: impl FnOnce(&mut Self, &mut InodeCore) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let mut core = self.changed(node).core.take().unwrap_or_else(|| node.copy().into());
+        let done = change(self, Arc::make_mut(&mut core));
+        self.is_spoiled |= done.is_err();
+        self.changed(node).core = Some(core);
+        done
     }
 
     /// Replaces the transaction's own copy of an inode (see [`inode`](Self::inode)).
     pub fn set_core(&mut self, node: &Arc<Node>, core: InodeCore) {
         let core = Arc::new(core);
         match self.nodes.iter_mut().find(|changed| Arc::ptr_eq(&changed.node, node)) {
-            Some(changed) => changed.core = core,
+            Some(changed) => changed.core = Some(core),
             None => {
                 // Times that change before an inode is freed are not stored.
                 let before = if core.is_free() { Times::of(&core) } else { node.times() };
-                self.nodes.push(ChangedNode { node: node.clone(), before, core });
+                let (node, core) = (Arc::clone(node), Some(core));
+                self.nodes.push(ChangedNode { node, before, core, orphan: None });
             }
         }
+    }
+
+    /// Adds the node of a free number that the transaction makes an inode, with its first state.
+    pub(crate) fn add_new(&mut self, node: &Arc<Node>, core: InodeCore) {
+        debug_assert!(node.look(|core, _| core.is_free()), "inode {} is in use", node.ino());
+        // A free inode has no times that could have changed.
+        let (before, core) = (Times::of(&core), Some(Arc::new(core)));
+        self.nodes.push(ChangedNode { node: Arc::clone(node), before, core, orphan: None });
     }
 
     /// Returns the inode as this transaction sees it: its own copy, if it has one, or the published
@@ -349,7 +381,7 @@ impl<'v> Tx<'v> {
     #[must_use]
     pub fn core(&self, node: &Arc<Node>) -> Arc<InodeCore> {
         let own = self.nodes.iter().find(|changed| Arc::ptr_eq(&changed.node, node));
-        own.map_or_else(|| node.core(), |changed| changed.core.clone())
+        own.and_then(|changed| changed.core.clone()).unwrap_or_else(|| node.core())
     }
 
     /// Marks the inode as free.
@@ -358,14 +390,15 @@ impl<'v> Tx<'v> {
     }
 
     /// Marks the inode as an orphan, which the next mount processes if this one does not, or
-    /// removes that mark. Changes and locks nothing if the mark is right already. The caller holds
-    /// the node locked until the commit has returned.
+    /// removes that mark. Changes and locks nothing if the mark is right already; otherwise the
+    /// inode is logged, too. The caller holds the node locked until the commit has returned.
     pub fn set_orphan(&mut self, node: &Arc<Node>, is_orphan: bool) {
-        let own = self.orphans.iter().rfind(|(changed, _)| Arc::ptr_eq(changed, node));
-        let was_orphan = own.map_or_else(|| self.metadata.orphans().has(node), |own| own.1);
+        let own = self.nodes.iter().find(|changed| Arc::ptr_eq(&changed.node, node));
+        let own = own.and_then(|changed| changed.orphan);
+        let was_orphan = own.unwrap_or_else(|| self.metadata.orphans().has(node));
         if was_orphan != is_orphan {
             self.changes.set_orphan(node.ino(), is_orphan);
-            self.orphans.push((Arc::clone(node), is_orphan));
+            self.changed(node).orphan = Some(is_orphan);
         }
     }
 
@@ -395,9 +428,8 @@ impl<'v> Tx<'v> {
     /// Commits, with changes of names that were noted.
     fn commit_in_place(&mut self, noted: &[Noted<'_>]) -> Result<u64, Fault> {
         let mut changes = std::mem::take(&mut self.changes);
-        let orphans = std::mem::take(&mut self.orphans);
-        let list = self.metadata.orphans();
-        let whole = if orphans.is_empty() { None } else { list.lock_whole() };
+        let has_orphans = self.nodes.iter().any(|changed| changed.orphan.is_some());
+        let whole = if has_orphans { self.metadata.orphans().lock_whole() } else { None };
         // Filled where it is, because it is large.
         let mut finished = self.metadata.groups().finished();
         if let Err(fault) = self.finish(&mut changes, &mut finished) {
@@ -407,7 +439,6 @@ impl<'v> Tx<'v> {
         }
         self.release_names(noted);
         let committed = self.publish(&changes, &mut finished)?;
-        orphans.iter().for_each(|(node, is_orphan)| list.set(node, *is_orphan));
         drop(whole);
         finished.committed(&changes, committed.order);
         // The claimed blocks are in use now.
@@ -484,19 +515,21 @@ impl<'v> Tx<'v> {
         }
         self.shadows.publish(changed);
         let nodes = std::mem::take(&mut self.nodes);
-        let mut logged: SmallVec<[Arc<Node>; 3]> = SmallVec::with_capacity(nodes.len());
-        for ChangedNode { node, before, core } in nodes {
+        for ChangedNode { node, before, core, orphan } in nodes {
+            // Each is put back after an edit.
+            let core = core.unwrap_or_else(|| node.core());
+            if let Some(is_orphan) = orphan {
+                metadata.orphans().set(&node, is_orphan);
+            }
             let is_gone = changes.freed_chunks().any(|chunk| chunk == chunk_of(node.block()));
             if is_gone {
                 changed.add(Arc::clone(&node));
-            } else {
-                changed.add_image(Arc::clone(&node), Arc::clone(&core) as _);
-            }
-            node.publish(core, before);
-            if is_gone {
+                node.publish(core, before);
                 node.give_up();
+            } else {
+                let image = Arc::clone(&core) as _;
+                changed.add_image(node, image, |node| node.publish(core, before));
             }
-            logged.push(node);
         }
         if !busy.is_empty() {
             let shared = metadata.keep();
@@ -515,7 +548,6 @@ impl<'v> Tx<'v> {
         let committed = log.commit();
         self.log = None;
         let committed = committed?;
-        logged.iter().for_each(|node| node.set_sequence(committed.sequence));
         self.end_folds();
         Ok(committed)
     }

@@ -234,6 +234,7 @@ impl Cil {
             let state = item.state();
             let bytes = stream_bytes(&vector);
             state.set_order(order);
+            item.logged(sequence);
             let before = state.replace_stream_bytes(bytes);
             let put = state.put_vector(sequence, vector);
             if let Some(list) = list.as_mut().filter(|_| is_new(&item)) {

@@ -117,6 +117,9 @@ impl Budget {
     #[inline]
     #[must_use]
     pub fn take(&self, n: u64) -> bool {
+        if n == 0 {
+            return true;
+        }
         let slot = self.allowances.this();
         let mut have = slot.load(Ordering::Relaxed);
         while have != CLOSED && have >= n {
@@ -212,6 +215,9 @@ impl Budget {
     /// it can make the budget larger than its total for a while, and has no other effect.
     #[inline]
     pub fn give(&self, n: u64) {
+        if n == 0 {
+            return;
+        }
         let slot = self.allowances.this();
         let most = self.kept().saturating_add(self.batch.load(Ordering::Relaxed));
         let mut have = slot.load(Ordering::Relaxed);

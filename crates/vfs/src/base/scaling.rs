@@ -217,7 +217,7 @@ pub const PATCHES: &[Patch] = &[
     Patch::of_volumes(
         "orphan",
         "Kara 2014",
-        "one list of orphans; its lock is held to ask, and while disk changes",
+        "one count of orphans; its lock is held to ask, and while disk changes",
         |scaling| scaling.orphan = false,
     ),
     Patch::of_trees(
@@ -530,8 +530,8 @@ impl Scaling {
         Scaling { busy_extents: false, ..Scaling::default() }
     }
 
-    /// Disables orphan scaling (Kara 2014): one list of a volume's orphans, whose lock is held
-    /// during all work on them.
+    /// Disables orphan scaling (Kara 2014): one lock of a volume's orphans is held during
+    /// all work on them.
     #[must_use]
     pub fn before_orphan() -> Scaling {
         Scaling { orphan: false, ..Scaling::default() }
@@ -715,8 +715,8 @@ impl Scaling {
         self.log_space
     }
 
-    /// Returns the number of orphan lists of a volume; 0 for one list with one lock, as before the
-    /// patch.
+    /// Returns the number of parts of a volume's count of orphans, and of queues of those that are
+    /// to be freed; 0 for one with one lock, as before the patch.
     #[must_use]
     pub fn orphan_lists(&self) -> usize {
         if self.orphan { self.slots } else { 0 }

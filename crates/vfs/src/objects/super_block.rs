@@ -49,10 +49,6 @@ use crate::objects::remount_flags::RemountFlags;
 use crate::objects::super_ref::{Owners, SuperRef};
 use crate::objects::vfsmount::Mount;
 
-/// Key that stands for all moves of directories between directories, among the keys of names. No
-/// dentry has this address.
-const MOVES: Key = (0, 0);
-
 /// First inode number for a driver's files; the root has 1.
 const INO_FIRST: u64 = 2;
 /// The bytes that an object owns from which on its memory must not wait for an idle CPU.
@@ -296,13 +292,13 @@ impl SuperBlock {
     /// form a loop. Sleeps while there is one; the caller holds no lock, and locks names after
     /// that.
     pub(crate) fn lock_moves(&self) -> Option<KeyGuard<'_>> {
-        self.cache.as_ref().map(|cache| cache.in_lookup.lock(MOVES))
+        self.cache.as_ref().map(|cache| cache.in_lookup.lock(Key::MOVES))
     }
 
     /// Does what [`lock_moves`](Self::lock_moves) does, for a caller that has a name locked and so
     /// must not sleep. `None` if another thread holds the lock.
     pub(crate) fn try_lock_moves(&self) -> Option<KeyGuard<'_>> {
-        self.cache.as_ref()?.in_lookup.try_lock(MOVES)
+        self.cache.as_ref()?.in_lookup.try_lock(Key::MOVES)
     }
 
     /// Does what [`lock_name`](Self::lock_name) does, for a caller that must not sleep. `None` if
@@ -736,7 +732,7 @@ fn slab<T: Send + 'static>(slots: usize, counts_per_cpu: bool) -> Slab<T> {
 
 /// Returns the key of a name for [`KeyLocks`].
 fn name_key(dir: &Dentry, name: &Name<'_>) -> Key {
-    (std::ptr::from_ref(dir).addr(), name.hash())
+    Key::of_name(std::ptr::from_ref(dir).addr(), name.hash())
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

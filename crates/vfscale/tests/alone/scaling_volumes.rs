@@ -92,7 +92,7 @@ fn unlinked(scaling: Scaling) -> Vec<LockStatRow> {
 fn unlinking_open_files_in_different_directories_meets_at_no_lock() {
     let _alone = alone();
     let rows = unlinked(Scaling::with_slots(2));
-    assert_eq!(of_class(&rows, "orphan_list").acquisitions, CALLS);
+    assert_eq!(of_class(&rows, "s_orphan_lock").acquisitions, 0);
     assert_eq!(of_class(&rows, "group_lock").acquisitions, CALLS);
     assert_eq!(bouncing(&rows), []);
 }
@@ -215,7 +215,7 @@ fn orphan_before_asks_under_the_lock_whenever_a_file_is_cut() {
         rows
     };
     let rows = cuts(Scaling::with_slots(2));
-    assert_eq!(of_class(&rows, "orphan_list").acquisitions, 0);
+    assert_eq!(of_class(&rows, "s_orphan_lock").acquisitions, 0);
     assert_eq!(of_class(&rows, "group_lock").acquisitions, 0);
     let row = of_class(&cuts(before("orphan")), "s_orphan_lock");
     assert!(row.acquisitions >= CALLS && row.acq_bounces >= CALLS - 2, "{row:?}");

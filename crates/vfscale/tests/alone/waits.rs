@@ -287,7 +287,7 @@ fn busy_extents_before_makes_threads_wait_that_commit() {
 /// A file that is cut by a byte is asked for among the orphans.
 #[test]
 fn orphan_before_makes_threads_wait_that_cut_files() {
-    waits("orphan", "s_orphan_lock", "orphan_list", on_volume, |on, cpu| {
+    waits("orphan", "s_orphan_lock", "group_lock", on_volume, |on, cpu| {
         on.files[cpu as usize].truncate(4095).unwrap();
         on.files[cpu as usize].truncate(4096).unwrap();
     });

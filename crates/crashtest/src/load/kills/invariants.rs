@@ -68,19 +68,19 @@ fn log_is_empty(volume: &vfscale_diskfs::Volume) -> Result<(), String> {
     }
 }
 
-/// Checks that the orphan lists agree with the groups, and that all reservable space is free in the
+/// Checks that the marks of orphans agree with the groups, and that all reservable space is free in the
 /// groups.
 fn figures_agree(volume: &vfscale_diskfs::Volume) -> Result<(), String> {
     let mut text = String::new();
-    // After the end of its transaction, a commit updates first its lists and then its groups.
+    // After the end of its transaction, a commit updates first its orphans and then its groups.
     // Blocks for data are reserved, claimed and released without any transaction.
     for _ in 0..ATTEMPTS {
-        let listed: usize = volume.orphans().slots().iter().sum();
+        let listed: usize = volume.orphans().len();
         let (totals, figures) = (volume.groups().totals(), volume.space().figures());
         if listed as u64 == totals.orphans && figures.free <= totals.available {
             return Ok(());
         }
-        text = format!("{listed} orphans are on the lists; {figures:?}, {totals:?}");
+        text = format!("{listed} orphans are counted in memory; {figures:?}, {totals:?}");
         thread::sleep(PAUSE);
     }
     Err(text)

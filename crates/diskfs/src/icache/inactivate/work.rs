@@ -72,7 +72,7 @@ impl Inactivator {
     /// Creates the queues for the inodes of `volume`; `table` is its table of inodes in memory.
     #[must_use]
     pub fn new(volume: Arc<Volume>, table: Arc<NodeTable>, cut: Arc<CutFn>) -> Self {
-        let queues = volume.orphans().lists();
+        let queues = volume.orphans().parts();
         let at_once = freed_at_once(&volume);
         let threads = if queues == 1 { cpu::slots().min(THREADS_MAX) } else { 1 };
         let aside = Arc::<Aside>::default();
@@ -209,9 +209,7 @@ fn free_bare(volume: &Volume, nodes: &mut Vec<Arc<Node>>) -> Result<(), Fault> {
     let locked = lock_all(&bare);
     let mut freed = SmallVec::<[u64; FREED_AT_ONCE as usize]>::new();
     for node in &bare {
-        let bare = node.look(|core, _| is_bare(core).then_some(core.generation));
-        if let Some(generation) = bare {
-            free(&mut tx, node, generation);
+        if free(&mut tx, node, is_bare) {
             freed.push(node.ino());
         }
     }
@@ -249,14 +247,16 @@ fn freed_at_once(volume: &Volume) -> usize {
     (1..=FREED_AT_ONCE).rev().find(fits).unwrap_or(1) as usize
 }
 
-/// Frees the number of an inode that has nothing but its record. The node is locked. After the
-/// commit the node may be that of another inode, and is not touched any more.
-fn free(tx: &mut Tx<'_>, node: &Arc<Node>, generation: u32) {
+/// Frees the number of an inode that has nothing but its record, if `is_freed` returns true for
+/// it; returns whether it did. The node is locked. After the commit the node may be that of another
+/// inode, and is not touched any more.
+fn free(tx: &mut Tx<'_>, node: &Arc<Node>, is_freed: impl FnOnce(&InodeCore) -> bool) -> bool {
     // Otherwise the data would belong to the next inode with this number.
-    node.drop_data();
-    tx.set_orphan(node, false);
+    let Some(generation) = node.drop_data_if(is_freed) else { return false };
     tx.free_inode(node.ino());
     tx.set_core(node, InodeCore::free(generation));
+    tx.set_orphan(node, false);
+    true
 }
 
 /// Frees an inode without names and users, if it still has no names. Begins transactions; the
@@ -292,7 +292,7 @@ fn step(volume: &Volume, node: &Arc<Node>) -> Result<bool, Fault> {
     }
     let is_bare = strip(&mut tx, node.ino(), &mut core, records)?;
     if is_bare {
-        free(&mut tx, node, core.generation);
+        free(&mut tx, node, |_| true);
     } else {
         tx.set_core(node, core);
     }

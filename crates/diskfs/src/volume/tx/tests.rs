@@ -11,7 +11,7 @@ use zerocopy::little_endian::U64;
 use super::{Tx, TxReservation};
 use crate::base::fault::Fault;
 use crate::btree::{Kind, Nodes, Tree};
-use crate::format::inode::{INODE_MAGIC, chunk_of};
+use crate::format::inode::{INODE_MAGIC, ROOT_INO, chunk_of};
 use crate::format::{BLOCK_BYTES, BlockRange, Magic, byte_of_block};
 use crate::icache::table::NodeTable;
 use crate::inode::core::{InodeCore, TYPE_REGULAR};
@@ -254,6 +254,33 @@ fn what_would_log_too_much_is_not_committed() {
     assert_eq!(available(&volume), free);
     assert_eq!(keys(&volume.reader(), tree), [0; 0]);
     make_tree(&volume, 4);
+}
+
+/// The copy of an inode may be changed by halves after an error.
+#[test]
+fn an_edit_that_fails_leaves_a_transaction_that_commits_nothing() {
+    let device = made();
+    let volume = open(&device);
+    let table = NodeTable::new(1000);
+    let root = table.get(&volume, ROOT_INO).unwrap().unwrap();
+    let _locked = root.lock();
+    let mut tx = volume.begin(need(&volume, 0)).unwrap();
+    let failed = tx.edit(&root, |_, core| {
+        core.uid = 7;
+        Err::<(), _>(Fault::NoSpace)
+    });
+    assert!(matches!(failed, Err(Fault::NoSpace)));
+    assert!(matches!(tx.commit(), Err(Fault::NoSpace)));
+    assert_eq!(root.core().uid, 0);
+    let mut tx = volume.begin(need(&volume, 0)).unwrap();
+    tx.edit(&root, |_, core| {
+        core.uid = 8;
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!((root.core().uid, tx.core(&root).uid), (0, 8));
+    tx.commit().unwrap();
+    assert_eq!(root.core().uid, 8);
 }
 
 #[test]

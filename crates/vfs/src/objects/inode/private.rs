@@ -79,9 +79,11 @@ impl Private {
 
     /// Creates a part with a value that the driver has boxed.
     pub(super) fn boxed(value: Boxed) -> Private {
-        let part = Private::none();
-        part.init(value);
-        part
+        assert!(fits::<Boxed>());
+        let mut words = MaybeUninit::<Words>::uninit();
+        // SAFETY: the value fits, and no other thread can see the words yet.
+        unsafe { words.as_mut_ptr().cast::<Boxed>().write(value) };
+        Private { kind: AtomicPtr::new(Kind::of::<Boxed>()), words: UnsafeCell::new(words) }
     }
 
     /// Returns whether it has a value, or is about to.

@@ -8,6 +8,7 @@ use vfscale_sync::rcu::{self, Guard};
 
 use super::{Cache, SuperBlock};
 use crate::objects::icache::InodeList;
+use crate::objects::in_lookup::Key;
 use crate::objects::inode::{Inode, InodeInit, InodeRef};
 use crate::objects::inode_xattrs::extra_bytes;
 
@@ -89,7 +90,7 @@ impl SuperBlock {
         if let Some(found) = self.find_inode(ino, &rcu::pin()) {
             return Ok(found);
         }
-        let key = (ino as usize, Self::ino_hash(ino) << 1);
+        let key = Key::of_number(ino);
         let _serialized = self.cache.as_ref().map(|cache| cache.numbers.lock(key));
         loop {
             match self.find_or_wait(ino) {
