@@ -11,6 +11,7 @@ mod file_blocks;
 mod files;
 mod flusher;
 mod gate;
+mod pace;
 mod read_ahead;
 mod renewed;
 mod state;

@@ -50,7 +50,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vfscale_sync::atomic::thread;
 use vfscale_sync::cpu;
@@ -60,6 +60,7 @@ use super::bad_blocks::BadBlocks;
 use super::file_blocks::{FileBlocks, Throttle};
 use super::flusher::Woken;
 use super::gate::{Gate, Inside, Shut};
+use super::pace::Pace;
 use super::read_ahead::ReadAhead;
 use super::renewed::Renewed;
 use super::state::FilesState;
@@ -75,8 +76,11 @@ use crate::volume::Volume;
 const OTHERS_WRITE: Duration = Duration::from_millis(1);
 /// The smallest share of the log that a transaction may need.
 const LOG_SHARE: u64 = 4;
-/// Most pages that may be dirty when a cut shuts the gate: 8 MiB.
+/// Most pages that writers may have dirty while a cut is about to shut the gate: 8 MiB.
 const PAGES_LEFT: u64 = 2048;
+/// Most pages that a cut leaves to the time when the gate is shut: writers that go on at that limit
+/// are a few pages above it at any moment.
+const PAGES_ENOUGH: u64 = PAGES_LEFT + PAGES_LEFT / 4;
 /// How often a cut tries to get there while writers go on.
 const ROUNDS: u32 = 8;
 /// How often a pass writes back before it forces the log, if files become dirty meanwhile.
@@ -144,6 +148,7 @@ impl Files {
                 renewed: auto_da_alloc.then(|| Renewed::new(dirty_lists)),
                 bad_blocks: BadBlocks::default(),
                 gate: Gate::new(slots),
+                pace: Pace::new(),
                 log_blocks_max: u32::try_from(log_blocks / LOG_SHARE).unwrap_or(u32::MAX),
                 flusher: Arc::default(),
                 discarder: Arc::default(),
@@ -426,20 +431,27 @@ impl Files {
         self.state.gate.enter()
     }
 
-    /// Writes most of what is dirty, and lets little become dirty again, while the result is held:
-    /// what is left when the gate is shut is written in a few milliseconds. Blocks for I/O.
+    /// Lets little become dirty while the result is held, and writes what is dirty, unless that is
+    /// little, and is expected to be written in a few milliseconds when the gate is shut
+    /// ([`Pace`]). Blocks for I/O.
     ///
     /// # Errors
     /// The first error of write-back that this thread has met.
     pub fn drain(&self) -> Result<LowDirty<'_>, Fault> {
         let low = self.pages().lower_dirty(PAGES_LEFT);
-        for _ in 0..ROUNDS {
-            self.write_back_all()?;
-            if self.pages().unstable() <= PAGES_LEFT {
+        for round in 0..ROUNDS {
+            let left = self.pages().unstable();
+            if left <= PAGES_ENOUGH && (round > 0 || self.state.pace.is_quick(left)) {
                 break;
             }
+            self.write_back_all()?;
         }
         Ok(low)
+    }
+
+    #[cfg(test)]
+    pub(super) fn pace(&self) -> &Pace {
+        &self.state.pace
     }
 
     /// Shuts the gate: waits for the calls that are inside, and writes what is dirty. While the
@@ -449,7 +461,9 @@ impl Files {
     /// The first error of write-back that this thread has met. The gate is open then.
     pub fn shut(&self) -> Result<Shut<'_>, Fault> {
         let shut = self.state.gate.shut();
+        let (pages, begun) = (self.pages().unstable(), Instant::now());
         self.write_back_all()?;
+        self.state.pace.note(pages, begun.elapsed());
         Ok(shut)
     }
 

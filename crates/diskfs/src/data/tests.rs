@@ -10,5 +10,6 @@ use crate::page_cache::tests::POISON;
 use crate::page_cache::{Mapping, PAGE, Store};
 
 mod behind;
+mod cuts;
 mod syncs;
 mod volume;
