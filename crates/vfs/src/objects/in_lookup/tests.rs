@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use super::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
