@@ -29,11 +29,11 @@
 //!
 //! Changes that no call makes durable are durable after the interval, data together with names: in
 //! every half of it a pass in the background writes back what is dirty and then forces the log. The
-//! log has no interval of its own, or names of files would be durable before their data. Writing may
-//! take seconds, and the log has the names of files that are made meanwhile. So the pass writes again
-//! what became dirty, in at most three rounds, each of which has only the time of the one
-//! before it to catch up with. What is made between the last one and the force, or by programs that
-//! make data dirty faster than the device takes them, may have its name first.
+//! log has no interval of its own, or names of files would be durable before their data. Writing
+//! may take seconds, and the log has the names of files that are made meanwhile. So the pass writes
+//! again what became dirty, in at most three rounds, each of which has only the time of the one
+//! before it to catch up with. A file that is made between the last one and the force, or by
+//! programs that make data dirty faster than the device takes them, may have its name first.
 //!
 //! # Files that replace others
 //!

@@ -33,8 +33,8 @@
 //!   commit: the same, since no other thread changes them before it has returned. That holds for a
 //!   new inode, too: a thread with a handle of its number finds it as soon as it is published, and
 //!   would otherwise commit a later state first.
-//! * An inode is published when the log's transaction has pinned it ([`ChangeList::add_image`]). The
-//!   commit notes in it which checkpoint has the change
+//! * An inode is published when the log's transaction has pinned it ([`ChangeList::add_image`]).
+//!   The commit notes in it which checkpoint has the change
 //!   ([`LogItem::logged`](vfscale_journal::LogItem::logged)), so the transaction keeps no reference
 //!   of its own until then.
 //! * A transaction logs no more than it has reserved. One that would log more is refused before
@@ -320,7 +320,7 @@ impl<'v> Tx<'v> {
     /// published by the commit. The caller holds the node locked until the commit has returned.
     pub fn inode(&mut self, node: &Arc<Node>) -> &mut InodeCore {
         let changed = self.changed(node);
-        // It is edited only while the transaction is borrowed for that.
+        // A core is edited only while the transaction is borrowed for that.
         Arc::make_mut(changed.core.get_or_insert_with(|| node.copy().into()))
     }
 

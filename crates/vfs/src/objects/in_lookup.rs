@@ -43,7 +43,8 @@ const LISTED: u64 = 1;
 /// Flag of all keys but that of moves.
 const NAMED: u64 = 2;
 
-/// What is locked. Two names that have one key by chance exclude each other, like one name.
+/// A name or a number to lock. Two names that have one key by chance exclude each other, like one
+/// name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key(u64);
 

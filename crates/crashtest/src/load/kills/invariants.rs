@@ -68,8 +68,8 @@ fn log_is_empty(volume: &vfscale_diskfs::Volume) -> Result<(), String> {
     }
 }
 
-/// Checks that the marks of orphans agree with the groups, and that all reservable space is free in the
-/// groups.
+/// Checks that the marks of orphans agree with the groups, and that all reservable space is free
+/// in the groups.
 fn figures_agree(volume: &vfscale_diskfs::Volume) -> Result<(), String> {
     let mut text = String::new();
     // After the end of its transaction, a commit updates first its orphans and then its groups.

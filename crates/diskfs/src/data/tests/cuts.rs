@@ -1,4 +1,4 @@
-//! What a cut writes before it shuts the gate, and behind it.
+//! Tests of what a cut writes before it shuts the gate, and behind it.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn dirty(mounted: &Mounted, pages: u64) {
 fn a_cut_of_a_quick_device_leaves_a_little_to_the_gate() {
     let mounted = Mounted::open(&made(), CACHE);
     dirty(&mounted, 30);
-    // Nobody knows the device yet.
+    // The speed of the device is not known yet.
     drop(mounted.files.drain().unwrap());
     assert_eq!(unstable(&mounted), 0);
     mounted.files.pace().note(1000, Duration::from_millis(1));

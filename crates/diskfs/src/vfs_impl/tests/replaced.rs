@@ -123,8 +123,8 @@ fn wait_until(mounted: &FaultyVolume, is_so: impl Fn(&Mounted) -> bool) {
 }
 
 /// While the data of a new file wait on their way to the device, the name of the file is not
-/// durable either. The file is made while a pass is writing another one, so the log has its name when
-/// that pass is about to force it.
+/// durable either. The file is made while a pass is writing another one, so the log has its name
+/// when that pass is about to force it.
 #[test]
 fn what_nobody_syncs_is_durable_in_time_with_its_data() {
     let interval = Duration::from_millis(20);
@@ -133,7 +133,7 @@ fn what_nobody_syncs_is_durable_in_time_with_its_data() {
     // Data are written outside the log.
     let log = mounted.left().fs.volume().superblock().log();
     let LogPlace::Inside { start, blocks } = log else { panic!("{log:?}") };
-    let [log_start, log_end] = [start * 4096, (start + u64::from(blocks)) * 4096];
+    let [log_start, log_end] = [start * 4096, (start + blocks) * 4096];
     let hold = |gate: &Arc<Gate>| {
         mounted.device.disarm();
         for data in [(2 + 4) * 4096..log_start, log_end..16 * MIB] {
