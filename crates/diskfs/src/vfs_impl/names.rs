@@ -163,7 +163,7 @@ impl DiskFs {
             let blob = attr::encode(&list).map_err(refused)?;
             attr::store(tx, ino, node.block(), &mut core, &blob)?;
         }
-        tx.add_new(&node, core);
+        tx.set_core(&node, core);
         Ok(node)
     }
 

@@ -368,14 +368,6 @@ impl<'v> Tx<'v> {
         }
     }
 
-    /// Adds the node of a free number that the transaction makes an inode, with its first state.
-    pub(crate) fn add_new(&mut self, node: &Arc<Node>, core: InodeCore) {
-        debug_assert!(node.look(|core, _| core.is_free()), "inode {} is in use", node.ino());
-        // A free inode has no times that could have changed.
-        let (before, core) = (Times::of(&core), Some(Arc::new(core)));
-        self.nodes.push(ChangedNode { node: Arc::clone(node), before, core, orphan: None });
-    }
-
     /// Returns the inode as this transaction sees it: its own copy, if it has one, or the published
     /// one.
     #[must_use]
