@@ -432,8 +432,8 @@ impl Files {
     }
 
     /// Lets little become dirty while the result is held, and writes what is dirty, unless that is
-    /// little, and is expected to be written in a few milliseconds when the gate is shut
-    /// ([`Pace`]). Blocks for I/O.
+    /// little, and is expected to be written in a few milliseconds when the gate is shut. Blocks
+    /// for I/O.
     ///
     /// # Errors
     /// The first error of write-back that this thread has met.
