@@ -67,7 +67,7 @@ impl ChangeList {
         vector: LogVector,
         change: impl FnOnce(&I),
     ) {
-        let id = Arc::as_ptr(&item).cast::<()>().addr();
+        let id = address(&item);
         if let Some((_, own)) = self.items.iter_mut().find(|(other, _)| address(other) == id) {
             *own = vector;
             change(&item);

@@ -412,6 +412,6 @@ impl std::fmt::Debug for LogVector {
 pub(crate) type Item = Arc<dyn LogItem>;
 
 /// Returns the address of an item, which identifies it.
-pub(crate) fn address(item: &Item) -> usize {
+pub(crate) fn address<I: LogItem + ?Sized>(item: &Arc<I>) -> usize {
     Arc::as_ptr(item).cast::<()>().addr()
 }

@@ -149,21 +149,23 @@ impl Finished<'_> {
             let chunks = blocks.into_iter().flat_map(|blocks| &blocks.undo.chunks);
             let claimed = changes.claimed_inodes.iter().chain(chunks);
             let claimed = claimed.filter(|(chunk, _)| range.contains(chunk));
-            if let Work::Written(outcome) = &work {
-                headers::raise(self.largest_trees, outcome.header.tree_blocks);
-                guard.delayed.masks.clear();
-                group.counts.set(&outcome.header);
-                group.account(outcome.header.blocks);
-            }
-            if let Work::Delayed(update) = &*work {
-                for (chunk, masks) in &update.masks {
-                    guard.delayed.masks.insert(*chunk, *masks);
+            match &*work {
+                Work::Written(outcome) => {
+                    headers::raise(self.largest_trees, outcome.header.tree_blocks);
+                    guard.delayed.masks.clear();
+                    group.counts.set(&outcome.header);
+                    group.account(outcome.header.blocks);
                 }
-                add(&group.counts.free_inodes, update.free_inodes);
-                add(&group.counts.orphans, update.orphans);
-                // New orphans change nothing in the index.
-                if update.freed.is_empty() && claimed.clone().next().is_none() {
-                    continue;
+                Work::Delayed(update) => {
+                    for (chunk, masks) in &update.masks {
+                        guard.delayed.masks.insert(*chunk, *masks);
+                    }
+                    add(&group.counts.free_inodes, update.free_inodes);
+                    add(&group.counts.orphans, update.orphans);
+                    // New orphans change nothing in the index.
+                    if update.freed.is_empty() && claimed.clone().next().is_none() {
+                        continue;
+                    }
                 }
             }
             group.change_index(|index| {

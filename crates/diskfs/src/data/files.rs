@@ -474,7 +474,8 @@ impl Files {
 
     /// Writes back in the background. Errors are recorded for the next sync of the volume.
     fn work(&self, woken: Woken) {
-        for _ in 0..if woken == Woken::InTime { PASS_ROUNDS } else { 1 } {
+        let rounds = if woken == Woken::InTime { PASS_ROUNDS } else { 1 };
+        for _ in 0..rounds {
             if let Err(fault) = self.write_back_all() {
                 tracing::error!(%fault, "files can't be written back");
                 break;

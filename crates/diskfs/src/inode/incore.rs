@@ -113,6 +113,17 @@ struct Published {
 }
 
 impl Published {
+    /// Returns a copy of the core, with the times that have changed since.
+    fn copy(&self) -> InodeCore {
+        let core = InodeCore::clone(&self.core);
+        match self.new_times {
+            None => core,
+            Some(Times { atime, mtime, ctime }) => InodeCore { atime, mtime, ctime, ..core },
+        }
+    }
+}
+
+impl Published {
     fn times(&self) -> Times {
         self.new_times.unwrap_or_else(|| Times::of(&self.core))
     }
@@ -330,20 +341,13 @@ impl Node {
         let published = self.published.lock();
         match published.new_times {
             None => Arc::clone(&published.core),
-            Some(Times { atime, mtime, ctime }) => {
-                Arc::new(InodeCore { atime, mtime, ctime, ..(*published.core).clone() })
-            }
+            Some(_) => Arc::new(published.copy()),
         }
     }
 
     /// Returns a copy of the state as [`core`](Self::core) does, to which nobody else refers.
     pub(crate) fn copy(&self) -> InodeCore {
-        let published = self.published.lock();
-        let core = InodeCore::clone(&published.core);
-        match published.new_times {
-            None => core,
-            Some(Times { atime, mtime, ctime }) => InodeCore { atime, mtime, ctime, ..core },
-        }
+        self.published.lock().copy()
     }
 
     /// Copies the lazy times that `shown` returns, unless the inode has them already, is free, or

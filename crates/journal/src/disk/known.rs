@@ -238,7 +238,7 @@ pub(crate) fn find(
 /// says. Reads two blocks then, but all of a new log that is not `unused`.
 ///
 /// # Errors
-/// Those of [`find`].
+/// The errors of [`find`].
 pub(crate) fn find_late(
     device: &dyn Device,
     geometry: Geometry,

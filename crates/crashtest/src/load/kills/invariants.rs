@@ -75,12 +75,12 @@ fn figures_agree(volume: &vfscale_diskfs::Volume) -> Result<(), String> {
     // After the end of its transaction, a commit updates first its orphans and then its groups.
     // Blocks for data are reserved, claimed and released without any transaction.
     for _ in 0..ATTEMPTS {
-        let listed: usize = volume.orphans().len();
+        let counted = volume.orphans().len();
         let (totals, figures) = (volume.groups().totals(), volume.space().figures());
-        if listed as u64 == totals.orphans && figures.free <= totals.available {
+        if counted as u64 == totals.orphans && figures.free <= totals.available {
             return Ok(());
         }
-        text = format!("{listed} orphans are counted in memory; {figures:?}, {totals:?}");
+        text = format!("{counted} orphans are counted in memory; {figures:?}, {totals:?}");
         thread::sleep(PAUSE);
     }
     Err(text)

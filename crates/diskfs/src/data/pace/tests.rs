@@ -16,11 +16,9 @@ fn a_few_pages_tell_little() {
     pace.note(0, 64 * MICROSECOND);
     assert!(pace.is_quick(8000) && !pace.is_quick(8001));
     // An answer from afar takes a millisecond or two.
-    pace.note(3, 2000 * MICROSECOND);
-    pace.note(3, 2000 * MICROSECOND);
-    pace.note(3, 2000 * MICROSECOND);
-    pace.note(3, 2000 * MICROSECOND);
-    pace.note(3, 2000 * MICROSECOND);
+    for _ in 0..5 {
+        pace.note(3, 2000 * MICROSECOND);
+    }
     assert!(pace.is_quick(64) && !pace.is_quick(1000));
 }
 
