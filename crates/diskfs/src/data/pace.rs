@@ -15,6 +15,9 @@
 //! A thread may lose its CPU behind the gate as well. Therefore the time of a page at most doubles
 //! from one cut to the next: one that was held up does not make the next one slow, and a device
 //! that has become slow is known as such after a few.
+//!
+//! A writer that is short of memory asks the same: to a quick device it writes a part of a file, so
+//! it waits for less (`Files::write_part_back`).
 
 use std::time::Duration;
 
@@ -38,8 +41,8 @@ impl Pace {
         Self { of_page: AtomicU64::new(u64::MAX) }
     }
 
-    /// Returns whether so many pages can be written with the gate shut. No is the answer before the
-    /// first cut.
+    /// Returns whether so many pages can be written in [`QUICK`]. No is the answer before the first
+    /// cut.
     pub(super) fn is_quick(&self, pages: u64) -> bool {
         let nanos = self.of_page.load(Ordering::Relaxed).saturating_mul(pages);
         Duration::from_nanos(nanos) <= QUICK

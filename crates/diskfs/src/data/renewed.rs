@@ -44,14 +44,12 @@ impl Renewed {
         if self.left.load(Ordering::Acquire) == 0 {
             return;
         }
-        let mark = self.files.mark();
-        while let Some(node) = self.files.take_before(&mark) {
+        self.files.write_all(|node| {
             if let Some(data) = node.data() {
                 data.unqueue_renewed();
             }
-            write(&node);
+            write(node);
             self.left.fetch_sub(1, Ordering::AcqRel);
-        }
-        self.files.wait(&mark);
+        });
     }
 }

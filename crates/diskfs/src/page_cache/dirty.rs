@@ -6,12 +6,16 @@
 //! memory, and threads that make the volume durable. Each takes one file at a time, and the file
 //! remains visible until it is written ([`Taken`]). So a thread that makes everything durable sees
 //! all files: it writes those that still wait, and then waits for those that other threads have
-//! taken ([`DirtyFiles::wait`]). If a thread took a whole list, its files would be neither dirty
+//! taken ([`DirtyFiles::write_all`]). If a thread took a whole list, its files would be neither dirty
 //! nor written for that time, and a concurrent `sync` would return too early.
 //!
 //! Each file on a list has a number, in the order of arrival. Files that were dirty at some moment
 //! have numbers below the list's next one of that moment ([`Mark`]); so a thread that waits for
 //! them never waits for files that arrived later.
+//!
+//! A writer that is short of memory may write a part of a file, and put the file back
+//! ([`Taken::put_back`]). It keeps its number, for some of what was dirty at a mark still is. So
+//! such a thread looks again after it has waited ([`DirtyFiles::write_all`]).
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -46,7 +50,8 @@ struct List<F> {
 
 #[derive(Debug)]
 struct DirtyState<F> {
-    waiting: VecDeque<F>,
+    /// The files, and the number of each, in the order of the numbers.
+    waiting: VecDeque<(u64, F)>,
     /// The number that the next file gets.
     next: u64,
     /// The numbers of files that threads have taken and are writing.
@@ -63,10 +68,20 @@ impl<F> Default for List<F> {
 impl<F> DirtyState<F> {
     /// Takes the first file, if its number is below `end`.
     fn take(&mut self, end: u64) -> Option<(u64, F)> {
-        let number = self.next - self.waiting.len() as u64;
-        let file = if number < end { self.waiting.pop_front()? } else { return None };
-        self.taken.push(number);
-        Some((number, file))
+        let first = self.waiting.pop_front_if(|(number, _)| *number < end)?;
+        self.taken.push(first.0);
+        Some(first)
+    }
+
+    /// Adds a file that was taken, at its place.
+    fn put_back(&mut self, number: u64, file: F) {
+        let at = self.waiting.partition_point(|(other, _)| *other < number);
+        self.waiting.insert(at, (number, file));
+    }
+
+    /// Returns whether a file waits whose number is below `end`.
+    fn has_before(&self, end: u64) -> bool {
+        self.waiting.front().is_some_and(|(number, _)| *number < end)
     }
 }
 
@@ -77,6 +92,14 @@ pub struct Taken<'a, F> {
     list: &'a List<F>,
     number: u64,
     file: F,
+}
+
+impl<F: Clone> Taken<'_, F> {
+    /// Puts the file back on its list, at its place, because a part of it is dirty that was dirty
+    /// before it was taken. It is still marked as queued.
+    pub fn put_back(self) {
+        self.list.state.lock().put_back(self.number, self.file.clone());
+    }
 }
 
 impl<F> Deref for Taken<'_, F> {
@@ -110,8 +133,9 @@ impl<F> DirtyFiles<F> {
     /// Queues a file for another reason than its data.
     pub fn push(&self, file: F) {
         let mut state = self.lists.this().state.lock();
+        let number = state.next;
         state.next += 1;
-        state.waiting.push_back(file);
+        state.waiting.push_back((number, file));
     }
 
     /// Takes the file that has waited longest on this CPU's list, or on another if that is empty.
@@ -120,7 +144,7 @@ impl<F> DirtyFiles<F> {
     }
 
     /// Takes a file that was dirty at the moment of `mark`.
-    pub fn take_before(&self, mark: &Mark) -> Option<Taken<'_, F>> {
+    pub(super) fn take_before(&self, mark: &Mark) -> Option<Taken<'_, F>> {
         self.take_from(|slot| mark.0.get(slot).copied().unwrap_or(0))
     }
 
@@ -135,18 +159,36 @@ impl<F> DirtyFiles<F> {
     }
 
     /// Marks the files that are dirty now.
-    pub fn mark(&self) -> Mark {
+    pub(super) fn mark(&self) -> Mark {
         Mark(self.lists.iter().map(|list| list.state.lock().next).collect())
     }
 
-    /// Waits for the files that were dirty at the moment of `mark` and that other threads have
-    /// taken. The caller has taken none, and holds no lock that writing back takes.
-    pub fn wait(&self, mark: &Mark) {
-        for (list, end) in self.lists.iter().zip(&mark.0) {
-            let is_written = |state: &DirtyState<F>| state.taken.iter().all(|number| number >= end);
-            let state = list.state.lock();
-            drop(list.written.wait_while(state, |state| !is_written(state)));
+    /// Calls `write` for each file that is dirty at the call, unless another thread writes it, and
+    /// returns when all of them are written. The caller has taken none, and holds no lock that
+    /// writing back takes.
+    pub fn write_all(&self, mut write: impl FnMut(&F)) {
+        let mark = self.mark();
+        loop {
+            while let Some(file) = self.take_before(&mark) {
+                write(&file);
+            }
+            if self.wait(&mark) {
+                return;
+            }
         }
+    }
+
+    /// Waits for the files that were dirty at the moment of `mark` and that other threads have
+    /// taken. Returns true if all of them are written, and false at once if one of them was put
+    /// back.
+    pub(super) fn wait(&self, mark: &Mark) -> bool {
+        self.lists.iter().zip(&mark.0).all(|(list, end)| {
+            let is_taken = |state: &DirtyState<F>| state.taken.iter().any(|number| number < end);
+            let state = list.state.lock();
+            let wait = |state: &mut DirtyState<F>| is_taken(state) && !state.has_before(*end);
+            let state = list.written.wait_while(state, wait);
+            !state.has_before(*end)
+        })
     }
 
     /// Returns whether all files are written: none waits, and no thread has taken one.

@@ -62,6 +62,9 @@ pub struct FilePages {
     /// the last request for write-behind. Changed under the inode's lock.
     pub(super) write_end: AtomicU64,
     pub(super) behind_from: AtomicU64,
+    /// The page behind those that were last written back in part
+    /// ([`write_part_back`](super::RegularFile::write_part_back)).
+    pub(super) part_end: AtomicU64,
 }
 
 impl FilePages {
@@ -82,6 +85,7 @@ impl FilePages {
             has_pages: AtomicBool::new(false),
             write_end: AtomicU64::new(0),
             behind_from: AtomicU64::new(0),
+            part_end: AtomicU64::new(0),
             read_end: AtomicU64::new(0),
             read_ahead: AtomicU32::new(0),
             ahead_to: AtomicU64::new(0),
