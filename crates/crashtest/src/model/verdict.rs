@@ -26,7 +26,8 @@ const BLOCK: usize = 4096;
 /// had begun. Returns the matching prefix. Without a `clock`, the times of files are not judged.
 ///
 /// # Errors
-/// Describes the mismatch of the longest prefix with the best agreement.
+/// Describes the mismatch of the longest prefix with the best agreement, and those of shorter ones
+/// with the same names and attributes, if they differ.
 pub fn judge(
     history: &History,
     clock: Option<&Clock>,
@@ -53,6 +54,9 @@ pub fn judge(
                 match files {
                     Ok(()) => return Ok(prefix),
                     Err(why) if !has_shape => complaint = format!("after {prefix} calls: {why}"),
+                    Err(why) if !complaint.ends_with(&why) => {
+                        complaint += &format!("; after {prefix} calls: {why}");
+                    }
                     Err(_) => {}
                 }
                 has_shape = true;

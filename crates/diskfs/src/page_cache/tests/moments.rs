@@ -211,3 +211,20 @@ fn what_cannot_be_written_now_stays_dirty() {
     data.write_back().unwrap();
     assert_eq!(contents(&world.file.disk.open(&world.cache)), expected);
 }
+
+#[test]
+fn a_range_is_zero_before_the_file_grows_by_it() {
+    let world = World::with_pages(2);
+    // Only the first page has to be read when it is zeroed in part.
+    assert_eq!(world.byte_at(PAGE), 1);
+    world.at(Point::Read, |other| {
+        assert_eq!(other.file.data().size(), 2 * PAGE);
+        // A crash shows the old end with this.
+        other.file.data().write_back().unwrap();
+        assert_eq!(other.file.disk_size(), 2 * PAGE);
+    });
+    world.file.data().zero_range(1000, 5 * PAGE, false).unwrap();
+    world.write_back();
+    assert_eq!(world.file.disk_size(), 1000 + 5 * PAGE);
+    assert_eq!((world.byte_at(999), world.byte_at(1000), world.byte_at(PAGE)), (1, 0, 0));
+}
