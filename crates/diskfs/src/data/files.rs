@@ -86,8 +86,8 @@ const ROUNDS: u32 = 8;
 /// How often a pass writes back before it forces the log, if files become dirty meanwhile.
 const PASS_ROUNDS: u32 = 3;
 /// The pages that a writer which is short of memory writes at a time if the device is quick. Then
-/// eight threads that do so on two CPUs are done in their turn of the scheduler. A slow device needs
-/// larger pieces, and writers wait for it in any case.
+/// eight threads that do so on two CPUs are done in their turn of the scheduler. Larger pieces are
+/// for slow devices, which writers wait for in any case.
 const PART_PAGES: u64 = 256;
 /// A device is quick if it writes so many pages in a few milliseconds.
 const QUICK_PAGES: u64 = 1024;

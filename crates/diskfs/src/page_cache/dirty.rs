@@ -5,9 +5,9 @@
 //! Several threads write back concurrently: one in the background, writers that are short of
 //! memory, and threads that make the volume durable. Each takes one file at a time, and the file
 //! remains visible until it is written ([`Taken`]). So a thread that makes everything durable sees
-//! all files: it writes those that still wait, and then waits for those that other threads have
-//! taken ([`DirtyFiles::write_all`]). If a thread took a whole list, its files would be neither dirty
-//! nor written for that time, and a concurrent `sync` would return too early.
+//! all files: it writes those that still wait, and then waits for those that others have taken
+//! ([`DirtyFiles::write_all`]). If a thread took a whole list, its files would be neither dirty nor
+//! written for that time, and a concurrent `sync` would return too early.
 //!
 //! Each file on a list has a number, in the order of arrival. Files that were dirty at some moment
 //! have numbers below the list's next one of that moment ([`Mark`]); so a thread that waits for

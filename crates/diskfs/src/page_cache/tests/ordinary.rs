@@ -310,7 +310,7 @@ fn who_writes_all_waits_for_files_that_are_put_back() {
                 reached.send(()).unwrap();
             });
         });
-        // It has its mark, and waits soon.
+        // The thread has its mark, and waits soon.
         is_reached.recv().unwrap();
         thread::sleep(Duration::from_millis(20));
         first.put_back();
