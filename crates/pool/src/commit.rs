@@ -21,7 +21,7 @@ use crate::Error;
 use crate::adopt::{self, Adopted};
 use crate::disk::{Disk, offset};
 use crate::format::{
-    self, Entry, LEAD, Lead, PLACE_BYTES, ROWS, SPARES, SUPER, Superblock, VERSION,
+    self, Entry, FLAT_TABLE, LEAD, Lead, PLACE_BYTES, ROWS, SPARES, SUPER, Superblock, VERSION,
 };
 use crate::held::Held;
 use crate::layout::Layout;
@@ -144,6 +144,7 @@ impl Shared {
         block.version = VERSION.into();
         block.places = layout.places.into();
         block.next_node = 1.into();
+        block.incompat = FLAT_TABLE.into();
         block.used = used.into();
         disk.write(&[(place, format::seal(&block))])?;
         disk.device.flush()?;
@@ -187,7 +188,7 @@ impl Shared {
         if let Some(what) = disk.layout.complaint(root, 1) {
             return Err(Error::Damage { place: block.header.place.get(), what });
         }
-        let mut table = Table::open(&disk, root, block.table_blocks.get())?;
+        let mut table = Table::open(&disk, root, table_levels(&block), block.table_blocks.get())?;
         if table.records().any(|record| record.id >= next_node) {
             return Err(Error::Damage { place: root.place(), what: "the id of a branch" });
         }
@@ -350,6 +351,7 @@ impl Shared {
             let logs = state.table.records().filter_map(|record| record.log);
             spares.extend(logs.filter(LogArea::is_new));
         }
+        block.incompat = if state.table.levels() == 1 { FLAT_TABLE } else { 0 }.into();
         adopt::write(&spares, &mut block);
         self.disk.write(&[(place, format::seal(&block))])
     }
@@ -385,6 +387,11 @@ fn open_disk(device: Arc<dyn vfscale_block::Device>, first: u64) -> Result<Disk,
     Ok(disk)
 }
 
+/// Returns how many levels the tree of the branch table has.
+fn table_levels(block: &Superblock) -> u8 {
+    if block.incompat.get() & FLAT_TABLE == 0 { TABLE_LEVELS } else { 1 }
+}
+
 /// Checks that a pool can have a layout.
 ///
 /// # Errors
@@ -418,7 +425,7 @@ fn newest(disk: &Disk) -> Result<Superblock, Error> {
     }
     let best = best?;
     let place = best.header.place.get();
-    let unknown = best.incompat.get() & !SPARES | best.ro_compat.get();
+    let unknown = best.incompat.get() & !(SPARES | FLAT_TABLE) | best.ro_compat.get();
     if best.version.get() != VERSION || unknown != 0 {
         return Err(Error::Features(unknown));
     }
@@ -430,7 +437,7 @@ fn newest(disk: &Disk) -> Result<Superblock, Error> {
         || best.used.get() > places
         || best.header.generation.get() > 1 << 62
         || best.next_node.get() > 1 << 62
-        || best.table_blocks.get() > crate::map::span(TABLE_LEVELS);
+        || best.table_blocks.get() > crate::map::span(table_levels(&best));
     if is_wrong {
         return Err(Error::Damage { place, what: "the sizes of the pool" });
     }

@@ -33,6 +33,8 @@ pub(crate) const DEPTH_MAX: u32 = (1 << 27) - 1;
 pub(crate) const ROWS: u64 = 1;
 /// Bit of the superblock's incompat: it names spare logs, which may have records of branches.
 pub(crate) const SPARES: u64 = 1;
+/// Bit of the superblock's incompat: the tree of the branch table has one level.
+pub(crate) const FLAT_TABLE: u64 = 2;
 /// Most spare logs.
 pub(crate) const SPARES_MAX: usize = 4;
 /// The version of the format.

@@ -14,13 +14,13 @@ const KIB: u64 = 1 << 10;
 const CHANGE_MAX: u64 = 64 * KIB;
 /// The most that it may take together with the opening and the closing of the branch.
 const CYCLE_MAX: u64 = 128 * KIB;
-/// The most that opening, one such change and closing write: 132 KiB, and room for a push of the
+/// The most that opening, one such change and closing write: 128 KiB, and room for a push of the
 /// log in the background.
-const WRITTEN_MAX: u64 = 156 * KIB;
+const WRITTEN_MAX: u64 = 152 * KIB;
 
 /// The most nodes of maps that these write, with those that lead to the branch table. Those of the
 /// branch are written once.
-const NODES_MAX: u64 = 10;
+const NODES_MAX: u64 = 9;
 
 /// The most reads of an opening, and of a change after it.
 const OPENING_READS_MAX: u64 = 16;
