@@ -90,6 +90,17 @@ pub(crate) struct LogState {
     must_checkpoint: bool,
 }
 
+impl LogState {
+    /// Returns how many records the next batch may have. The first one of a log that no commit has
+    /// begun anew may have one; see [`crate::spare`].
+    fn room(&self) -> usize {
+        self.area.map_or(0, |area| match self.next {
+            0 if area.is_new() => 1,
+            next => (area.blocks - next) as usize,
+        })
+    }
+}
+
 /// An open branch. See the [module](self).
 pub(crate) struct Inner {
     pub(crate) shared: Arc<Shared>,

@@ -11,8 +11,8 @@ use crate::commit::{Shared, State};
 use crate::dead::{self, DeadList};
 use crate::format::{Entry, FANOUT};
 use crate::map::{self, span};
-use crate::record::Record;
-use crate::table::{TABLE_LEVELS, TABLE_TREE};
+use crate::record::{LogArea, Record};
+use crate::table::TABLE_TREE;
 use crate::{Error, Pool};
 use rows::{Rows, User};
 
@@ -145,8 +145,12 @@ impl Checker<'_> {
         }
     }
 
+    /// Visits what belongs to no node: the branch table, and the spare logs.
     fn table(&mut self) -> Result<(), Error> {
-        let at = Position { tree: TABLE_TREE, level: TABLE_LEVELS, block: 0 };
+        let at = Position { tree: TABLE_TREE, level: self.state.table.levels(), block: 0 };
+        for place in self.state.spares.iter().flat_map(LogArea::places) {
+            self.visit(place, Use::Log, 0);
+        }
         self.walk(self.state.root, at, 0).map(drop)
     }
 

@@ -12,18 +12,22 @@
 //! `PoolState` is held over the commit's I/O.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vfscale_sync::Mutex;
 use zerocopy::FromBytes;
 
 use crate::Error;
+use crate::adopt::{self, Adopted};
 use crate::disk::{Disk, offset};
-use crate::format::{self, Entry, LEAD, Lead, PLACE_BYTES, ROWS, SUPER, Superblock, VERSION};
+use crate::format::{
+    self, Entry, FLAT_TABLE, LEAD, Lead, PLACE_BYTES, ROWS, SPARES, SUPER, Superblock, VERSION,
+};
 use crate::held::Held;
 use crate::layout::Layout;
 use crate::map::Written;
 use crate::plant::{Plant, Plants};
+use crate::record::LogArea;
 use crate::space::{self, Lease, Space};
 use crate::table::{TABLE_LEVELS, Table};
 
@@ -43,7 +47,11 @@ pub(crate) struct State {
     pub(crate) root: Entry,
     /// Places in use by the last commit.
     pub(crate) used: u64,
-    lease: Lease,
+    /// The spare logs that the next commit names.
+    pub(crate) spares: Vec<LogArea>,
+    /// Whether there has to be a commit before the pool is used.
+    pub(crate) must_commit: bool,
+    pub(crate) lease: Lease,
     /// Places that commits took from the reserve, and still owe to it.
     debt: u64,
 }
@@ -57,6 +65,8 @@ pub(crate) struct Shared {
     /// CPU slots of the locks of branches.
     pub(crate) slots: usize,
     pub(crate) plants: Plants,
+    /// How many places the spare logs have.
+    pub(crate) spare_places: AtomicU64,
     failed: AtomicBool,
     is_low: AtomicBool,
 }
@@ -134,6 +144,7 @@ impl Shared {
         block.version = VERSION.into();
         block.places = layout.places.into();
         block.next_node = 1.into();
+        block.incompat = FLAT_TABLE.into();
         block.used = used.into();
         disk.write(&[(place, format::seal(&block))])?;
         disk.device.flush()?;
@@ -156,28 +167,20 @@ impl Shared {
         first: u64,
         slots: usize,
     ) -> Result<Self, Error> {
-        let places = device.size() / PLACE_BYTES as u64;
-        if first >= places {
-            return Err(Error::NoPool);
-        }
-        let layout = Layout { first, group: 0, places };
-        let mut disk = Disk { layout, device, pool: [0; 16] };
-        let mut bytes = [0; PLACE_BYTES];
-        disk.device.read_at(offset(first), &mut bytes)?;
-        let lead = Lead::ref_from_bytes(&bytes).map_err(|_| Error::NoPool)?;
-        if lead.header.magic != LEAD {
-            return Err(Error::NoPool);
-        }
-        disk.pool = lead.header.pool;
-        let lead: &Lead = format::read(&bytes, disk.expect(LEAD, first))?;
-        let unknown = lead.incompat.get() & !ROWS;
-        if unknown != 0 || lead.version.get() != VERSION {
-            return Err(Error::Features(unknown));
-        }
-        if lead.superblocks.map(u64::from) != layout.superblocks() {
-            return Err(Error::Damage { place: first, what: "the places of the superblocks" });
-        }
-        disk.layout.group = lead.group.get();
+        Self::open_with(device, first, slots, Plants::default())
+    }
+
+    /// Opens a pool as [`open`](Self::open) does, with faults.
+    ///
+    /// # Errors
+    /// Errors of [`open`](Self::open).
+    pub(crate) fn open_with(
+        device: Arc<dyn vfscale_block::Device>,
+        first: u64,
+        slots: usize,
+        plants: Plants,
+    ) -> Result<Self, Error> {
+        let mut disk = open_disk(device, first)?;
         let block = newest(&disk)?;
         disk.layout.places = block.places.get();
         let (used, next_node) = (block.used.get(), block.next_node.get());
@@ -185,10 +188,16 @@ impl Shared {
         if let Some(what) = disk.layout.complaint(root, 1) {
             return Err(Error::Damage { place: block.header.place.get(), what });
         }
-        let table = Table::open(&disk, root, block.table_blocks.get())?;
+        let mut table = Table::open(&disk, root, table_levels(&block), block.table_blocks.get())?;
         if table.records().any(|record| record.id >= next_node) {
             return Err(Error::Damage { place: root.place(), what: "the id of a branch" });
         }
+        let spares = adopt::read(&block, &disk.layout)?;
+        let is_late = plants.has(Plant::SpareNotAdopted) || plants.has(Plant::SpareAdoptedLate);
+        let adopted = match is_late {
+            false => adopt::adopt(&disk, &mut table, spares)?,
+            true => Adopted { spares, is_renamed: false },
+        };
         let space = Space::new(&disk, &block.copies, block.zones_made.get(), slots);
         let paid = used.min(space.budget.total());
         if !space.budget.take(paid) {
@@ -201,11 +210,16 @@ impl Shared {
             table,
             root,
             used,
+            spares: adopted.spares,
+            must_commit: adopted.is_renamed,
             lease: Lease::default(),
             debt: used - paid,
         };
-        let (plants, failed, is_low) = Default::default();
-        Ok(Self { disk, space, state: Mutex::new(state), slots, plants, failed, is_low })
+        let (spare_places, failed, is_low) = Default::default();
+        let state = Mutex::new(state);
+        let this = Self { disk, space, state, slots, plants, spare_places, failed, is_low };
+        this.count_spares(&this.state.lock());
+        Ok(this)
     }
 
     /// Returns an error if a commit has failed.
@@ -221,13 +235,17 @@ impl Shared {
         self.failed.store(true, Ordering::Release);
     }
 
-    /// Checks that the reserve has room for another node of the history.
+    /// Checks that the reserve has room for another node of the history. Gives up spare logs if it
+    /// has not.
     ///
     /// # Errors
-    /// [`Error::Full`].
-    pub(crate) fn check_room(&self, state: &State) -> Result<(), Error> {
-        let is_low = state.debt > space::reserve(self.disk.layout.places) / 3;
-        if is_low { Err(Error::Full) } else { self.alive() }
+    /// [`Error::Full`], and errors of a commit.
+    pub(crate) fn check_room(&self, state: &mut State) -> Result<(), Error> {
+        let is_low = |state: &State| state.debt > space::reserve(self.disk.layout.places) / 3;
+        if is_low(state) && (!self.give_up_spares(state)? || is_low(state)) {
+            return Err(Error::Full);
+        }
+        self.alive()
     }
 
     /// Takes a place for a block of the pool, from the reserve.
@@ -284,7 +302,7 @@ impl Shared {
         state.used = used.saturating_sub(change.clears.len() as u64);
         self.write_superblock(state, root, generation)?;
         self.disk.device.flush()?;
-        (state.generation, state.root) = (generation, root);
+        (state.generation, state.root, state.must_commit) = (generation, root, false);
         if !self.plants.has(Plant::ReaderUnseen) {
             drain();
         }
@@ -328,8 +346,50 @@ impl Shared {
         block.next_node = state.next_node.into();
         block.used = state.used.into();
         block.zones_made = self.space.describe(&mut block.copies).into();
+        let mut spares = state.spares.clone();
+        if self.plants.has(Plant::SpareKept) {
+            let logs = state.table.records().filter_map(|record| record.log);
+            spares.extend(logs.filter(LogArea::is_new));
+        }
+        block.incompat = if state.table.levels() == 1 { FLAT_TABLE } else { 0 }.into();
+        adopt::write(&spares, &mut block);
         self.disk.write(&[(place, format::seal(&block))])
     }
+}
+
+/// Reads the first block of the pool that begins at place `first`.
+///
+/// # Errors
+/// Errors of [`Shared::open`].
+fn open_disk(device: Arc<dyn vfscale_block::Device>, first: u64) -> Result<Disk, Error> {
+    let places = device.size() / PLACE_BYTES as u64;
+    if first >= places {
+        return Err(Error::NoPool);
+    }
+    let layout = Layout { first, group: 0, places };
+    let mut disk = Disk { layout, device, pool: [0; 16] };
+    let mut bytes = [0; PLACE_BYTES];
+    disk.device.read_at(offset(first), &mut bytes)?;
+    let lead = Lead::ref_from_bytes(&bytes).map_err(|_| Error::NoPool)?;
+    if lead.header.magic != LEAD {
+        return Err(Error::NoPool);
+    }
+    disk.pool = lead.header.pool;
+    let lead: &Lead = format::read(&bytes, disk.expect(LEAD, first))?;
+    let unknown = lead.incompat.get() & !ROWS;
+    if unknown != 0 || lead.version.get() != VERSION {
+        return Err(Error::Features(unknown));
+    }
+    if lead.superblocks.map(u64::from) != layout.superblocks() {
+        return Err(Error::Damage { place: first, what: "the places of the superblocks" });
+    }
+    disk.layout.group = lead.group.get();
+    Ok(disk)
+}
+
+/// Returns how many levels the tree of the branch table has.
+fn table_levels(block: &Superblock) -> u8 {
+    if block.incompat.get() & FLAT_TABLE == 0 { TABLE_LEVELS } else { 1 }
 }
 
 /// Checks that a pool can have a layout.
@@ -364,7 +424,8 @@ fn newest(disk: &Disk) -> Result<Superblock, Error> {
         best = Ok(block);
     }
     let best = best?;
-    let (place, unknown) = (best.header.place.get(), best.incompat.get() | best.ro_compat.get());
+    let place = best.header.place.get();
+    let unknown = best.incompat.get() & !(SPARES | FLAT_TABLE) | best.ro_compat.get();
     if best.version.get() != VERSION || unknown != 0 {
         return Err(Error::Features(unknown));
     }
@@ -376,7 +437,7 @@ fn newest(disk: &Disk) -> Result<Superblock, Error> {
         || best.used.get() > places
         || best.header.generation.get() > 1 << 62
         || best.next_node.get() > 1 << 62
-        || best.table_blocks.get() > crate::map::span(TABLE_LEVELS);
+        || best.table_blocks.get() > crate::map::span(table_levels(&best));
     if is_wrong {
         return Err(Error::Damage { place, what: "the sizes of the pool" });
     }

@@ -10,7 +10,8 @@ use vfscale_block::{
 };
 use vfscale_sync::random::{Random, seed};
 
-use crate::plant::Plant;
+use crate::commit::Shared;
+use crate::plant::{Plant, Plants};
 use crate::{Branch, Error, Pool};
 
 const UNIT: usize = 4096;
@@ -266,6 +267,11 @@ impl Run {
 
     /// Recovers after power cuts, and returns the first violation.
     pub(crate) fn sweep(&self, plan: CrashPlan) -> Result<usize, String> {
+        self.sweep_with(plan, &[])
+    }
+
+    /// Recovers, with faults, after power cuts, and returns the first violation.
+    fn sweep_with(&self, plan: CrashPlan, plants: &[Plant]) -> Result<usize, String> {
         let mut count = 0;
         for state in self.device.crash_states(plan) {
             if state.marks() == 0 {
@@ -276,7 +282,10 @@ impl Run {
                 let labels = &self.device.marks()[state.marks().saturating_sub(6)..state.marks()];
                 format!("after {}: {what}; last calls: {labels:?}", state.id())
             };
-            let pool = Pool::open_behind(state.device(), self.first)
+            let faults = Plants::default();
+            plants.iter().for_each(|plant| faults.add(*plant));
+            let pool = Shared::open_with(state.device(), self.first, 1, faults)
+                .and_then(|shared| Pool::recovered(Arc::new(shared)))
                 .map_err(|error| tell(error.to_string()))?;
             self.explain(&pool, state.marks()).map_err(tell)?;
         }
@@ -472,6 +481,58 @@ fn planted_faults_of_forks_are_found() {
     }
 }
 
+/// Branches that are closed again and again, so that they take logs that others have left.
+fn spares(run: &mut Run, calls: usize) {
+    for _ in 0..calls {
+        let (name, count) = (run.any(), run.world.len());
+        let call = run.random.below(10);
+        run.label = format!("{call} {name}");
+        match call {
+            0 if count < 4 => run.fork(&name),
+            1..3 => run.close(&name),
+            3..6 => run.flush(&name),
+            _ if !run.world[&name].read_only => run.write(&name),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn branches_with_spare_logs_keep_what_was_flushed() {
+    let seed = seed();
+    for round in 0..6 {
+        let mut run = Run::new(500, 10, seed + round);
+        spares(&mut run, 90);
+        run.check_live();
+        run.sweep(plan().samples(1)).unwrap();
+    }
+}
+
+#[test]
+fn planted_faults_of_spare_logs_are_found() {
+    let plants: [(&[Plant], &[Plant]); 6] = [
+        (&[Plant::SpareSequenceAgain], &[]),
+        (&[Plant::SpareKept], &[]),
+        (&[Plant::SpareTwice], &[]),
+        (&[Plant::FirstUnchecked], &[]),
+        (&[], &[Plant::SpareNotAdopted]),
+        (&[], &[Plant::SpareAdoptedLate]),
+    ];
+    for (playing, opening) in plants {
+        let is_found = (0..12).any(|seed| {
+            let mut run = Run::new(500, 10, seed);
+            playing.iter().for_each(|plant| run.pool.shared.plants.add(*plant));
+            let play = std::panic::AssertUnwindSafe(|| {
+                spares(&mut run, 60);
+                run.check_live();
+                run.sweep_with(plan(), opening)
+            });
+            !matches!(std::panic::catch_unwind(play), Ok(Ok(_)))
+        });
+        assert!(is_found, "{playing:?} {opening:?}");
+    }
+}
+
 /// Places that are in use when all branches but one have gone are those that this one has.
 #[test]
 fn space_comes_back() {
@@ -492,9 +553,11 @@ fn space_comes_back() {
         while run.reap(50) {}
         let blocks = run.world[&keep].blocks.len() as u64;
         let report = run.pool.check().unwrap();
-        // Contents, a root and three leaves at most; a log; the table: blocks, a leaf, the root.
-        let table = run.pool.shared.state.lock().table.blocks() + 2;
-        let most = blocks + 4 + run.pool.shared.disk.layout.places / 64 + table;
+        // Contents, a root and three leaves at most; logs; the table: blocks, a leaf, the root.
+        let state = run.pool.shared.state.lock();
+        let table = state.table.blocks() + u64::from(state.table.levels());
+        drop(state);
+        let most = blocks + 4 + run.pool.shared.spare_places() + table;
         assert!(report.used <= most, "{} of {most} places", report.used);
         run.check_live();
     }

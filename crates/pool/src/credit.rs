@@ -27,8 +27,11 @@ impl Branch {
     /// Takes a credit for writing `blocks` blocks of 4096 bytes, however often the branch is
     /// flushed and forked before.
     ///
+    /// May block for the I/O: a pool that is full gives up its spare logs.
+    ///
     /// # Errors
-    /// [`Error::Full`], [`Error::Refused`] for a branch that can only be read, [`Error::Closed`].
+    /// [`Error::Full`], [`Error::Refused`] for a branch that can only be read, [`Error::Closed`],
+    /// and errors of the device.
     pub fn credit(&self, blocks: u64) -> Result<Credit, Error> {
         let inner = self.inner()?;
         if inner.is_read_only() {
@@ -36,7 +39,8 @@ impl Branch {
             return Err(Error::Refused { name, why: "it can only be read" });
         }
         let places = blocks.checked_mul(inner.cost()).ok_or(Error::Full)?;
-        if !inner.shared.space.budget.take(places) {
+        let take = || inner.shared.space.budget.take(places);
+        if !(take() || inner.give_up_spares()? && take()) {
             return Err(Error::Full);
         }
         Ok(Credit { inner: inner.clone(), blocks })

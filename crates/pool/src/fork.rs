@@ -10,7 +10,7 @@
 //! two flushes.
 
 use crate::branch::flush::{Capture, Captured, NextNode};
-use crate::commit::{Change, State};
+use crate::commit::{Change, Shared, State};
 use crate::format::DEPTH_MAX;
 use crate::pool::next_id;
 use crate::record::{FROZEN, LogArea, Record, ZOMBIE};
@@ -76,7 +76,7 @@ impl Pool {
     ) -> Result<(), Error> {
         let mut state = self.shared.state.lock();
         state.table.check_new(name)?;
-        self.shared.check_room(&state)?;
+        self.shared.check_room(&mut state)?;
         let record = state.table.named(parent)?.clone();
         if record.depth + 2 > DEPTH_MAX {
             return Err(refused(parent, "its history is too deep"));
@@ -84,7 +84,7 @@ impl Pool {
         if record.is_frozen() {
             insert_child(&mut state, &record, name, read_only);
             captured();
-            return self.shared.commit(&mut state, Change::default(), || ());
+            return self.shared.commit_fork(&mut state);
         }
         let parent_root = state.table.get(record.parent).map(|parent| parent.root);
         let next = NextNode { id: next_id(&mut state), depth: record.depth + 1, parent_root };
@@ -92,13 +92,15 @@ impl Pool {
             let is_next = parent_root != Some(record.root);
             freeze(&mut state, record, is_next, next, name, read_only);
             captured();
-            return self.shared.commit(&mut state, Change::default(), || ());
+            return self.shared.commit_fork(&mut state);
         };
         // Reservations must be there in full: from now on no block is the parent's own.
-        let Some(captured_parent) = capture.take(&mut state, Some(next))? else {
-            return Err(Error::Full);
-        };
-        let Captured { change, record, is_next, .. } = captured_parent;
+        let mut captured_parent = capture.take(&mut state, Some(next))?;
+        if captured_parent.is_none() && self.shared.give_up_spares(&mut state)? {
+            captured_parent = capture.take(&mut state, Some(next))?;
+        }
+        let Captured { mut change, record, is_next, .. } = captured_parent.ok_or(Error::Full)?;
+        self.shared.stock(&mut state, &mut change);
         captured();
         let generation = state.generation + 1;
         let area = record.log.map(|area| LogArea { sequence: generation, ..area });
@@ -161,7 +163,7 @@ impl Pool {
         close(&mut branches, name, 0)?;
         let mut state = self.shared.state.lock();
         let record = state.table.named(name)?.clone();
-        self.shared.check_room(&state)?;
+        self.shared.check_room(&mut state)?;
         if record.is_frozen() {
             return Err(refused(name, "it can only be read"));
         }
@@ -206,6 +208,15 @@ impl Pool {
         });
         state.table.update(new.id, |record| record.name = parent.into());
         self.shared.commit(&mut state, Change::default(), || ())
+    }
+}
+
+impl Shared {
+    /// Commits a fork whose parent is not open.
+    fn commit_fork(&self, state: &mut State) -> Result<(), Error> {
+        let mut change = Change::default();
+        self.stock(state, &mut change);
+        self.commit(state, change, || ())
     }
 }
 

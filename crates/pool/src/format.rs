@@ -31,6 +31,12 @@ pub(crate) const NAME_MAX: usize = 128;
 pub(crate) const DEPTH_MAX: u32 = (1 << 27) - 1;
 /// Bit of the first block's incompat: the pool was a volume, and maps may have rows of its blocks.
 pub(crate) const ROWS: u64 = 1;
+/// Bit of the superblock's incompat: it names spare logs, which may have records of branches.
+pub(crate) const SPARES: u64 = 1;
+/// Bit of the superblock's incompat: the tree of the branch table has one level.
+pub(crate) const FLAT_TABLE: u64 = 2;
+/// Most spare logs.
+pub(crate) const SPARES_MAX: usize = 4;
 /// The version of the format.
 pub(crate) const VERSION: u32 = 1;
 
@@ -100,10 +106,21 @@ pub(crate) struct Superblock {
     pub(crate) used: U64,
     /// Zones from this one on have never had a bitmap: all free.
     pub(crate) zones_made: U64,
-    pub(crate) rest: [u8; 112],
+    pub(crate) spares: [RawSpare; SPARES_MAX],
+    pub(crate) rest: [u8; 16],
     /// For each zone, which of its two bitmaps is valid; from the end on, two bits for each zone of
     /// a former volume: whether it has a bitmap, and which.
     pub(crate) copies: [u8; 3840],
+}
+
+/// A spare log, as the superblock names it; all zeros for none.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct RawSpare {
+    pub(crate) place: U64,
+    pub(crate) sequence: U64,
+    pub(crate) blocks: U32,
+    pub(crate) unused: U32,
 }
 
 /// A node of a tree of places.
@@ -202,6 +219,7 @@ const _: () = {
     assert!(offset_of!(Superblock, incompat) == 96 && offset_of!(Superblock, table) == 104);
     assert!(offset_of!(Superblock, table_blocks) == 112 && offset_of!(Superblock, used) == 128);
     assert!(offset_of!(Superblock, next_node) == 120 && offset_of!(Superblock, copies) == 256);
+    assert!(offset_of!(Superblock, spares) == 144 && size_of::<RawSpare>() == 24);
     assert!(offset_of!(Superblock, zones_made) == 136 && offset_of!(RawRecord, depth) == 16);
     assert!(offset_of!(RawRecord, root) == 24 && offset_of!(RawRecord, blocks) == 32);
     assert!(offset_of!(RawRecord, log) == 40 && offset_of!(RawRecord, log_sequence) == 48);

@@ -140,6 +140,7 @@ fn damage(device: &Arc<dyn Device>, first: u64) {
             let record = 64 + 256 * random.below(TABLE_RECORDS as u64);
             let at = match magic {
                 TABLE if random.below(4) > 0 => record.min(1088) + random.below(140),
+                SUPER if random.below(4) > 0 => 8 + random.below(240),
                 _ if random.below(4) > 0 => 8 + random.below(140),
                 _ => random.below(4096),
             } as usize;

@@ -70,6 +70,7 @@
 //! devices and above those of volumes. Branches share no lock while they read, write, and flush
 //! into their logs, if the pool has a zone of 124 MiB for each; they share checkpoints.
 
+mod adopt;
 mod branch;
 mod check;
 mod commit;
@@ -93,6 +94,7 @@ mod record;
 mod registry;
 mod repair;
 mod space;
+mod spare;
 mod table;
 
 #[cfg(test)]

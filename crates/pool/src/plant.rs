@@ -24,6 +24,18 @@ pub(crate) enum Plant {
     LoggedUnclaimed = 256,
     /// The first record of a log is not there when the commit is that names the log.
     FirstRecordLate = 512,
+    /// A log becomes a spare with the sequence that it had.
+    SpareSequenceAgain = 1 << 10,
+    /// A superblock goes on naming a spare that a branch has taken.
+    SpareKept = 1 << 11,
+    /// A spare that a branch takes stays on the list.
+    SpareTwice = 1 << 12,
+    /// An opening does not look for the records of spares.
+    SpareNotAdopted = 1 << 13,
+    /// An opening looks for the records of spares when it has replayed the logs of branches.
+    SpareAdoptedLate = 1 << 14,
+    /// The first record of a spare has no checksums of contents that were not flushed.
+    FirstUnchecked = 1 << 15,
 }
 
 /// The faults of a pool: none outside of tests.

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use vfscale_block::Device;
 use vfscale_sync::cpu;
 
-use crate::branch::flush::end_log;
 use crate::branch::{Inner, log};
 use crate::commit::{Change, Shared, State, check_layout};
 use crate::disk::Disk;
 use crate::format::PLACE_BYTES;
 use crate::layout::Layout;
+use crate::plant::Plant;
 use crate::record::{BLOCKS_MAX, Record};
 use crate::registry::{self, Registry};
-use crate::{Branch, Error};
+use crate::{Branch, Error, adopt};
 
 /// A pool of branches on one device, opened by one process. `Send` and `Sync`.
 #[derive(Debug)]
@@ -44,7 +44,8 @@ pub struct BranchInfo {
 pub struct Usage {
     /// The size of the device.
     pub size: u64,
-    /// Space that branches can still use. Places that a branch gave up count as used until its next
+    /// Space that branches can still use, with the logs that the pool has in reserve: it gives
+    /// these up when it becomes full. Places that a branch gave up count as used until its next
     /// checkpoint.
     pub free: u64,
 }
@@ -104,6 +105,13 @@ impl Pool {
     /// Makes the pool of a state that nobody has used yet.
     pub(crate) fn recovered(shared: Arc<Shared>) -> Result<Self, Error> {
         recover(&shared)?;
+        if shared.plants.has(Plant::SpareAdoptedLate) {
+            let mut state = shared.state.lock();
+            let spares = std::mem::take(&mut state.spares);
+            state.spares = adopt::adopt(&shared.disk, &mut state.table, spares)?.spares;
+            drop(state);
+            recover(&shared)?;
+        }
         Ok(Self { shared, open: Arc::default() })
     }
 
@@ -117,7 +125,7 @@ impl Pool {
     #[must_use]
     pub fn usage(&self) -> Usage {
         let bytes = |places: u64| places * PLACE_BYTES as u64;
-        let free = self.shared.space.budget.available();
+        let free = self.shared.space.budget.available() + self.shared.spare_places();
         Usage { size: bytes(self.shared.disk.layout.places), free: bytes(free) }
     }
 
@@ -158,7 +166,7 @@ impl Pool {
         }
         let mut state = self.shared.state.lock();
         state.table.check_new(name)?;
-        self.shared.check_room(&state)?;
+        self.shared.check_room(&mut state)?;
         let id = next_id(&mut state);
         let name = name.into();
         state.table.insert(Record { name, origin: id, ..Record::new(id, blocks) });
@@ -291,17 +299,20 @@ fn recover(shared: &Arc<Shared>) -> Result<(), Error> {
     end_logs(shared)
 }
 
-/// Gives the logs up of branches that were open at a crash and had no record.
+/// Gives the logs up of branches that were open at a crash and had no record. Makes durable what
+/// the opening has changed.
 fn end_logs(shared: &Shared) -> Result<(), Error> {
     let mut state = shared.state.lock();
     let with_log = state.table.records().filter(|record| record.log.is_some());
     let ids: Vec<u64> = with_log.map(|record| record.id).collect();
-    if ids.is_empty() {
+    if ids.is_empty() && !state.must_commit {
         return Ok(());
     }
     let mut change = Change::default();
     for id in ids {
-        state.table.update(id, |record| record.log = end_log(record.log, &mut change));
+        let mut log = None;
+        state.table.update(id, |record| log = record.log.take());
+        shared.end_log(&mut state, log, &mut change);
     }
     shared.commit(&mut state, change, || ())
 }

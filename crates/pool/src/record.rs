@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use vfscale_sync::random::fresh_seed;
 use zerocopy::little_endian::U64;
 
 use crate::Error;
@@ -32,6 +33,23 @@ impl LogArea {
     pub(crate) fn places(&self) -> Range<u64> {
         self.place..self.place + u64::from(self.blocks)
     }
+
+    /// Returns whether it is no row of places of the pool.
+    pub(crate) fn is_outside(&self, layout: &Layout) -> bool {
+        let end = self.place.saturating_add(u64::from(self.blocks));
+        self.blocks == 0 || !layout.has(self.place) || end > layout.places
+    }
+
+    /// Returns whether no commit has begun the log anew since it was made, or was a spare.
+    pub(crate) fn is_new(&self) -> bool {
+        self.sequence >> 63 != 0
+    }
+}
+
+/// Returns a sequence that no log has had.
+pub(crate) fn unused_sequence() -> u64 {
+    // Checkpoints give logs the numbers of commits, which stay far below 2^63.
+    fresh_seed() | 1 << 63
 }
 
 /// A node of the history. A branch is a node with a name.
@@ -142,11 +160,7 @@ impl Record {
         if !self.name.is_empty() && (self.is_zombie() || !is_name(&self.name)) {
             return Some("the name of a branch");
         }
-        if let Some(log) = self.log
-            && (log.blocks == 0
-                || is_outside(log.place)
-                || log.place.saturating_add(u64::from(log.blocks)) > places)
-        {
+        if self.log.is_some_and(|log| log.is_outside(layout)) {
             return Some("the log of a branch is not in the pool");
         }
         if self.own > places {

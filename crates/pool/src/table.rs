@@ -6,7 +6,8 @@
 //! * Names and ids are unique.
 //!
 //! The table's blocks hang from a tree like those of a branch. A commit writes the blocks that
-//! changed to fresh places, and the nodes above them.
+//! changed to fresh places, and the nodes above them. The tree has one level as long as that is
+//! enough, for 7560 nodes of the history, so that a commit writes one block less; then two.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -21,7 +22,7 @@ use crate::space::Purse;
 
 /// Number of the tree that leads to the blocks of the branch table.
 pub(crate) const TABLE_TREE: u64 = 1;
-/// Levels of that tree.
+/// Most levels of that tree.
 pub(crate) const TABLE_LEVELS: u8 = 2;
 
 /// The branch table.
@@ -36,6 +37,10 @@ pub(crate) struct Table {
     /// Blocks that changed since the last commit.
     dirty: BTreeSet<usize>,
     map: Map,
+    /// The levels of the tree.
+    levels: u8,
+    /// The entry of its root in the last commit.
+    root: Entry,
     /// For the nodes of the tree, which live on the reserve.
     unbounded: Budget,
 }
@@ -45,8 +50,8 @@ impl Table {
     ///
     /// # Errors
     /// Errors of reading and [`Error::Damage`].
-    pub(crate) fn open(disk: &Disk, root: Entry, blocks: u64) -> Result<Self, Error> {
-        if blocks > span(TABLE_LEVELS) {
+    pub(crate) fn open(disk: &Disk, root: Entry, levels: u8, blocks: u64) -> Result<Self, Error> {
+        if blocks > span(levels) {
             return Err(Error::Damage { place: 0, what: "the size of the branch table" });
         }
         let mut this = Self {
@@ -57,7 +62,9 @@ impl Table {
             kids: HashMap::new(),
             free: BTreeSet::new(),
             dirty: BTreeSet::new(),
-            map: Map::open(disk, TABLE_TREE, root, TABLE_LEVELS)?,
+            map: Map::open(disk, TABLE_TREE, root, levels)?,
+            levels,
+            root,
             unbounded: Budget::new(u64::MAX, 1),
         };
         for number in 0..blocks {
@@ -209,6 +216,10 @@ impl Table {
         written: &mut Written,
     ) -> Result<(Entry, Vec<u64>), Error> {
         let mut given_up = Vec::new();
+        if self.blocks() > span(self.levels) {
+            self.grow()?;
+            given_up.extend((!self.root.is_none()).then(|| self.root.place()));
+        }
         for number in std::mem::take(&mut self.dirty) {
             let new = Entry::new(place()?, 1);
             let path = self.map.path(number as u64)?;
@@ -224,8 +235,27 @@ impl Table {
             let bytes = record::seal_block(&self.slots[first..first + TABLE_RECORDS], header);
             written.blocks.push((new.place(), bytes));
         }
-        let root = self.map.write(Stamp { generation, birth: 1 }, place, written)?;
-        Ok((root, given_up))
+        self.root = self.map.write(Stamp { generation, birth: 1 }, place, written)?;
+        Ok((self.root, given_up))
+    }
+
+    /// Gives the tree another level, in memory. Nothing has changed in it since the last commit,
+    /// and all of its entries are in use.
+    fn grow(&mut self) -> Result<(), Error> {
+        let levels = self.levels + 1;
+        let map = Map::open(&self.disk, TABLE_TREE, Entry::NONE, levels)?;
+        for number in 0..span(self.levels) {
+            let path = map.path(number)?;
+            path.make_dirty(&Purse::new(&self.unbounded, 0), &mut |_| ())?;
+            path.leaf().replace(number, self.map.find(number)?);
+        }
+        (self.map, self.levels) = (map, levels);
+        Ok(())
+    }
+
+    /// Returns how many levels the tree has that leads to the blocks.
+    pub(crate) fn levels(&self) -> u8 {
+        self.levels
     }
 
     /// Returns the number of blocks of the table.
@@ -233,3 +263,6 @@ impl Table {
         (self.slots.len() / TABLE_RECORDS) as u64
     }
 }
+
+#[cfg(test)]
+mod tests;

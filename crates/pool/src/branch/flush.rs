@@ -8,9 +8,12 @@
 //! A larger batch is flushed first and recorded after that, with a second flush. A checkpoint
 //! writes the nodes of the map that changed, and commits.
 //!
-//! A branch gets its log with the first batch of its opening, if one record has room for that. The
-//! record is written at the same time as the commit that names the log, and the nodes of the map
-//! wait for the next checkpoint. This is right for these reasons:
+//! A branch gets its log with the first batch of its opening, if one record has room for that, and
+//! the nodes of the map wait for the next checkpoint. It takes a spare log of the pool if there is
+//! one ([`crate::spare`]), with no commit: the record is like any other one.
+//!
+//! Without a spare, the record is written at the same time as a commit that names a new log. This
+//! is right for these reasons:
 //!
 //! * The commit flushes contents and record before its superblock. Until that is durable, nothing
 //!   names the log, and its places are free; from then on contents and record are there. So the
@@ -22,8 +25,6 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use vfscale_sync::random::fresh_seed;
-
 use super::log;
 use super::write::CHECKED_MAX;
 use super::{Inner, LogState, NewPlace, Pending};
@@ -34,16 +35,15 @@ use crate::disk::offset;
 use crate::format::{Entry, LOG_MAPS, LogMap, PLACE_BYTES, checksum_of};
 use crate::map::Stamp;
 use crate::plant::Plant;
-use crate::record::{LogArea, Record};
+use crate::record::{LogArea, Record, unused_sequence};
 use crate::space::{Lease, Purse};
+use crate::spare::log_blocks;
 
 /// Places that a branch may have given up before a flush makes a checkpoint; few in tests.
 const GIVEN_UP_MAX: usize = if cfg!(test) { 40 } else { 4096 };
 /// Nodes of the map that may have changed before a flush makes a checkpoint: writers wait while
 /// they are copied.
 const DIRTY_NODES_MAX: usize = 1024;
-/// Most places of a log.
-const LOG_BLOCKS_MAX: u64 = 64;
 
 /// A batch that was closed.
 type Batch = Vec<(u64, NewPlace)>;
@@ -92,12 +92,12 @@ impl Inner {
             let is_large = given_up > GIVEN_UP_MAX || pending.dirty_nodes > DIRTY_NODES_MAX;
             (pending.open.len(), is_large)
         };
-        let room = log.area.map_or(0, |area| (area.blocks - log.next) as usize);
         let is_one_record = !is_large && (1..=LOG_MAPS).contains(&count);
-        let is_first = log.area.is_none() && !log.must_checkpoint;
-        if is_first && is_one_record && self.begin_log(&mut log)? {
+        let is_first = log.area.is_none() && !log.must_checkpoint && is_one_record;
+        if is_first && !self.take_spare(&mut log)? && self.begin_log(&mut log)? {
             return Ok(());
         }
+        let room = log.room();
         if log.must_checkpoint || is_large || count > 0 && room == 0 {
             return self.checkpoint(&mut log, LogFate::GoesOn);
         }
@@ -115,6 +115,27 @@ impl Inner {
         }
     }
 
+    /// Takes a spare log, if the pool has one. Returns whether it has. Nothing is written.
+    fn take_spare(&self, log: &mut LogState) -> Result<bool, Error> {
+        let mut state = self.shared.state.lock();
+        self.shared.alive()?;
+        let node = self.node();
+        if state.table.get(node).is_none() {
+            return Err(Error::NoBranch(self.label.to_string()));
+        }
+        let Some(area) = self.shared.pop_spare(&mut state) else { return Ok(false) };
+        state.table.update(node, |record| record.log = Some(area));
+        *log = LogState { area: Some(area), next: 0, previous: 0, must_checkpoint: false };
+        Ok(true)
+    }
+
+    /// Gives up the spare logs of the pool. Returns whether there was any.
+    pub(crate) fn give_up_spares(&self) -> Result<bool, Error> {
+        // A full pool asks often.
+        let has_any = self.shared.spare_places() > 0;
+        Ok(has_any && self.shared.give_up_spares(&mut self.shared.state.lock())?)
+    }
+
     /// Makes the open batch durable as the first record of a new log. Returns false, and changes
     /// nothing on the device, if the batch is too large or there is no room for a log.
     fn begin_log(&self, log: &mut LogState) -> Result<bool, Error> {
@@ -128,8 +149,9 @@ impl Inner {
         let mut change = Change { held: Some(self.held.clone()), ..Change::default() };
         // Writers may have made it larger meanwhile. The checkpoint that follows has all of it.
         let is_small = batch.len() <= LOG_MAPS;
-        let area = is_small.then(|| self.next_log(None, unused_sequence(), &mut change)).flatten();
-        let Some(area) = area else { return Ok(false) };
+        let area =
+            is_small.then(|| self.next_log(&mut state, None, unused_sequence(), &mut change));
+        let Some(area) = area.flatten() else { return Ok(false) };
         let maps = batch.iter().map(|(block, new)| self.log_map(*block, *new, false));
         let maps: Vec<LogMap> = maps.collect::<Result<_, _>>()?;
         let (place, bytes) = log::record(&self.shared.disk, area, record.id, 0, 0, 0, &maps);
@@ -167,9 +189,10 @@ impl Inner {
         if !is_checked && !self.shared.plants.has(Plant::RecordBeforeContent) {
             device.flush()?;
         }
+        let is_unchecked = log.next == 0 && self.shared.plants.has(Plant::FirstUnchecked);
         let maps: Vec<LogMap> = batch
             .iter()
-            .map(|(block, new)| self.log_map(*block, *new, is_checked))
+            .map(|(block, new)| self.log_map(*block, *new, is_checked && !is_unchecked))
             .collect::<Result<_, _>>()?;
         let mut records = Vec::new();
         for (index, part) in maps.chunks(LOG_MAPS).enumerate() {
@@ -213,11 +236,13 @@ impl Inner {
         Ok(map)
     }
 
-    /// Makes a checkpoint if the branch has given up places. Returns whether it did.
+    /// Makes places free: those of spare logs, and with a checkpoint those that the branch has
+    /// given up. Returns whether there was any.
     pub(super) fn reclaim(&self) -> Result<bool, Error> {
         let mut log = self.flush.lock();
+        let had_spares = self.give_up_spares()?;
         if self.pending.lock().frees.is_empty() {
-            return Ok(false);
+            return Ok(had_spares);
         }
         self.checkpoint(&mut log, LogFate::GoesOn)?;
         Ok(true)
@@ -321,8 +346,11 @@ impl Inner {
         let list = dead::append(&self.shared, state, &mut change, record.id, list, deads)?;
         list.store(&mut record);
         record.log = match fate {
-            LogFate::GoesOn => self.next_log(record.log, stamp.generation, &mut change),
-            LogFate::Ends => end_log(record.log, &mut change),
+            LogFate::GoesOn => self.next_log(state, record.log, stamp.generation, &mut change),
+            LogFate::Ends => {
+                self.shared.end_log(state, record.log, &mut change);
+                None
+            }
         };
         Ok(Some(Captured { change, record, is_changed, is_next }))
     }
@@ -384,19 +412,20 @@ impl Inner {
         Ok(root)
     }
 
-    /// Returns the log for the records after a checkpoint: the former one, or a new one if there is
-    /// room for it. A branch without a log makes a checkpoint for each flush.
+    /// Returns the log for the records after a commit: the former one, a spare, or a new one if
+    /// there is room for it. A branch without a log makes a checkpoint for each flush.
     fn next_log(
         &self,
+        state: &mut State,
         former: Option<LogArea>,
         sequence: u64,
         change: &mut Change,
     ) -> Option<LogArea> {
-        if let Some(area) = former {
+        if let Some(area) = former.or_else(|| self.shared.pop_spare(state)) {
             return Some(LogArea { sequence, ..area });
         }
         let space = &self.shared.space;
-        let blocks = (self.shared.disk.layout.places / 64).clamp(2, LOG_BLOCKS_MAX);
+        let blocks = log_blocks(&self.shared.disk.layout);
         if !space.budget.take(blocks) {
             return None;
         }
@@ -448,18 +477,6 @@ impl Inner {
         log.must_checkpoint = true;
         self.checkpoint(&mut log, LogFate::Ends)
     }
-}
-
-/// Returns a sequence that no log has had.
-fn unused_sequence() -> u64 {
-    // Checkpoints give logs the numbers of commits, which stay far below 2^63.
-    fresh_seed() | 1 << 63
-}
-
-/// Gives up the places of a log.
-pub(crate) fn end_log(log: Option<LogArea>, change: &mut Change) -> Option<LogArea> {
-    change.clears.extend(log.iter().flat_map(LogArea::places));
-    None
 }
 
 /// The right to fork a branch: its flushes wait.

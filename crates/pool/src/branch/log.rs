@@ -22,7 +22,7 @@ use crate::layout::Layout;
 use crate::record::{LogArea, Record};
 
 /// Makes a record, the one with this `index` of its batch.
-pub(super) fn record(
+pub(crate) fn record(
     disk: &Disk,
     area: LogArea,
     node: u64,
@@ -50,6 +50,30 @@ pub(crate) struct Replay {
     pub(crate) is_used: bool,
 }
 
+/// The first record of a spare log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum First {
+    /// There is none.
+    Absent,
+    /// The device does not read it, and no later batch shows that it was flushed.
+    Unreadable,
+    /// The record of this node of the history.
+    Of(u64),
+}
+
+/// Reads whose first record a spare log has.
+///
+/// # Errors
+/// Errors of the device, for a record that was flushed.
+pub(crate) fn first(disk: &Disk, area: LogArea) -> Result<First, Error> {
+    match read_record(disk, area, None, 0) {
+        Ok(Some(block)) => Ok(First::Of(block.header.owner.get())),
+        Ok(None) => Ok(First::Absent),
+        Err(error) if is_confirmed(disk, area, None, 0) => Err(error),
+        Err(_) => Ok(First::Unreadable),
+    }
+}
+
 /// Reads the log of a branch.
 ///
 /// # Errors
@@ -57,14 +81,15 @@ pub(crate) struct Replay {
 pub(crate) fn read(disk: &Disk, record: &Record) -> Result<Replay, Error> {
     let mut replay = Replay::default();
     let Some(area) = record.log else { return Ok(replay) };
+    let node = Some(record.id);
     let (mut previous, mut last) = (0, Vec::new());
     for number in 0..u64::from(area.blocks) {
         let place = area.place + number;
-        let block = match read_record(disk, area, record.id, number) {
+        let block = match read_record(disk, area, node, number) {
             Ok(Some(block)) => block,
             Ok(None) => break,
             Err(error) => {
-                if is_confirmed(disk, area, record.id, number) {
+                if is_confirmed(disk, area, node, number) {
                     return Err(error);
                 }
                 // The block may be readable another time: the log has to begin anew.
@@ -103,7 +128,7 @@ pub(crate) fn read(disk: &Disk, record: &Record) -> Result<Replay, Error> {
 }
 
 /// Returns whether a record of a later batch than that of record `number` is there.
-fn is_confirmed(disk: &Disk, area: LogArea, node: u64, number: u64) -> bool {
+fn is_confirmed(disk: &Disk, area: LogArea, node: Option<u64>, number: u64) -> bool {
     (number + 1..u64::from(area.blocks)).any(|later| {
         let record = read_record(disk, area, node, later);
         record.is_ok_and(|record| {
@@ -113,11 +138,12 @@ fn is_confirmed(disk: &Disk, area: LogArea, node: u64, number: u64) -> bool {
     })
 }
 
-/// Reads a record; `None` if the block is not the one that belongs there.
+/// Reads a record, that of a node unless it is `None`; `None` if the block is not the one that
+/// belongs there.
 fn read_record(
     disk: &Disk,
     area: LogArea,
-    node: u64,
+    node: Option<u64>,
     number: u64,
 ) -> Result<Option<LogBlock>, Error> {
     let place = area.place + number;
@@ -126,7 +152,7 @@ fn read_record(
     let block = format::read::<LogBlock>(&bytes, disk.expect(LOG, place)).ok().filter(|block| {
         let header = &block.header;
         header.generation.get() == area.sequence
-            && header.owner.get() == node
+            && node.is_none_or(|node| header.owner.get() == node)
             && header.number.get() == number
     });
     Ok(block.cloned())

@@ -22,7 +22,8 @@ impl Inner {
     pub(crate) fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {
         self.shared.alive()?;
         // Writes of a branch make commits take from their reserve.
-        if self.shared.is_low() && !is_urgent {
+        let is_low = || self.shared.is_low() && !is_urgent;
+        if is_low() && (!self.give_up_spares()? || is_low()) {
             return Err(Error::Full);
         }
         let (places, space) = (self.places_of(blocks), &self.shared.space);
