@@ -9,9 +9,9 @@
 
 use std::fmt;
 
+use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicU32, AtomicUsize, ListedFlag, Ordering};
 use vfscale_sync::lock::LockClass;
-use vfscale_sync::{Mutex, MutexGuard};
 
 /// A context with fewer items than this is small.
 pub(crate) const ITEMS_MIN: usize = 16;
@@ -75,7 +75,7 @@ impl<T, C: LockClass> DelayedList<T, C> {
     /// Lists a thing. The caller prevents others from listing it, and is about to commit its first
     /// delayed change.
     pub(crate) fn add(&self, thing: T) {
-        self.add_locked(self.list.lock(), thing);
+        self.add_to(&mut self.list.lock(), thing);
     }
 
     /// Lists a thing unless it is listed, as `is_listed` says. Once that is seen to be set, the
@@ -84,14 +84,15 @@ impl<T, C: LockClass> DelayedList<T, C> {
         if is_listed.is_set_for_change() {
             return;
         }
-        let list = self.list.lock();
+        let mut list = self.list.lock();
         if !is_listed.is_set() {
-            self.add_locked(list, thing());
+            self.add_to(&mut list, thing());
+            // With the list locked: nobody has taken the thing off yet, and cleared the flag.
             is_listed.set();
         }
     }
 
-    fn add_locked(&self, mut list: MutexGuard<'_, Vec<T>, C>, thing: T) {
+    fn add_to(&self, list: &mut Vec<T>, thing: T) {
         self.count.fetch_add(1, Ordering::AcqRel);
         list.push(thing);
     }

@@ -1,3 +1,5 @@
+use std::thread;
+
 use super::*;
 use crate::base::ranks::DelayedGroupsLock;
 
@@ -36,4 +38,40 @@ fn a_thing_counts_until_its_changes_are_written() {
     assert!(list.is_any());
     list.written();
     assert!(!list.is_any());
+}
+
+/// Race: A thread that lists a thing, the push that takes it off, and another thread with a change.
+///
+/// If the flag is set when the list is no longer locked, the push may take the thing off before:
+/// then it is not on the list, and nobody lists it any more.
+#[test]
+fn a_thing_is_taken_off_with_all_changes_that_found_it_listed() {
+    const CHANGES: usize = 1_000_000;
+    const CHANGING: usize = 4;
+    let (list, is_listed) = (List::default(), ListedFlag::default());
+    let (left, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let push = || {
+        while list.take().is_some() {
+            is_listed.clear();
+            left.swap(0, Ordering::AcqRel);
+            list.written();
+        }
+        thread::yield_now();
+    };
+    let change = || {
+        for _ in 0..CHANGES {
+            left.fetch_add(1, Ordering::AcqRel);
+            list.add_once(&is_listed, || 7);
+        }
+        ended.fetch_add(1, Ordering::AcqRel);
+    };
+    thread::scope(|scope| {
+        (0..CHANGING).for_each(|_| drop(scope.spawn(change)));
+        while ended.load(Ordering::Acquire) < CHANGING {
+            push();
+        }
+    });
+    push();
+    assert_eq!(left.into_inner(), 0, "changes of a thing that is not on the list");
+    assert!(!list.is_any() && !is_listed.is_set());
 }
