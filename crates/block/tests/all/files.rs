@@ -352,13 +352,16 @@ fn a_block_device_is_claimed_from_the_system() {
     drop(FileDevice::create(&image, MIB).unwrap());
     let Some(disk) = Loop::over(&image, "512") else { return skip("no loop devices") };
     let claim = || OpenOptions::new().read(true).custom_flags(O_EXCL).open(&disk.0);
-    // A process that another test has just started may still have the former device of this number
-    // open.
-    let mut attempts = (0..200).map(|_| {
-        thread::sleep(Duration::from_millis(5));
-        FileDevice::open(&disk.0)
-    });
-    let device = attempts.find_map(Result::ok).unwrap();
+    // A process that another test has just started may still have the device open, or the former
+    // one of this number.
+    let open = || {
+        let mut attempts = (0..200).map(|_| {
+            thread::sleep(Duration::from_millis(5));
+            FileDevice::open(&disk.0)
+        });
+        attempts.find_map(Result::ok).unwrap()
+    };
+    let device = open();
     assert_eq!(claim().unwrap_err().kind(), std::io::ErrorKind::ResourceBusy);
     let Err(Error::Locked { holder: Some(holder), .. }) = FileDevice::open(&disk.0) else {
         panic!("opened twice, or without a holder");
@@ -375,8 +378,7 @@ fn a_block_device_is_claimed_from_the_system() {
     assert!(matches!(error, Error::Locked { holder: None, .. }), "{error}");
     drop(claimed);
     for _ in 0..20 {
-        let device = FileDevice::open(&disk.0).unwrap();
-        batch(&device, 100);
+        batch(&open(), 100);
     }
 }
 
