@@ -49,6 +49,7 @@ use crate::format::SPARES_MAX;
 use crate::layout::Layout;
 use crate::plant::Plant;
 use crate::record::{LogArea, unused_sequence};
+use crate::space::Lease;
 
 /// Most places of a log.
 const LOG_BLOCKS_MAX: u64 = 64;
@@ -56,7 +57,7 @@ const LOG_BLOCKS_MAX: u64 = 64;
 const ROOM: u64 = 16;
 
 /// Returns how many places a new log has.
-pub(crate) fn log_blocks(layout: &Layout) -> u64 {
+fn log_blocks(layout: &Layout) -> u64 {
     (layout.places / 64).clamp(2, LOG_BLOCKS_MAX)
 }
 
@@ -86,20 +87,36 @@ impl Shared {
 
     /// Makes a spare, for the commit of `change`, if there is none and the pool has room.
     pub(crate) fn stock(&self, state: &mut State, change: &mut Change) {
-        let blocks = log_blocks(&self.disk.layout);
-        let is_wanted = state.spares.is_empty() && self.has_room(blocks);
-        if !is_wanted || !self.space.budget.take(blocks) {
+        if !(state.spares.is_empty() && self.has_room(log_blocks(&self.disk.layout))) {
             return;
         }
-        match self.space.take(&mut state.lease, blocks, blocks) {
+        if let Some(area) = self.new_log(&mut state.lease, unused_sequence(), change) {
+            state.spares.push(area);
+            self.count_spares(state);
+        }
+    }
+
+    /// Makes a log, for the commit of `change`; `None` if no row of places is long enough, or a
+    /// bitmap can't be read. The caller can do without one.
+    pub(crate) fn new_log(
+        &self,
+        lease: &mut Lease,
+        sequence: u64,
+        change: &mut Change,
+    ) -> Option<LogArea> {
+        let (space, blocks) = (&self.space, log_blocks(&self.disk.layout));
+        if !space.budget.take(blocks) {
+            return None;
+        }
+        match space.take(lease, blocks, blocks) {
             Ok((place, _)) => {
                 change.sets.extend(place..place + blocks);
-                let sequence = unused_sequence();
-                state.spares.push(LogArea { place, blocks: blocks as u32, sequence });
-                self.count_spares(state);
+                Some(LogArea { place, blocks: blocks as u32, sequence })
             }
-            // No row of places is long enough, or a bitmap can't be read. The fork needs none.
-            Err(_) => self.space.give(blocks),
+            Err(_) => {
+                space.give(blocks);
+                None
+            }
         }
     }
 

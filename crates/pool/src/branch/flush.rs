@@ -37,7 +37,6 @@ use crate::map::Stamp;
 use crate::plant::Plant;
 use crate::record::{LogArea, Record, unused_sequence};
 use crate::space::{Lease, Purse};
-use crate::spare::log_blocks;
 
 /// Places that a branch may have given up before a flush makes a checkpoint; few in tests.
 const GIVEN_UP_MAX: usize = if cfg!(test) { 40 } else { 4096 };
@@ -424,21 +423,7 @@ impl Inner {
         if let Some(area) = former.or_else(|| self.shared.pop_spare(state)) {
             return Some(LogArea { sequence, ..area });
         }
-        let space = &self.shared.space;
-        let blocks = log_blocks(&self.shared.disk.layout);
-        if !space.budget.take(blocks) {
-            return None;
-        }
-        match space.take(&mut self.lease.lock(), blocks, blocks) {
-            Ok((place, _)) => {
-                change.sets.extend(place..place + blocks);
-                Some(LogArea { place, blocks: blocks as u32, sequence })
-            }
-            Err(_) => {
-                space.give(blocks);
-                None
-            }
-        }
+        self.shared.new_log(&mut self.lease.lock(), sequence, change)
     }
 
     /// Notes that a capture is durable.
