@@ -77,10 +77,13 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
             self.fill_holes(&wanted, missing)?;
             self.settle(&wanted);
         }
-        if !keep_size && end > self.size() {
-            self.grow_to(end)?;
-        }
-        Ok(())
+        self.grow_over(end, keep_size)
+    }
+
+    /// Lets the file grow to `end` if it ends before, unless `keep_size`. The caller holds the
+    /// inode's lock.
+    pub(super) fn grow_over(&self, end: u64, keep_size: bool) -> Result<(), Fault> {
+        if keep_size || end <= self.size() { Ok(()) } else { self.grow_to(end) }
     }
 
     /// Returns the space that was reserved for pages that have blocks now. The caller holds

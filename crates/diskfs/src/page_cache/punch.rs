@@ -37,11 +37,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         self.allocate(offset, len, true)?;
         self.zero(offset, len, |whole| self.store.unwrite(whole.start, whole.end))?;
         // Last: after a crash a file that has grown by the range has none of the old bytes in it.
-        let end = offset.saturating_add(len);
-        if !keep_size && end > self.size() {
-            self.grow_to(end)?;
-        }
-        Ok(())
+        self.grow_over(offset.saturating_add(len), keep_size)
     }
 
     /// Sets `len` bytes from `offset` on to zero: bytes of pages that are covered in part, and by
