@@ -419,14 +419,16 @@ impl Files {
     /// The first error that this thread has met. [`write_errors`](Self::write_errors) reports all
     /// of them, those of other threads included.
     pub fn write_back_all(&self) -> Result<(), Fault> {
-        let mut outcome = Ok(());
+        let mut first_fault = None;
         self.state.dirty.write_all(|node| {
             if let Some(pages) = node.data() {
                 pages.set_renewed(false);
             }
-            outcome = std::mem::replace(&mut outcome, Ok(())).and(self.write_node_back(node));
+            if let Err(fault) = self.write_node_back(node) {
+                first_fault.get_or_insert(fault);
+            }
         });
-        outcome
+        first_fault.map_or(Ok(()), Err)
     }
 
     /// Makes everything durable that was changed before the call. Continues after an error. Blocks
