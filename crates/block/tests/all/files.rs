@@ -344,6 +344,16 @@ fn block_devices() {
     }
 }
 
+/// Opens a device by `attempt`. A process that another test starts holds all open files until it
+/// executes another program, this device or the former one of its number among them.
+fn in_the_end<T, E>(attempt: impl Fn() -> Result<T, E>) -> T {
+    let mut attempts = (0..200).map(|_| {
+        thread::sleep(Duration::from_millis(5));
+        attempt()
+    });
+    attempts.find_map(Result::ok).unwrap()
+}
+
 #[test]
 fn a_block_device_is_claimed_from_the_system() {
     const O_EXCL: i32 = 0o200;
@@ -352,15 +362,7 @@ fn a_block_device_is_claimed_from_the_system() {
     drop(FileDevice::create(&image, MIB).unwrap());
     let Some(disk) = Loop::over(&image, "512") else { return skip("no loop devices") };
     let claim = || OpenOptions::new().read(true).custom_flags(O_EXCL).open(&disk.0);
-    // A process that another test has just started may still have the device open, or the former
-    // one of this number.
-    let open = || {
-        let mut attempts = (0..200).map(|_| {
-            thread::sleep(Duration::from_millis(5));
-            FileDevice::open(&disk.0)
-        });
-        attempts.find_map(Result::ok).unwrap()
-    };
+    let open = || in_the_end(|| FileDevice::open(&disk.0));
     let device = open();
     assert_eq!(claim().unwrap_err().kind(), std::io::ErrorKind::ResourceBusy);
     let Err(Error::Locked { holder: Some(holder), .. }) = FileDevice::open(&disk.0) else {
@@ -368,12 +370,7 @@ fn a_block_device_is_claimed_from_the_system() {
     };
     assert_eq!(holder.pid, std::process::id());
     device.release();
-    // A process that another test starts holds all open files until it executes another program.
-    let mut attempts = (0..200).map(|_| {
-        thread::sleep(Duration::from_millis(5));
-        claim()
-    });
-    let claimed = attempts.find_map(Result::ok).unwrap();
+    let claimed = in_the_end(claim);
     let error = FileDevice::open(&disk.0).unwrap_err();
     assert!(matches!(error, Error::Locked { holder: None, .. }), "{error}");
     drop(claimed);
