@@ -204,7 +204,7 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
         outcome.header.tree_blocks = free_list.tree_blocks;
         outcome.header.set_aside = free_list.list;
         outcome.header.set_aside.extend(free_list.fresh);
-        outcome.header.encode(block);
+        outcome.header.encode_over(block);
         outcome
     }
 

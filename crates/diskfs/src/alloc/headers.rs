@@ -171,11 +171,11 @@ impl Totals {
     }
 }
 
-/// Decodes and checks the header in a block of a group.
+/// Decodes and checks the header in a block of a group, which was read with its expected properties.
 pub(super) fn decode(whole: &Layout, block: &Block) -> Result<GroupHeader, Damage> {
     let address = whole.header();
     let is_usable = |block| whole.is_usable(block, 1);
-    let header = GroupHeader::decode(address, block, is_usable)?;
+    let header = GroupHeader::decode_expected(address, block, is_usable)?;
     let range = whole.blocks();
     if !(LAST_GROUP_BLOCKS_MIN..=range.end - range.start).contains(&header.blocks) {
         return Err(fault(address, GroupFault::Size { blocks: header.blocks }));

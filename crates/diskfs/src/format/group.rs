@@ -147,24 +147,22 @@ impl GroupHeader {
     /// # Panics
     /// In debug builds, if more blocks than that are set aside.
     pub fn encode(&self, block: &mut Block) {
+        block.body_mut().fill(0);
+        self.encode_over(block);
+    }
+
+    /// Encodes the header into a block that has a header, as [`encode`](Self::encode) does, but
+    /// writes only what differs.
+    pub(crate) fn encode_over(&self, block: &mut Block) {
         debug_assert!(self.set_aside.len() <= SET_ASIDE_MAX);
+        self.encode_counters(block);
         let raw: &mut RawGroup = transmute_mut!(block.body_mut());
+        let former = raw.set_aside_count.get() as usize;
         let count = self.set_aside.len().min(SET_ASIDE_MAX);
-        *raw = RawGroup {
-            free: self.free.into(),
-            free_inodes: self.free_inodes.into(),
-            inodes: self.inodes.into(),
-            orphans: self.orphans.into(),
-            tree_blocks: self.tree_blocks.into(),
-            blocks: self.blocks.into(),
-            set_aside_count: (count as u32).into(),
-            zero: U32::ZERO,
-            set_aside: [U64::ZERO; SET_ASIDE_MAX],
-            rest: [0; BODY_BYTES - FIELDS_BYTES],
-        };
-        for (to, address) in raw.set_aside.iter_mut().zip(&self.set_aside) {
-            *to = (*address).into();
-        }
+        raw.set_aside_count = (count as u32).into();
+        let addresses = self.set_aside.iter().copied().chain(std::iter::repeat(0));
+        let places = raw.set_aside.iter_mut().take(former.max(count));
+        places.zip(addresses).for_each(|(place, address)| *place = address.into());
     }
 
     /// Decodes the counters of a block that was [decoded](Self::decode) or checked before, without
@@ -205,6 +203,19 @@ impl GroupHeader {
         is_usable: impl Fn(u64) -> bool,
     ) -> Result<Self, Damage> {
         check(address, block)?;
+        Self::decode_expected(address, block, is_usable)
+    }
+
+    /// Decodes the header in a block that was read with its [expected](Self::expected) properties,
+    /// as [`decode`](Self::decode) does.
+    ///
+    /// # Errors
+    /// Returns [`GroupFault::SetAside`].
+    pub(crate) fn decode_expected(
+        address: u64,
+        block: &Block,
+        is_usable: impl Fn(u64) -> bool,
+    ) -> Result<Self, Damage> {
         let raw: &RawGroup = transmute_ref!(block.body());
         let header = Self { set_aside: set_aside(raw).collect(), ..Self::counters(block) };
         match header.set_aside.iter().find(|block| !is_usable(**block)) {

@@ -86,6 +86,23 @@ fn what_was_encoded_is_decoded() {
 }
 
 #[test]
+fn nothing_is_left_of_a_header_that_another_is_encoded_over() {
+    let numbers = |range: std::ops::Range<u64>| GroupHeader {
+        free: range.end,
+        blocks: 2048,
+        set_aside: range.collect(),
+        ..header()
+    };
+    let mut block = block(|_| {});
+    for next in [numbers(10..74), numbers(7..9), numbers(0..0), numbers(4..24)] {
+        next.encode_over(&mut block);
+        let mut fresh = Block::zeroed();
+        next.encode(&mut fresh);
+        assert_eq!(block.bytes(), fresh.bytes());
+    }
+}
+
+#[test]
 fn impossible_numbers_are_told_by_number() {
     assert_eq!(decoded(|raw| raw.free_inodes = 129.into()), Err(300));
     assert_eq!(decoded(|raw| raw.orphans = 129.into()), Err(300));
