@@ -79,6 +79,21 @@ struct Held {
     waiting: Vec<Thread>,
 }
 
+impl Held {
+    fn new(key: Key) -> Held {
+        Held { key, waiting: Vec::new() }
+    }
+
+    /// Locks a key on the list. Returns its entry, and changes nothing, if it is locked already.
+    fn enter(list: &mut Vec<Held>, key: Key) -> Option<&mut Held> {
+        let at = list.iter().position(|held| held.key == key);
+        if at.is_none() {
+            list.push(Held::new(key));
+        }
+        at.map(|at| &mut list[at])
+    }
+}
+
 /// The locked keys of one hash.
 struct Shard {
     /// The locked key, or [`FREE`] or [`LISTED`]. [`LISTED`] is set and reset under the lock.
@@ -116,7 +131,7 @@ impl Shard {
         // Acquire: as in `take_free`.
         let before = self.word.swap(LISTED, Ordering::Acquire);
         if before != FREE && before != LISTED {
-            held.push(Held { key: Key(before), waiting: Vec::new() });
+            held.push(Held::new(Key(before)));
         }
         held
     }
@@ -126,10 +141,7 @@ impl Shard {
     fn lock_slow(&self, key: Key) {
         loop {
             let mut list = self.list();
-            let Some(held) = list.iter_mut().find(|held| held.key == key) else {
-                list.push(Held { key, waiting: Vec::new() });
-                return;
-            };
+            let Some(held) = Held::enter(&mut list, key) else { return };
             held.waiting.push(thread::current());
             drop(list);
             // The holder wakes all waiters, which then compete again. A wakeup meant for another
@@ -140,12 +152,7 @@ impl Shard {
 
     #[cold]
     fn try_lock_slow(&self, key: Key) -> bool {
-        let mut list = self.list();
-        let is_free = list.iter().all(|held| held.key != key);
-        if is_free {
-            list.push(Held { key, waiting: Vec::new() });
-        }
-        is_free
+        Held::enter(&mut self.list(), key).is_none()
     }
 
     #[cold]
