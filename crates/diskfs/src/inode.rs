@@ -7,7 +7,7 @@
 //! | [`extents`] | the map of its data blocks |
 //! | [`blob`], [`attr`] | values that do not fit into the record; extended attributes |
 //! | [`incore`] | the inode in memory, with its locks |
-//! | [`orphans`] | the list of orphans |
+//! | [`orphans`] | the marks of orphans, and their count |
 //! | [`times`] | the times that change |
 
 pub mod attr;

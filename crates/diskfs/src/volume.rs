@@ -76,7 +76,7 @@ use crate::base::reserve::ReservePages;
 use crate::buffer::BufferCache;
 use crate::format::geometry::Geometry;
 use crate::format::superblock::{LogSeen, Superblock};
-use crate::inode::orphans::OrphanList;
+use crate::inode::orphans::VolumeOrphans;
 use credits::Credits;
 use freed::VolumeDiscards;
 use hooks::VolumeHooks;
@@ -180,7 +180,7 @@ impl Volume {
 
     /// Returns the orphans: inodes to be freed or truncated, now or by the next mount.
     #[must_use]
-    pub fn orphans(&self) -> &OrphanList {
+    pub fn orphans(&self) -> &VolumeOrphans {
         self.metadata.orphans()
     }
 

@@ -374,7 +374,7 @@ impl VolumeBuilder {
         let place = if read_only { device } else { device.or_lower(&name, budget) };
         let mut devices = Devices { place, log };
         options.scaling = journal_scaling(&self.scaling);
-        options.orphan_lists = self.scaling.orphan_lists();
+        options.orphan_parts = self.scaling.orphan_parts();
         options.dirty_lists = self.scaling.dirty_lists();
         let fs = open_driver(&mut devices, &options, read_only, &name)?;
         let vfs = mount(&fs, self.scaling, self.limits).map_err(|errno| {

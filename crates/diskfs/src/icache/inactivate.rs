@@ -12,7 +12,7 @@
 //! # Invariants
 //!
 //! * Each transaction leaves a valid inode with less content. The last one frees the number, and
-//!   removes the orphan from its list.
+//!   ends its being an orphan.
 //! * A transaction frees few blocks: the log space it needs does not depend on the size of the
 //!   inode.
 //! * Inodes that have nothing but their records, as is usual when many are freed, are freed

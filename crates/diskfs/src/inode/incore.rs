@@ -81,7 +81,7 @@ pub struct Node {
     /// Number of threads that found it locked, and of names that came and went in one context, of
     /// late. A hint: written without synchronization.
     heat: AtomicU32,
-    /// Whether it is an orphan ([`OrphanList`](crate::inode::orphans::OrphanList)).
+    /// Whether it is an orphan ([`VolumeOrphans`](crate::inode::orphans::VolumeOrphans)).
     orphan: AtomicBool,
     published: Mutex<Published, NodeCore>,
     /// The checkpoint with the last transaction that changed it; 0 for none since it was read.

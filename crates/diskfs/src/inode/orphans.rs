@@ -44,7 +44,7 @@ use crate::base::ranks::OrphanLock;
 use crate::inode::incore::Node;
 
 /// The orphans of an open volume. `Send` and `Sync`.
-pub struct OrphanList {
+pub struct VolumeOrphans {
     count: PerCpuCounter,
     /// The lock of all orphans; only without Kara's patches.
     whole: Option<Mutex<(), OrphanLock>>,
@@ -53,7 +53,7 @@ pub struct OrphanList {
 /// The guard of the lock of all orphans, if there is one.
 pub(crate) type WholeGuard<'l> = Option<MutexGuard<'l, (), OrphanLock>>;
 
-impl OrphanList {
+impl VolumeOrphans {
     /// Creates a count of no orphans in `parts` parts; with 0, in one part, with the lock used
     /// without Kara's patches.
     #[must_use]
@@ -110,9 +110,9 @@ impl OrphanList {
     }
 }
 
-impl fmt::Debug for OrphanList {
+impl fmt::Debug for VolumeOrphans {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OrphanList").field("len", &self.len()).finish_non_exhaustive()
+        f.debug_struct("VolumeOrphans").field("len", &self.len()).finish_non_exhaustive()
     }
 }
 

@@ -57,7 +57,7 @@ pub struct DiskOptions {
     pub branch_log_blocks: Option<u64>,
     /// The number of parts of the count of orphans, and of queues of orphans to be freed; 0 for
     /// one, as before the patch `orphan` (Kara 2014).
-    pub orphan_lists: usize,
+    pub orphan_parts: usize,
     /// The number of lists of dirty files; at least one.
     pub dirty_lists: usize,
     /// Whether the data of a file that replaces another, by a rename or after truncation to
@@ -87,7 +87,7 @@ impl Default for DiskOptions {
             on_error: OnError::default(),
             log_device: None,
             branch_log_blocks: None,
-            orphan_lists: cpu::slots() as usize,
+            orphan_parts: cpu::slots() as usize,
             dirty_lists: cpu::slots() as usize,
             auto_da_alloc: true,
             dir_heat: 12,
@@ -170,7 +170,7 @@ impl DiskFs {
                 cache_budget: budget.clone(),
                 log_device: options.log_device,
                 branch_log_blocks: options.branch_log_blocks,
-                orphan_lists: options.orphan_lists,
+                orphan_parts: options.orphan_parts,
                 dir_heat: options.dir_heat,
                 discard: options.discard,
             },

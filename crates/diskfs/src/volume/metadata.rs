@@ -14,7 +14,7 @@ use crate::Uuid;
 use crate::alloc::Groups;
 use crate::alloc::space::Space;
 use crate::buffer::BufferCache;
-use crate::inode::orphans::OrphanList;
+use crate::inode::orphans::VolumeOrphans;
 
 /// The blocks of metadata in memory, and the owners of blocks and inodes. Shared by the volume and
 /// the callbacks of its log, which make transactions as well. `Send` and `Sync`.
@@ -24,7 +24,7 @@ pub(crate) struct Metadata {
     places: Arc<Places>,
     cache: PerCpuArc<BufferCache>,
     shared: PerCpuArc<Shared>,
-    orphans: OrphanList,
+    orphans: VolumeOrphans,
     dirs: DelayedDirs,
     /// Not a part of this value: dirty pages own it, and orphans own their pages.
     credits: Arc<Credits>,
@@ -46,7 +46,7 @@ impl Metadata {
         (uuid, places): (Uuid, Arc<Places>),
         cache: PerCpuArc<BufferCache>,
         shared: PerCpuArc<Shared>,
-        (orphans, dirs): (OrphanList, DelayedDirs),
+        (orphans, dirs): (VolumeOrphans, DelayedDirs),
         credits: Credits,
     ) -> Self {
         Self { uuid, places, cache, shared, orphans, dirs, credits: Arc::new(credits) }
@@ -81,7 +81,7 @@ impl Metadata {
         &self.shared.space
     }
 
-    pub(super) fn orphans(&self) -> &OrphanList {
+    pub(super) fn orphans(&self) -> &VolumeOrphans {
         &self.orphans
     }
 

@@ -24,7 +24,7 @@ use crate::base::reserve::fault_of;
 use crate::buffer::BufferCache;
 use crate::format::superblock::{LogPlace, Superblock};
 use crate::format::{BLOCK_BYTES, byte_of_block};
-use crate::inode::orphans::OrphanList;
+use crate::inode::orphans::VolumeOrphans;
 
 /// The ratio of the cache's memory limit to that of the groups' indexes.
 const INDEX_SHARE: u64 = 8;
@@ -87,7 +87,7 @@ impl Volume {
         let slots = cpu::slots() as usize;
         let cache = PerCpuArc::new(slots, cache);
         let shared = PerCpuArc::new(slots, Arc::new(shared));
-        let orphans = OrphanList::new(options.orphan_lists);
+        let orphans = VolumeOrphans::new(options.orphan_parts);
         let log_bytes = superblock.log_blocks() * BLOCK_BYTES as u64;
         let dirs = DelayedDirs::new(log_bytes, options.dir_heat);
         let credits = credits(&device, journal.is_some(), &superblock);

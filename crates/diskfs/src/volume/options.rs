@@ -6,7 +6,7 @@ use vfscale_block::Device;
 use vfscale_sync::cpu;
 
 #[cfg(doc)]
-use crate::inode::orphans::OrphanList;
+use crate::inode::orphans::VolumeOrphans;
 use crate::page_cache::CacheBudget;
 
 /// The options for opening a volume.
@@ -33,8 +33,8 @@ pub struct VolumeOptions {
     /// `None` for 1024 (4 MiB).
     pub branch_log_blocks: Option<u64>,
     /// The number of parts of the count of orphans; 0 for one part and one lock, as without the
-    /// patch `orphan` (Kara 2014) ([`OrphanList`]).
-    pub orphan_lists: usize,
+    /// patch `orphan` (Kara 2014) ([`VolumeOrphans`]).
+    pub orphan_parts: usize,
     /// How often threads have to wait for a directory's lock, or names to come and go in it, before
     /// its names are delayed and changed side by side, until the next checkpoint
     /// (`inode/delayed_names.rs`); `u32::MAX` for never. 12 by default.
@@ -54,7 +54,7 @@ impl Default for VolumeOptions {
             cache_budget: None,
             log_device: None,
             branch_log_blocks: None,
-            orphan_lists: cpu::slots() as usize,
+            orphan_parts: cpu::slots() as usize,
             dir_heat: 12,
             discard: None,
         }

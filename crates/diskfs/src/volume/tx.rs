@@ -13,7 +13,7 @@
 //!    the groups are locked, in ascending order, and stay locked until the end. If only the state
 //!    of inodes changes in a group, that is noted in memory instead (`alloc/delayed.rs`).
 //! 2. Every item is added to the log's transaction, which pins it: the item is not written back.
-//! 3. The copies are published: readers see them. Inodes enter the list of orphans, or leave it.
+//! 3. The copies are published: readers see them. Inodes become orphans, or cease to be.
 //! 4. The log's transaction is committed, and the groups are unlocked.
 //!
 //! Until step 1 is complete, everything may fail, and nothing has changed. From step 2 on only the

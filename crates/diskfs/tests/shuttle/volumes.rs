@@ -143,7 +143,7 @@ pub fn one_list() -> DiskOptions {
     DiskOptions {
         sync_interval: None,
         data_cache_bytes: 1 << 20,
-        orphan_lists: 1,
+        orphan_parts: 1,
         dirty_lists: 1,
         ..DiskOptions::default()
     }

@@ -718,7 +718,7 @@ impl Scaling {
     /// Returns the number of parts of a volume's count of orphans, and of queues of those that are
     /// to be freed; 0 for one with one lock, as before the patch.
     #[must_use]
-    pub fn orphan_lists(&self) -> usize {
+    pub fn orphan_parts(&self) -> usize {
         if self.orphan { self.slots } else { 0 }
     }
 

@@ -12,11 +12,11 @@ use crate::tools::mkfs::{MkfsOptions, format};
 use crate::volume::tx::{Tx, TxReservation};
 use crate::volume::{Volume, VolumeOptions};
 
-fn volume(orphan_lists: usize) -> Volume {
+fn volume(orphan_parts: usize) -> Volume {
     let bytes = 4096 * BLOCK_BYTES as u64;
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::with_block_size(bytes, 4096).unwrap());
     format(&*device, &MkfsOptions::default()).unwrap();
-    Volume::open(device, VolumeOptions { orphan_lists, ..VolumeOptions::default() }).unwrap()
+    Volume::open(device, VolumeOptions { orphan_parts, ..VolumeOptions::default() }).unwrap()
 }
 
 fn begin(volume: &Volume) -> Tx<'_> {

@@ -282,13 +282,13 @@ pub enum Problem {
         is_free: bool,
     },
     /// 1019: An orphan that is free.
-    #[error("V1019: inode {ino}: on the list of orphans, but free")]
+    #[error("V1019: inode {ino}: marked as an orphan, but free")]
     NotAnOrphan {
         /// The inode.
         ino: u64,
     },
-    /// 1020: An inode without a name that is not in the list of orphans.
-    #[error("V1020: inode {ino}: has no name, and is not on the list of orphans")]
+    /// 1020: An inode without a name that is not marked as an orphan.
+    #[error("V1020: inode {ino}: has no name, and is not marked as an orphan")]
     Nameless {
         /// The inode.
         ino: u64,
