@@ -2,7 +2,6 @@
 //! sums with a part for each CPU.
 
 pub(crate) mod batched_parts;
-pub(crate) mod delayed_list;
 pub mod fault;
 pub(crate) mod numbers;
 pub mod open_error;

@@ -44,6 +44,7 @@
 //! | `log/push`, `progress`, `spin_wait`, `work` | contexts become checkpoints; group commit; the work in the background |
 //! | `lists/cil` | committed items per CPU; the context lock; order |
 //! | `lists/ail` | items that are not written back yet, and the tail |
+//! | [`delayed_list`] | things whose changes are delayed until the end of the context |
 //! | `admission/ticket`, `grant` | how much log space a transaction needs, and in which order |
 //! | `admission/freeze`, `memory` | active transactions; the memory of items at most |
 //! | `hooks`, `options` | callbacks to the owner; settings |
@@ -115,6 +116,7 @@ pub use error::{Error, Result};
 pub use hooks::{Delayed, Hooks, NoHooks};
 pub use item::{Image, ItemState, LogItem, LogKey, LogVector, Pushed};
 pub use journal::Journal;
+pub use lists::delayed_list::{self, DelayedList};
 pub use log::Stats;
 pub use lsn::{LOG_BLOCK_BYTES, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN, Lsn, Region};
 pub use options::{Options, Scaling};

@@ -37,10 +37,9 @@
 use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
-use vfscale_journal::Reservation;
+use vfscale_journal::{DelayedList, Reservation};
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 
-use crate::base::delayed_list::DelayedList;
 use crate::base::ranks::DelayedGroupsLock;
 use crate::format::BLOCK_BYTES;
 

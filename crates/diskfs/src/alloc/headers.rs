@@ -171,7 +171,8 @@ impl Totals {
     }
 }
 
-/// Decodes and checks the header in a block of a group, which was read with its expected properties.
+/// Decodes and checks the header in a block of a group, which was read with its expected
+/// properties.
 pub(super) fn decode(whole: &Layout, block: &Block) -> Result<GroupHeader, Damage> {
     let address = whole.header();
     let is_usable = |block| whole.is_usable(block, 1);

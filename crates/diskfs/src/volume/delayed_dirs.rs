@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use vfscale_journal::DelayedList;
 use vfscale_sync::atomic::{AtomicBool, Ordering};
 use vfscale_sync::cpu;
 use vfscale_sync::percpu::Budget;
 
-use crate::base::delayed_list::DelayedList;
 use crate::base::ranks::DelayedDirsLock;
 use crate::inode::delayed_names::DelayedNames;
 use crate::inode::incore::Node;

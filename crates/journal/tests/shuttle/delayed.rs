@@ -6,15 +6,21 @@ use std::sync::{Arc, Mutex as StdMutex, OnceLock};
 use shuttle::thread;
 use vfscale_block::{Device, MemoryDevice};
 use vfscale_journal::{
-    ChangeList, Delayed, Durable, Hooks, Journal, Options, Reservation, Result, Scaling,
+    ChangeList, Delayed, DelayedList, Durable, Hooks, Journal, Options, Reservation, Result,
+    Scaling,
 };
-use vfscale_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use vfscale_sync::atomic::{AtomicUsize, ListedFlag, Ordering};
 use vfscale_sync::model::{self, Schedules};
-use vfscale_sync::{Mutex, cpu};
+use vfscale_sync::{Mutex, cpu, lock_class};
 
 use crate::common::{
     Block, BlockLock, BlockSink, DEVICE_BYTES, LOG, Store, VOLUME, open, options, read_block,
 };
+
+lock_class! {
+    /// The list of things with delayed changes.
+    ListLock = ("delayed_list", 150);
+}
 
 const SCHEDULES: usize = 500;
 /// Bytes that each block logs.
@@ -24,17 +30,15 @@ const BYTES: usize = 40;
 struct Counter {
     block: OnceLock<Arc<Block>>,
     state: Mutex<State, BlockLock>,
-    is_open: AtomicBool,
-    is_listed: AtomicBool,
-    /// 1 from before the first delayed change until it is logged.
-    delayed: AtomicUsize,
+    /// Lists the counter while its change is delayed.
+    list: DelayedList<(), ListLock>,
 }
 
 #[derive(Default)]
 struct State {
     now: u64,
     is_delayed: bool,
-    /// Whether the change has been announced to the push.
+    /// Whether the counter is on the list.
     is_listed: bool,
     log_bytes: u64,
     order: u64,
@@ -62,7 +66,7 @@ impl Counter {
         state.now += 1;
         let changes = transaction.changes();
         changes.follow(state.order);
-        let is_delayed = self.is_open.load(Ordering::SeqCst);
+        let is_delayed = self.list.is_open();
         if !is_delayed {
             self.log(&mut state, changes);
         } else {
@@ -71,8 +75,7 @@ impl Counter {
             }
             if !state.is_listed {
                 state.is_listed = true;
-                self.delayed.fetch_add(1, Ordering::SeqCst);
-                self.is_listed.store(true, Ordering::SeqCst);
+                self.list.add(());
             }
         }
         let committed = transaction.commit().unwrap();
@@ -92,8 +95,8 @@ struct CounterHooks {
 impl Hooks for CounterHooks {
     fn run_delayed(&self, delayed: &dyn Delayed) -> Result<()> {
         let counter = &self.counter;
-        counter.is_open.store(false, Ordering::SeqCst);
-        if counter.is_listed.swap(false, Ordering::SeqCst) {
+        counter.list.close();
+        while counter.list.take().is_some() {
             let mut state = counter.state.lock();
             state.is_listed = false;
             if std::mem::take(&mut state.is_delayed) {
@@ -102,17 +105,18 @@ impl Hooks for CounterHooks {
                 counter.log(&mut state, &mut changes);
                 state.order = delayed.commit(&mut changes)?.order;
             }
-            counter.delayed.fetch_sub(1, Ordering::SeqCst);
+            counter.list.written();
         }
         Ok(())
     }
 
     fn has_delayed(&self) -> bool {
-        self.counter.delayed.load(Ordering::SeqCst) != 0
+        self.counter.list.is_any()
     }
 
     fn context_ended(&self, _items: usize) {
-        self.counter.is_open.store(true, Ordering::SeqCst);
+        // As after a large context: here all are small, and most changes would not be delayed.
+        self.counter.list.ended(0);
     }
 
     fn on_durable(&self, _checkpoint: Durable) {
@@ -164,10 +168,9 @@ fn delayed_changes_against_push() {
         let counter = Arc::new(Counter {
             block: OnceLock::new(),
             state: Mutex::default(),
-            is_open: AtomicBool::new(true),
-            is_listed: AtomicBool::new(false),
-            delayed: AtomicUsize::new(0),
+            list: DelayedList::default(),
         });
+        counter.list.open();
         let crashes = Arc::new(StdMutex::new(Vec::new()));
         let of_hooks = (counter.clone(), device.clone(), crashes.clone());
         let hooks = CounterHooks { counter: of_hooks.0, device: of_hooks.1, crashes: of_hooks.2 };
@@ -201,5 +204,61 @@ fn delayed_changes_against_push() {
             assert_eq!(values[0], values[1..].iter().sum::<u64>(), "{values:?}");
         }
         assert!(values[3] >= 1, "it was forced");
+    });
+}
+
+/// A thing is taken off its list with all changes that found it listed, and it is listed as long as
+/// a change is left.
+///
+/// Race: Threads that list a thing, and the push that takes it off.
+///
+/// A thread notes its change and then lists the thing, unless it is listed; the push takes the
+/// thing off, clears its flag, and then takes the changes. The flag is set before the list is
+/// unlocked: otherwise the push may take the thing off in between, and the flag stays set for a
+/// thing that is on no list.
+///
+/// Seam: the list and the flag of a thing; parties: three threads with a change each, one of them
+/// with a second one, and the push.
+#[test]
+fn listing_against_push() {
+    struct Thing {
+        list: DelayedList<u32, ListLock>,
+        is_listed: ListedFlag,
+        changes: AtomicUsize,
+    }
+    impl Thing {
+        fn change(&self) {
+            self.changes.fetch_add(1, Ordering::AcqRel);
+            self.list.add_once(&self.is_listed, || 7);
+        }
+
+        fn push(&self) {
+            while let Some(thing) = self.list.take() {
+                assert_eq!(thing, 7);
+                self.is_listed.clear();
+                self.changes.swap(0, Ordering::AcqRel);
+                self.list.written();
+            }
+        }
+    }
+    let schedules = [Schedules::Turns(4 * SCHEDULES), Schedules::Delays(4 * SCHEDULES)];
+    model::check(&schedules, || {
+        let thing = Arc::new(Thing {
+            list: DelayedList::default(),
+            is_listed: ListedFlag::default(),
+            changes: AtomicUsize::new(0),
+        });
+        let threads = [1, 1, 2].map(|changes| {
+            let thing = thing.clone();
+            thread::spawn(move || (0..changes).for_each(|_| thing.change()))
+        });
+        thing.push();
+        thing.push();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        thing.push();
+        assert_eq!(thing.changes.load(Ordering::Acquire), 0, "of a thing that is on no list");
+        assert!(!thing.list.is_any() && !thing.is_listed.is_set());
     });
 }

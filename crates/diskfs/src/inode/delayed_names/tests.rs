@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use vfscale_journal::DelayedList;
 
 use super::*;
-use crate::base::delayed_list::DelayedList;
 use crate::base::ranks::DelayedDirsLock;
 
 /// The first positions of all names: few, so that names meet.

@@ -1,9 +1,12 @@
 use std::thread;
 
 use super::*;
-use crate::base::ranks::DelayedGroupsLock;
 
-type List = DelayedList<u32, DelayedGroupsLock>;
+vfscale_sync::lock_class! {
+    Listed = ("listed", 100);
+}
+
+type List = DelayedList<u32, Listed>;
 
 /// Returns how many of the next 100 transactions may delay changes.
 fn delaying(list: &List) -> usize {
@@ -40,10 +43,7 @@ fn a_thing_counts_until_its_changes_are_written() {
     assert!(!list.is_any());
 }
 
-/// Race: A thread that lists a thing, the push that takes it off, and another thread with a change.
-///
-/// If the flag is set when the list is no longer locked, the push may take the thing off before:
-/// then it is not on the list, and nobody lists it any more.
+/// As the model `listing_against_push` has it (`tests/shuttle/delayed.rs`), with real threads.
 #[test]
 fn a_thing_is_taken_off_with_all_changes_that_found_it_listed() {
     const CHANGES: usize = 1_000_000;
