@@ -323,7 +323,7 @@ impl<'g> Walk<'g> {
     /// mount tree has changed since it found the mount.
     #[inline]
     pub(crate) fn want_write(&self, pos: WalkPos<'g>) -> Result<WriteAccess<'g>, Fail> {
-        let write = WriteAccess::new(pos.mount);
+        let write = WriteAccess::in_section(pos.mount, self.guard);
         if self.start.ns.seq().retry(self.mount_seq) {
             return Err(Fail::Retry);
         }

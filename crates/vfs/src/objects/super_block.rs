@@ -454,7 +454,8 @@ impl SuperBlock {
 
     /// Changes the superblock's flags and notifies the driver. Changes to read-only only while no
     /// file is open for writing on any of its mounts, and no open file is without a name. Blocks
-    /// for the driver's I/O.
+    /// for the driver's I/O, and the first time for a grace period if it has mounts: the caller
+    /// is in no RCU section and holds no lock.
     pub(crate) fn remount(&self, flags: MountFlags) -> Result<(), Errno> {
         self.remount_and(flags, || ())
     }
@@ -463,6 +464,11 @@ impl SuperBlock {
     pub(crate) fn remount_and(&self, flags: MountFlags, then: impl FnOnce()) -> Result<(), Errno> {
         if !self.is_writable() && !flags.contains(MountFlags::RDONLY) {
             return Err(Errno::ROFS);
+        }
+        if flags.contains(MountFlags::RDONLY)
+            && self.written.mounts_used.load(Ordering::Acquire) > 0
+        {
+            self.flags.count_sections();
         }
         let _serialized = self.lock_remounts();
         let before = self.flags();

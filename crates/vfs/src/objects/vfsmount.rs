@@ -9,18 +9,24 @@
 //!
 //! # Writers
 //!
-//! A second per-CPU count contains the changes in progress, which include the opening of a file for
-//! writing. A change raises the count and then reads the flags; a remount sets a hold bit next to
-//! the flags ([`mount_flags`](crate::objects::remount_flags)) and then sums the counts. At least
-//! one of the two sees the other. A change that sees the hold remains counted, and waits for the
-//! lock that the remount holds while it checks for writers (`mnt_write_hold`). Under that lock it
-//! reads the flags again, which now are the decision of the remount: unchanged, if the mount was
-//! busy, and the change proceeds; or read-only, and the change is subtracted from the part that it
-//! was added to. So a remount that finds the mount busy refuses no change. While the remount sums,
-//! only changes that were added before the hold are subtracted from any part. So the sum is never
-//! less than the number of changes that are still in progress. It may include changes that wait.
-//! Then the remount is busy because of a change that began after it, and that change proceeds
-//! immediately.
+//! A change within an RCU section, such as any change of names in memory, only reads the flags: a
+//! remount to read-only first [announces itself](RemountFlags::count_sections) and waits for a
+//! grace period. Then all such changes are over that have not seen the announcement, and the others
+//! are counted, as are those that last longer than a section. The announcement stays: few file
+//! systems are ever made read-only.
+//!
+//! A second per-CPU count contains the counted changes in progress; the opening of a file for
+//! writing is a change, too. A counted change raises the count and then reads the flags; a remount
+//! sets a hold bit next to the flags ([`mount_flags`](crate::objects::remount_flags)) and then sums
+//! the counts. At least one of the two sees the other. A change that sees the hold remains counted,
+//! and waits for the lock that the remount holds while it checks for writers (`mnt_write_hold`).
+//! Under that lock it reads the flags again, which now are the decision of the remount: unchanged,
+//! if the mount was busy, and the change proceeds; or read-only, and the change is subtracted from
+//! the part that it was added to. So a remount that finds the mount busy refuses no change. While
+//! the remount sums, only changes that were added before the hold are subtracted from any part. So
+//! the sum is never less than the number of changes that are still in progress. It may include
+//! changes that wait. Then the remount is busy because of a change that began after it, and that
+//! change proceeds immediately.
 //!
 //! A waiting thread may be in an RCU section and hold locks up to that of an inode; under
 //! `mnt_write_hold`, the remount waits only for the locks of the lists of open files. It holds that
@@ -70,6 +76,8 @@ pub(crate) struct Mount {
     expired: AtomicBool,
     users: PerCpuRef<MountCount>,
     writers: PerCpuCounter,
+    /// Whether changes within RCU sections are always counted, as before the patch `mount-count`.
+    counts_sections: bool,
     /// The number of files that are open for writing and on a private list. In one part: exact at
     /// any time.
     unlisted: PerCpuCounter,
@@ -120,6 +128,7 @@ impl Mount {
             expired: AtomicBool::new(false),
             users: PerCpuRef::new(slots),
             writers: PerCpuCounter::new(slots),
+            counts_sections: slots == 1,
             unlisted: PerCpuCounter::new(1),
             sb,
         });
@@ -249,13 +258,25 @@ impl Mount {
         (self.flags() | self.sb.flags()).contains(MountFlags::RDONLY)
     }
 
-    /// Announces a change, or refuses with `EROFS`. Waits while a remount checks for writers.
+    /// Permits a change that ends within the present RCU section, or refuses it with `EROFS`.
+    /// Returns whether it is counted. Waits while a remount checks for writers.
     #[inline]
+    fn want_write_in_section(&self) -> Result<bool, Errno> {
+        match self.flags.verdict(self.sb.remount_flags()) {
+            Verdict::Writable if !self.counts_sections => Ok(false),
+            Verdict::ReadOnly => Err(Errno::ROFS),
+            Verdict::Writable | Verdict::Counted | Verdict::Held => {
+                self.want_write().map(|()| true)
+            }
+        }
+    }
+
+    /// Counts a change, or refuses it with `EROFS`. Waits while a remount checks for writers.
     fn want_write(&self) -> Result<(), Errno> {
         let is_writable = || {
             fence_after_rmw();
             match self.flags.verdict(self.sb.remount_flags()) {
-                Verdict::Writable => true,
+                Verdict::Writable | Verdict::Counted => true,
                 Verdict::ReadOnly => false,
                 Verdict::Held => self.is_writable_after_hold(),
             }
@@ -320,10 +341,14 @@ impl Mount {
         })
     }
 
-    /// Sets this mount's own flags; read-only only while no file is open for writing through it.
+    /// Sets this mount's own flags; read-only only while no file is open for writing through it,
+    /// the first time after a grace period. The caller is in no RCU section and holds no lock.
     pub(crate) fn set_flags(&self, flags: MountFlags) -> Result<(), Errno> {
-        let _one = self.sb.lock_remounts();
         let is_readonly = |flags: MountFlags| flags.contains(MountFlags::RDONLY);
+        if is_readonly(flags) {
+            self.flags.count_sections();
+        }
+        let _one = self.sb.lock_remounts();
         let before = self.flags();
         if is_readonly(flags) && !is_readonly(before) {
             let _looks = self.sb.lock_write_hold();
@@ -436,21 +461,37 @@ impl Drop for OwnedMount {
 }
 
 /// A change in progress on a mount, which prevents a remount from making it read-only.
-pub(crate) struct WriteAccess<'a>(&'a Mount);
+pub(crate) struct WriteAccess<'a> {
+    mount: &'a Mount,
+    /// Whether it is counted; otherwise it ends within an RCU section.
+    is_counted: bool,
+}
 
 impl<'a> WriteAccess<'a> {
     /// Announces a change, or refuses with `EROFS`.
-    #[inline]
     pub(crate) fn new(mount: &'a Mount) -> Result<WriteAccess<'a>, Errno> {
         mount.want_write()?;
-        Ok(WriteAccess(mount))
+        Ok(WriteAccess { mount, is_counted: true })
+    }
+
+    /// Announces a change that ends within the RCU section, or is [kept](Self::keep) beyond it, or
+    /// refuses with `EROFS`.
+    #[inline]
+    pub(crate) fn in_section(
+        mount: &'a Mount,
+        _guard: &'a Guard,
+    ) -> Result<WriteAccess<'a>, Errno> {
+        let is_counted = mount.want_write_in_section()?;
+        Ok(WriteAccess { mount, is_counted })
     }
 }
 
 impl Drop for WriteAccess<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.drop_write();
+        if self.is_counted {
+            self.mount.drop_write();
+        }
     }
 }
 
@@ -458,7 +499,11 @@ impl WriteAccess<'_> {
     /// Converts to a write access that lasts beyond the RCU section, because it holds a use of the
     /// mount.
     pub(crate) fn keep(self, mount: MountRef) -> Writing {
-        debug_assert!(std::ptr::eq(self.0, &raw const *mount));
+        debug_assert!(std::ptr::eq(self.mount, &raw const *mount));
+        if !self.is_counted {
+            // Still in the section, for whose end a remount waits before it looks for writers.
+            mount.writers.add(1);
+        }
         std::mem::forget(self);
         Writing(mount)
     }

@@ -113,7 +113,8 @@ impl Calls<'_> {
 
     /// Sets the flags of the mount at `path`, and `RDONLY` also of its superblock. When the
     /// superblock has become read-only, all changes are durable, and a volume is in the state of a
-    /// closed one. Blocks for the I/O.
+    /// closed one. Blocks for the I/O, and the first time for `RDONLY` until all RCU sections of
+    /// the process have ended that are in progress at the call.
     ///
     /// # Errors
     /// `EPERM`; `EINVAL` if `path` is no mount; `EBUSY` for `RDONLY` while a file is open for

@@ -584,7 +584,7 @@ impl Task {
             return Err(Errno::NOENT.into());
         }
         let mount = walk.hold_mount(dir.mount)?;
-        let write = WriteAccess::new(dir.mount)?;
+        let write = WriteAccess::in_section(dir.mount, guard)?;
         permission(dir.inode(), walk.cred(), Access::WRITE | Access::EXEC, guard)?;
         if dir.dentry.is_partial() {
             return Err(create::leave_new(walk, dir, write));
@@ -610,7 +610,7 @@ impl Task {
         cred: &Credentials,
         guard: &Guard,
     ) -> std::result::Result<File, WalkStop> {
-        let write = WriteAccess::new(dir.mount())?;
+        let write = WriteAccess::in_section(dir.mount(), guard)?;
         let inode = dir.dentry().inode();
         permission(inode, cred, Access::WRITE | Access::EXEC, guard)?;
         if inode.is_backed() {
@@ -641,10 +641,11 @@ impl Task {
         let truncates = opening.flags.contains(OFlags::TRUNC) && inode.is_file();
         // The path, then the open file, holds the mount; or it stays for the RCU section.
         let mount = path.borrow(guard).mount;
-        let truncating = truncates.then(|| WriteAccess::new(mount)).transpose()?;
+        let truncating = truncates.then(|| WriteAccess::in_section(mount, guard)).transpose()?;
         may_open(&path, inode, opening, cred, guard)?;
         let writes = mode.contains(FileMode::WRITE);
-        let opening_for_write = writes.then(|| WriteAccess::new(mount)).transpose()?;
+        let opening_for_write =
+            writes.then(|| WriteAccess::in_section(mount, guard)).transpose()?;
         let file = File::new(path, mode, opening.kept())?;
         // The list of open files has the file now, and shows that it is open for writing.
         drop(opening_for_write);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use vfscale_sync::{cpu, rcu};
 
-use super::{Mount, MountRef, WriteAccess};
+use super::{Mount, MountRef, Verdict, WriteAccess};
 use crate::base::scaling::Scaling;
 use crate::base::types::{Mode, MountFlags, OFlags};
 use crate::file::file_list::FileList;
@@ -83,32 +83,67 @@ fn a_refused_change_leaves_every_part_as_it_was() {
     assert!(!kept && mount.writers.parts().all(|part| part == 0));
 }
 
-/// A walk that has announced a change is inside an RCU section and uses no mount; a concurrent
-/// unmount does not hide the change from a remount of the superblock.
+/// A change in an RCU section is counted only if it lasts longer, or a remount has announced
+/// itself, or the patch is disabled.
+#[test]
+fn changes_in_sections_are_counted_when_a_remount_looks() {
+    let before = Scaling::with_slots(CPUS).and_before("mount-count").unwrap();
+    for (scaling, is_counted) in [(Scaling::with_slots(CPUS), false), (before, true)] {
+        let task = names_only(scaling).task();
+        let root = task.vfs().tree().root_path();
+        let mount = root.mount();
+        let guard = rcu::pin();
+        let change = WriteAccess::in_section(mount, &guard).unwrap();
+        assert_eq!(mount.has_changes(), is_counted);
+        let kept = change.keep(root.mount_ref());
+        assert!(mount.has_changes());
+        drop(kept);
+        assert!(!mount.has_changes());
+        drop(guard);
+        for flags in [mount.sb().remount_flags(), &mount.flags] {
+            flags.count_sections();
+            flags.set(flags.get());
+            let guard = rcu::pin();
+            let change = WriteAccess::in_section(mount, &guard).unwrap();
+            assert!(mount.has_changes(), "the announcement stays");
+            drop(change);
+            assert!(!mount.has_changes());
+        }
+    }
+}
+
+/// A change in an RCU section is over before a remount to read-only looks for writers, also one
+/// through a mount that has ended: such a change uses no mount.
 ///
 /// Race: A remount to read-only against a change through a mount that ends.
 ///
 /// A change under way does not use its mount: the RCU section that it is made in protects it. So an
 /// unmount may drop the last use of the mount during the change. A remount of the superblock,
-/// through another mount, has to find the change nevertheless. Therefore a mount stays on the list
-/// of its superblock until the grace period ends; it used to leave the list with its last use.
+/// through another mount, has to wait for the change nevertheless, or, if it was counted, to find
+/// it. Therefore a mount stays on the list of its superblock until the grace period ends; it used
+/// to leave the list with its last use.
 #[test]
-fn a_change_through_a_mount_that_goes_keeps_the_file_system_writable() {
+fn a_remount_waits_for_a_change_through_a_mount_that_goes() {
     let task = names_only(Scaling::with_slots(CPUS)).task();
     let root = task.vfs().tree().root_path();
     let sb = root.mount().sb();
-    let guard = rcu::pin();
-    let owned = Mount::alloc(99, sb.clone(), sb.root_ref(), MountFlags::empty());
-    let mount = MountRef::new(&owned).borrow(&guard);
-    let change = WriteAccess::new(mount).unwrap();
-    drop(owned);
-    // On a thread of its own: a remount may wait for a disk, so it is in no RCU section.
-    let remount =
-        || thread::scope(|scope| scope.spawn(|| sb.remount(MountFlags::RDONLY)).join().unwrap());
-    assert_eq!(remount(), Err(Errno::BUSY));
-    drop(change);
-    assert_eq!(remount(), Ok(()));
-    drop(guard);
+    thread::scope(|scope| {
+        let guard = rcu::pin();
+        let owned = Mount::alloc(99, sb.clone(), sb.root_ref(), MountFlags::empty());
+        let mount = MountRef::new(&owned).borrow(&guard);
+        let change = WriteAccess::in_section(mount, &guard).unwrap();
+        drop(owned);
+        let remount = scope.spawn(|| sb.remount(MountFlags::RDONLY));
+        while mount.flags.verdict(sb.remount_flags()) == Verdict::Writable {
+            thread::yield_now();
+        }
+        // Many times what a remount takes that need not wait.
+        thread::sleep(Duration::from_millis(50));
+        assert!(!remount.is_finished() && !mount.is_readonly(), "the change is in progress");
+        drop(change);
+        drop(guard);
+        assert_eq!(remount.join().unwrap(), Ok(()));
+    });
     rcu::synchronize();
     assert_eq!(sb.mount_count(), 1, "the mount has left the list");
 }
