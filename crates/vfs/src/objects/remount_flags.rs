@@ -43,6 +43,11 @@ impl RemountFlags {
         RemountFlags(AtomicU32::new(flags.bits() & !OWN))
     }
 
+    /// Creates options under which changes within RCU sections are always counted.
+    pub(crate) fn new_counted(flags: MountFlags) -> RemountFlags {
+        RemountFlags(AtomicU32::new(flags.bits() & !OWN | COUNTED | ALL_COUNTED))
+    }
+
     #[inline]
     pub(crate) fn get(&self) -> MountFlags {
         MountFlags::from_bits_retain(self.0.load(Ordering::SeqCst) & !OWN)

@@ -465,14 +465,12 @@ impl SuperBlock {
         if !self.is_writable() && !flags.contains(MountFlags::RDONLY) {
             return Err(Errno::ROFS);
         }
-        if flags.contains(MountFlags::RDONLY)
-            && self.written.mounts_used.load(Ordering::Acquire) > 0
-        {
+        let is_readonly = |flags: MountFlags| flags.contains(MountFlags::RDONLY);
+        if is_readonly(flags) && self.written.mounts_used.load(Ordering::Acquire) > 0 {
             self.flags.count_sections();
         }
         let _serialized = self.lock_remounts();
         let before = self.flags();
-        let is_readonly = |flags: MountFlags| flags.contains(MountFlags::RDONLY);
         // The driver must be ready before a thread may make a change.
         if is_readonly(before) && !is_readonly(flags) {
             self.fs.set_read_only(false)?;

@@ -76,8 +76,6 @@ pub(crate) struct Mount {
     expired: AtomicBool,
     users: PerCpuRef<MountCount>,
     writers: PerCpuCounter,
-    /// Whether changes within RCU sections are always counted, as before the patch `mount-count`.
-    counts_sections: bool,
     /// The number of files that are open for writing and on a private list. In one part: exact at
     /// any time.
     unlisted: PerCpuCounter,
@@ -119,16 +117,19 @@ impl Mount {
     /// Makes a mount that is not yet attached, with one user: the caller.
     pub(crate) fn alloc(id: u64, sb: SuperRef, root: DentryRef, flags: MountFlags) -> OwnedMount {
         let slots = sb.scaling().mount_count_slots();
+        // As before the patch `mount-count`.
+        let counts_all = slots == 1;
+        let flags =
+            if counts_all { RemountFlags::new_counted(flags) } else { RemountFlags::new(flags) };
         let mount = Box::new(Mount {
             id,
             root,
             parent: AtomicPtr::new(std::ptr::null_mut()),
             mountpoint: AtomicPtr::new(std::ptr::null_mut()),
-            flags: RemountFlags::new(flags),
+            flags,
             expired: AtomicBool::new(false),
             users: PerCpuRef::new(slots),
             writers: PerCpuCounter::new(slots),
-            counts_sections: slots == 1,
             unlisted: PerCpuCounter::new(1),
             sb,
         });
@@ -263,11 +264,9 @@ impl Mount {
     #[inline]
     fn want_write_in_section(&self) -> Result<bool, Errno> {
         match self.flags.verdict(self.sb.remount_flags()) {
-            Verdict::Writable if !self.counts_sections => Ok(false),
+            Verdict::Writable => Ok(false),
             Verdict::ReadOnly => Err(Errno::ROFS),
-            Verdict::Writable | Verdict::Counted | Verdict::Held => {
-                self.want_write().map(|()| true)
-            }
+            Verdict::Counted | Verdict::Held => self.want_write().map(|()| true),
         }
     }
 
