@@ -148,6 +148,32 @@ fn a_remount_waits_for_a_change_through_a_mount_that_goes() {
     assert_eq!(sb.mount_count(), 1, "the mount has left the list");
 }
 
+/// Once a remount has announced itself, changes in sections are counted, and a remount does not
+/// wait for them. A concurrent unmount does not hide one from a remount of the superblock.
+///
+/// Race: A remount to read-only against a change through a mount that ends.
+#[test]
+fn a_counted_change_through_a_mount_that_goes_keeps_the_file_system_writable() {
+    let task = names_only(Scaling::with_slots(CPUS)).task();
+    let root = task.vfs().tree().root_path();
+    let sb = root.mount().sb();
+    sb.remount_flags().count_sections();
+    let guard = rcu::pin();
+    let owned = Mount::alloc(99, sb.clone(), sb.root_ref(), MountFlags::empty());
+    let mount = MountRef::new(&owned).borrow(&guard);
+    let change = WriteAccess::in_section(mount, &guard).unwrap();
+    drop(owned);
+    // On a thread of its own: a remount may wait for a disk, so it is in no RCU section.
+    let remount =
+        || thread::scope(|scope| scope.spawn(|| sb.remount(MountFlags::RDONLY)).join().unwrap());
+    assert_eq!(remount(), Err(Errno::BUSY));
+    drop(change);
+    assert_eq!(remount(), Ok(()));
+    drop(guard);
+    rcu::synchronize();
+    assert_eq!(sb.mount_count(), 1, "the mount has left the list");
+}
+
 /// Files enter and leave private lists at any time, on any CPU. The parts that a remount sums do
 /// not count them: otherwise a sum could see a file leave that it did not see enter, and miss a
 /// writer.
