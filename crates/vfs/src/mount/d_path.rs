@@ -19,6 +19,11 @@
 //! end before the second reads begin, and at that moment all names and parents were valid. If a
 //! thread saw one move end before another began, a climb sees them in that order. The mount tree
 //! has one count, for the whole climb.
+//!
+//! Whether the last name was removed is read between the first reads and the second ones, so at a
+//! moment at which the path was valid (in Linux: under `rename_lock`). While directories can't move,
+//! it is read before and after the climb: a name that is there after it was there all the time, and
+//! one that was gone before it changes no more.
 
 use vfscale_sync::rcu::Guard;
 
@@ -29,6 +34,14 @@ use crate::objects::vfsmount::{Mount, PathRef};
 
 /// The number of retrying reads before a blocking one.
 const ATTEMPTS: u32 = 3;
+
+/// A path, as all of it was at one moment.
+pub(crate) struct Told {
+    pub(crate) path: Vec<u8>,
+    pub(crate) top: Top,
+    /// Whether its last name was removed.
+    pub(crate) is_deleted: bool,
+}
 
 /// The top end of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -100,12 +113,27 @@ pub(crate) fn mount_point(mount: &Mount, root: PathRef<'_>, guard: &Guard) -> Op
 /// The caller prevents moves of directories.
 pub(crate) fn dentry_path(dentry: &Dentry, guard: &Guard) -> Vec<u8> {
     let mut climb = Climb::new();
-    climb.climb(dentry, |_| false, guard);
+    let (_, is_deleted) = unless_removed(dentry, || {
+        climb.0.clear();
+        climb.climb(dentry, |_| false, guard);
+    });
     let mut path = climb.path(Top::Root);
-    if dentry.is_unhashed() {
+    if is_deleted {
         path.extend_from_slice(b"//deleted");
     }
     path
+}
+
+/// Climbs from `dentry`, again if it was removed meanwhile. Returns the result of the climb, and
+/// whether the dentry was removed before it. The caller prevents moves of directories.
+fn unless_removed<T>(dentry: &Dentry, mut climb: impl FnMut() -> T) -> (T, bool) {
+    loop {
+        let was_deleted = dentry.is_unhashed();
+        let climbed = climb();
+        if dentry.is_unhashed() == was_deleted {
+            return (climbed, was_deleted);
+        }
+    }
 }
 
 /// Returns the path of a file from the top of its mount tree, for a message: after a few attempts
@@ -128,23 +156,24 @@ pub(crate) fn stable_path(
     place: PathRef<'_>,
     root: PathRef<'_>,
     guard: &Guard,
-) -> (Vec<u8>, Top) {
+) -> Told {
     let _tree = ns.lock_mounts();
     let attempts = if ns.scaling().path_retry() { ATTEMPTS } else { 0 };
     let mut climb = Climb::new();
     for _ in 0..attempts {
         let mounts = ns.seq().begin();
         let top = climb.climb_to(root, place, guard);
+        let is_deleted = place.dentry.is_unhashed();
         if !climb.has_changed() && !ns.seq().retry(mounts) {
-            return (climb.path(top), top);
+            return Told { path: climb.path(top), top, is_deleted };
         }
     }
     let _names = ns.rename_lock().read();
     loop {
         let mounts = ns.seq().begin();
-        let top = climb.climb_to(root, place, guard);
+        let (top, is_deleted) = unless_removed(place.dentry, || climb.climb_to(root, place, guard));
         if !ns.seq().retry(mounts) {
-            return (climb.path(top), top);
+            return Told { path: climb.path(top), top, is_deleted };
         }
     }
 }

@@ -54,13 +54,15 @@ impl Calls<'_> {
             check_fork()?;
             let guard = rcu::pin();
             let fs = self.task.fs(&guard);
-            if fs.cwd.dentry.is_unhashed() {
+            let told = stable_path(self.task.ns(), fs.cwd, fs.root, &guard);
+            if told.is_deleted {
                 return Err(Errno::NOENT);
             }
-            let (bytes, top) = stable_path(self.task.ns(), fs.cwd, fs.root, &guard);
-            let path = match top {
-                Top::Root => bytes,
-                Top::Unreachable | Top::Outside => [b"(unreachable)".as_slice(), &bytes].concat(),
+            let path = match told.top {
+                Top::Root => told.path,
+                Top::Unreachable | Top::Outside => {
+                    [b"(unreachable)".as_slice(), &told.path].concat()
+                }
             };
             if path.len() >= PATH_MAX { Err(Errno::NAMETOOLONG) } else { Ok(path) }
         };
@@ -80,10 +82,10 @@ impl Calls<'_> {
             if file.path().dentry().is_pseudo() {
                 return Ok(crate::mount::pseudo_fs::path(file.path().dentry(), &guard));
             }
-            let deleted = file.path().dentry().is_unhashed();
             let place = file.path().borrow(&guard);
-            let (mut bytes, _) = stable_path(self.task.ns(), place, self.task.root(&guard), &guard);
-            if deleted {
+            let told = stable_path(self.task.ns(), place, self.task.root(&guard), &guard);
+            let mut bytes = told.path;
+            if told.is_deleted {
                 bytes.extend_from_slice(b" (deleted)");
             }
             if bytes.len() >= PATH_MAX { Err(Errno::NAMETOOLONG) } else { Ok(bytes) }

@@ -529,6 +529,37 @@ fn the_path_of_a_file_that_is_removed() {
     });
 }
 
+/// A file and a working directory are removed, and then the directory above gets another name: a
+/// path has that name only together with the removal.
+///
+/// Race: A path that is built while names on it change.
+/// Race: `d_path`, `getcwd` / removal, and a rename of the directory above.
+///
+/// Whether the name was removed is read between the reads of the names and the check of their
+/// counts, or twice if no directory moves, so that both are of one moment.
+#[test]
+fn the_path_of_a_file_that_is_removed_below_a_directory_that_moves() {
+    check(|| {
+        let task = task(&["/a", "/a/d"]);
+        make(&task, "/a/f");
+        let file = task.posix().open("/a/f", OFlags::RDONLY, MODE).unwrap();
+        task.posix().chdir("/a/d").unwrap();
+        let changes = spawn(&task, |task| {
+            task.remove_file("/a/f").unwrap();
+            task.remove_dir("/a/d").unwrap();
+            assert_eq!(rename(task, "/a", "/b", RenameFlags::empty()), None);
+        });
+        let told = [(); 2].map(|()| task.posix().path_of(&file).unwrap());
+        let cwd = task.posix().getcwd().map_err(|error| error.errno());
+        changes.join().unwrap();
+        let known = ["/a/f", "/a/f (deleted)", "/b/f (deleted)"];
+        let told = told.map(|path| known.iter().position(|known| path.to_str() == Some(known)));
+        assert!(told.iter().all(Option::is_some), "a path that never was");
+        assert!(told.is_sorted(), "an older path after a newer one");
+        assert!(cwd.map_or_else(|e| e == Errno::NOENT, |cwd| cwd.to_str() == Some("/a/d")));
+    });
+}
+
 /// A file loses one name and gets another while it is opened by its handle. It has a name
 /// throughout, and the path is one of its names or the one just removed.
 ///
