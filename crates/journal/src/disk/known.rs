@@ -125,8 +125,7 @@ impl Known {
         }
         let record = first_record(geometry, volume, self);
         let last = record::decode(&record, volume, 0, geometry.blocks)?;
-        let (epoch, live) = (last.epoch, vec![last]);
-        Some(Found { epoch, live, last, unconnected: 0, checkpoint: 0 })
+        Some(Found::whole(vec![last], last, 0))
     }
 
     /// Checks that a log with the end `found` can be the recorded one.
@@ -172,15 +171,10 @@ impl Known {
         let is_it = last.kind == RecordKind::Unmount
             && (last.epoch, last.lsn) == (self.epoch, self.last)
             && last.tail_lsn == last.lsn;
-        let behind = record_at(position + 1)?;
+        // If it can't be read, it may be an opening record, and nothing was logged behind that.
+        let behind = record_at(position + 1).flatten();
         let is_last = behind.is_none_or(|behind| behind.epoch <= self.epoch);
-        (is_it && is_last).then(|| Found {
-            epoch: last.epoch,
-            live: vec![last],
-            last,
-            unconnected: 0,
-            checkpoint: self.checkpoint,
-        })
+        (is_it && is_last).then(|| Found::whole(vec![last], last, self.checkpoint))
     }
 }
 
@@ -211,27 +205,33 @@ pub(crate) fn first_record(geometry: Geometry, volume: VolumeId, known: &Known) 
 }
 
 /// Finds the end of a log whose recorded state is `known`, and reads as little of it as that
-/// permits.
+/// permits. If `may_cut`, the log ends where it can't be read any further.
 ///
 /// # Errors
-/// Errors of [`recovery::find`]; [`Error::Stale`], [`Error::OtherLog`], [`Error::Features`].
+/// Errors of [`Scanned::find_end`](recovery::Scanned::find_end); [`Error::Stale`],
+/// [`Error::OtherLog`], [`Error::Features`].
 pub(crate) fn find(
     device: &dyn Device,
     geometry: Geometry,
     volume: VolumeId,
     known: &Known,
+    may_cut: bool,
 ) -> Result<Found> {
-    let found = match known.closed(device, geometry, volume) {
-        Some(found) => found,
-        None => match recovery::find(device, geometry, volume) {
-            Err(Error::NotALog { device, offset }) => {
-                known.of_new(geometry, volume).ok_or(Error::NotALog { device, offset })?
-            }
-            found => found?,
-        },
+    if let Some(found) = known.closed(device, geometry, volume) {
+        known.check(device, &found)?;
+        return Ok(found);
+    }
+    let scanned = recovery::scan(device, geometry, volume)?;
+    let found = match scanned.find_end(device, geometry, may_cut) {
+        Err(Error::NotALog { device, offset }) => {
+            known.of_new(geometry, volume).ok_or(Error::NotALog { device, offset })?
+        }
+        found => found?,
     };
-    known.check(device, &found)?;
-    Ok(found)
+    match known.check(device, &found) {
+        Err(error @ Error::Stale { .. }) => Err(scanned.or_unread(error)),
+        checked => checked.map(|()| found),
+    }
 }
 
 /// Finds the end of a log that may be opened late. Returns also whether it is closed, as `known`
@@ -245,6 +245,7 @@ pub(crate) fn find_late(
     volume: VolumeId,
     known: &Known,
     unused: bool,
+    may_cut: bool,
 ) -> Result<(Found, bool)> {
     let closed = match known.is_new {
         true => known.of_new(geometry, volume).filter(|_| unused),
@@ -254,7 +255,7 @@ pub(crate) fn find_late(
         known.check(device, &found)?;
         return Ok((found, true));
     }
-    let found = find(device, geometry, volume, known)?;
+    let found = find(device, geometry, volume, known, may_cut)?;
     let is_as_known = found.last.kind == RecordKind::Unmount
         && (found.epoch, found.last.lsn) == (known.epoch, known.last);
     Ok((found, known.is_new && is_as_known))
