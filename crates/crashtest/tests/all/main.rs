@@ -6,6 +6,7 @@ mod below;
 mod branch;
 mod churn;
 mod file_device;
+mod generations;
 mod harness;
 mod passing;
 mod replaced;
