@@ -23,6 +23,10 @@
 //! ([`Known::is_closed`]), so that an opening record which rots does not make the log look closed
 //! either. If any of this does not hold, the whole log is read.
 //!
+//! So a record that closed the log is not needed for what it says: if it is damaged, but still has
+//! its LSN, the log is closed. If it can't be read, this may be another log, and only a repair
+//! takes it for closed.
+//!
 //! Such a log need not be written either before something is to be logged
 //! ([`Options::opens_late`](crate::Options::opens_late)): it stays closed, and the record of its
 //! owner stays right. The first transaction begins the epoch, in the order above: a flush, the
@@ -47,7 +51,7 @@
 use vfscale_block::Device;
 
 use crate::disk::record::{self, FEATURES_KNOWN, RecordHeader, RecordKind};
-use crate::disk::recovery::{self, Found};
+use crate::disk::recovery::{self, Found, Scanned};
 use crate::lsn::{Geometry, LOG_BLOCK_BYTES};
 use crate::{Error, Lsn, Result, VolumeId};
 
@@ -123,9 +127,15 @@ impl Known {
         if !(self.is_new && self.is_closed && self.last.block() == 0 && self.checkpoint == 0) {
             return None;
         }
-        let record = first_record(geometry, volume, self);
-        let last = record::decode(&record, volume, 0, geometry.blocks)?;
+        let last = self.closing(geometry, volume)?;
         Some(Found::whole(vec![last], last, 0))
+    }
+
+    /// Returns a record that closes a log with this state. What the one on disk says beside that is
+    /// of no account.
+    fn closing(&self, geometry: Geometry, volume: VolumeId) -> Option<RecordHeader> {
+        let record = first_record(geometry, volume, self);
+        record::decode(&record, volume, self.last.block(), geometry.blocks)
     }
 
     /// Checks that a log with the end `found` can be the recorded one.
@@ -150,29 +160,38 @@ impl Known {
         }
     }
 
+    /// Returns whether the log was closed with a record that can't be read now. Nothing was logged
+    /// behind that.
+    fn lacks_closing(&self, scanned: &Scanned) -> bool {
+        self.is_closed && !self.is_new && scanned.is_unread(self.last.block())
+    }
+
     /// Returns the log if it ends as its owner has closed it. Reads two blocks.
     fn closed(&self, device: &dyn Device, geometry: Geometry, volume: VolumeId) -> Option<Found> {
         if !self.is_closed || self.is_new || self.last.block() >= geometry.blocks {
             return None;
         }
+        // An opening or a closing record has one block. A block that claims more is ignored.
         let record_at = |position: u64| {
             let mut bytes = vec![0; LOG_BLOCK_BYTES];
             device.read_at(geometry.device_offset(position), &mut bytes).ok()?;
-            // An opening or a closing record has one block. A block that claims more is ignored.
             let claimed = record::claimed_blocks(&bytes, volume);
-            let header = (claimed == Some(1)).then(|| {
-                let block = geometry.lsn(position).block();
-                record::decode(&bytes, volume, block, geometry.blocks)
-            });
-            Some(header.flatten())
+            let block = geometry.lsn(position).block();
+            let header = || record::decode(&bytes, volume, block, geometry.blocks);
+            (claimed == Some(1)).then(|| (record::claimed_lsn(&bytes), header()))
         };
         let position = geometry.position(self.last);
-        let last = record_at(position)??;
+        let last = match record_at(position)? {
+            (_, Some(last)) => last,
+            // Its owner knows all of it.
+            (lsn, None) if lsn == self.last => self.closing(geometry, volume)?,
+            (_, None) => return None,
+        };
         let is_it = last.kind == RecordKind::Unmount
             && (last.epoch, last.lsn) == (self.epoch, self.last)
             && last.tail_lsn == last.lsn;
         // If it can't be read, it may be an opening record, and nothing was logged behind that.
-        let behind = record_at(position + 1).flatten();
+        let behind = record_at(position + 1).and_then(|(_, header)| header);
         let is_last = behind.is_none_or(|behind| behind.epoch <= self.epoch);
         (is_it && is_last).then(|| Found::whole(vec![last], last, self.checkpoint))
     }
@@ -208,7 +227,7 @@ pub(crate) fn first_record(geometry: Geometry, volume: VolumeId, known: &Known) 
 /// permits. If `may_cut`, the log ends where it can't be read any further.
 ///
 /// # Errors
-/// Errors of [`Scanned::find_end`](recovery::Scanned::find_end); [`Error::Stale`],
+/// Errors of [`Scanned::find_end`]; [`Error::Stale`],
 /// [`Error::OtherLog`], [`Error::Features`].
 pub(crate) fn find(
     device: &dyn Device,
@@ -229,6 +248,10 @@ pub(crate) fn find(
         found => found?,
     };
     match known.check(device, &found) {
+        Err(Error::Stale { .. }) if may_cut && known.lacks_closing(&scanned) => {
+            let last = known.closing(geometry, volume).ok_or(Error::WornOut)?;
+            Ok(Found { cut: Some(known.last), ..Found::whole(vec![last], last, known.checkpoint) })
+        }
         Err(error @ Error::Stale { .. }) => Err(scanned.or_unread(error)),
         checked => checked.map(|()| found),
     }

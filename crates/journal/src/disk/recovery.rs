@@ -241,6 +241,11 @@ impl Scanned {
         Ok(found)
     }
 
+    /// Returns whether a block can't be read.
+    pub(crate) fn is_unread(&self, block: u32) -> bool {
+        self.unread.contains_key(&block)
+    }
+
     /// Returns the error of the device, if a block can't be read, which may be the cause of
     /// `error`; otherwise `error`.
     pub(crate) fn or_unread(&self, error: Error) -> Error {

@@ -118,14 +118,42 @@ fn a_closing_record_that_cannot_be_read_is_no_older_log() {
     faulty.arm(vfscale_block::Fault::on(Operation::Read).within(at..at + 4096));
     let refused = open_known(&unreadable, known).unwrap_err();
     assert!(matches!(refused, Error::EndUnread { .. }), "{refused}");
+    let opened = Known { is_closed: false, ..known };
     let mut sink = Sink::default();
-    let refused = Journal::replay(&*unreadable, LOG, VOLUME, &known, true, &mut sink).unwrap_err();
+    let refused = Journal::replay(&*unreadable, LOG, VOLUME, &opened, true, &mut sink).unwrap_err();
     assert!(matches!(refused, Error::Device(_)), "{refused}");
+    // Nothing is lost without it.
+    let read = Journal::replay(&*unreadable, LOG, VOLUME, &known, true, &mut sink).unwrap();
+    assert!(read.was_clean && sink.replayed.is_empty());
+    assert_eq!((read.last, read.cut), (known.last, Some(known.last)));
     faulty.disarm();
     assert_eq!(bytes(&*unreadable), before);
     faulty.arm(vfscale_block::Fault::on(Operation::Read).within(at + 4096..at + 8192));
     let (_, recovered, _) = open_known(&unreadable, known).unwrap();
     assert!(recovered.was_clean && recovered.cut.is_none());
+}
+
+/// The owner knows all that the record says that closed its log.
+#[test]
+fn a_closing_record_that_is_damaged_closes_the_log() {
+    let (device, known) = closed();
+    let at = LOG.offset + u64::from(known.last.block()) * 4096;
+    for byte in [20, 90, 105, 1000] {
+        let damaged = copy(&*device);
+        let mut block = vec![0; 4096];
+        damaged.read_at(at, &mut block).unwrap();
+        block[byte] ^= 4;
+        damaged.write_at(at, &block).unwrap();
+        // Only if its owner says so.
+        let opened = Known { is_closed: false, ..known };
+        assert!(matches!(open_known(&damaged, opened), Err(Error::Stale { .. })), "byte {byte}");
+        let (journal, recovered, sink) = open_known(&damaged, known).unwrap();
+        assert!(recovered.was_clean && sink.replayed.is_empty(), "byte {byte}");
+        log_now(&journal, 9, b"later");
+        drop(journal);
+        let (_, recovered, sink) = open_known(&damaged, known).unwrap();
+        assert_eq!((recovered.items, &sink.last()[&9][..]), (1, &b"later"[..]), "byte {byte}");
+    }
 }
 
 #[test]
