@@ -35,6 +35,7 @@ pub mod faults;
 pub mod fuzz;
 pub mod load;
 pub mod model;
+pub mod passing;
 pub mod script;
 pub mod subject;
 pub mod sweep;

@@ -34,8 +34,15 @@ pub trait Subject: Sync {
 
     /// Returns the ranges whose sectors may become unreadable without loss if power fails while
     /// they are written, with the number of their device. The file system rewrites their content
-    /// before it needs it.
+    /// before it needs it, or refuses to open until a [repair](Self::repair) has given them up.
     fn may_be_lost(&self, disks: &[Disk]) -> Vec<LostRange> {
+        let _ = disks;
+        Vec::new()
+    }
+
+    /// Returns the ranges where a wrong byte looks like a write that a power failure has torn, with
+    /// the number of their device: no later write shows that it was durable.
+    fn may_look_torn(&self, disks: &[Disk]) -> Vec<LostRange> {
         let _ = disks;
         Vec::new()
     }
@@ -43,6 +50,15 @@ pub trait Subject: Sync {
     /// Returns whether all times of inodes are durable. If not, only the modification time is.
     fn keeps_all_times(&self) -> bool {
         true
+    }
+
+    /// Repairs devices that no file system has open, of which sectors can't be read.
+    ///
+    /// # Errors
+    /// Describes the findings that are left.
+    fn repair(&self, disks: &[Disk]) -> Result<(), String> {
+        let _ = disks;
+        Err("no repair".into())
     }
 
     /// Checks devices that no file system has open.

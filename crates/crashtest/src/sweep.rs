@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use vfscale::posix::MountFlags;
 use vfscale_block::{
-    CrashId, CrashPlan, CrashState, Device, MemoryDevice, Moment, RecordingDevice,
+    CowDevice, CrashId, CrashPlan, CrashState, Device, MemoryDevice, Moment, RecordingDevice,
 };
 use vfscale_sync::random::Random;
 
@@ -159,6 +159,7 @@ impl<'a> Sweep<'a> {
             let checked = self.subject.check(&disks);
             checked.map_err(|why| format!("checked before it is opened: {why}"))?;
         }
+        self.repair_refused(state, &disks)?;
         let judge = |tree: &Tree| verdict::judge(history, Some(clock), done, tree);
         if !number.is_multiple_of(AGAIN.0) {
             return recover(self.subject, &disks, judge, number.is_multiple_of(WORK));
@@ -170,10 +171,29 @@ impl<'a> Sweep<'a> {
         for again in sample(&recorded[0], (AGAIN.1, &lost), &mut random) {
             self.summary.states += 1;
             self.summary.again += 1;
-            recover(self.subject, &self::disks(&again), judge, false)
+            let disks = self::disks(&again);
+            self.repair_refused(&again, &disks)
+                .and_then(|()| recover(self.subject, &disks, judge, false))
                 .map_err(|why| format!("recovered again, {}: {why}", again.id()))?;
         }
         Ok(())
+    }
+
+    /// Repairs a state with unreadable sectors, if it can't be opened: what can't be read was never
+    /// promised then.
+    fn repair_refused(&self, state: &CrashState, disks: &[Disk]) -> Result<(), String> {
+        if !state.has_lost() {
+            return Ok(());
+        }
+        let copy = |disk: &Disk| Arc::new(CowDevice::new(disk.clone())) as Disk;
+        let copies: Vec<Disk> = disks.iter().map(copy).collect();
+        match self.subject.open(&copies) {
+            Ok(opened) => opened.close(),
+            Err(why) => {
+                let repaired = self.subject.repair(disks);
+                repaired.map_err(|left| format!("not opened: {why}; repaired: {left}"))
+            }
+        }
     }
 }
 
@@ -228,7 +248,7 @@ pub fn disks(state: &CrashState) -> Vec<Disk> {
 
 /// Runs the calls of a script and marks the log after each return. Returns the times that files had
 /// after each call.
-fn record(
+pub(crate) fn record(
     subject: &dyn Subject,
     recorded: &[Recorded],
     history: &History,

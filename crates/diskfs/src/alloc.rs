@@ -580,6 +580,12 @@ impl Groups {
         self.growth.lock()
     }
 
+    /// Returns whether the volume can grow to this size: it has not grown too often.
+    #[must_use]
+    pub fn can_grow(&self, geometry: Geometry) -> bool {
+        geometry.groups() == self.geometry().groups() || self.list.has_room()
+    }
+
     /// Sets the geometry after the volume has grown. The caller holds [`growth`](Self::growth), and
     /// has written new groups and the superblock. Returns false if the volume has grown too often
     /// while it was open; then nothing has changed.

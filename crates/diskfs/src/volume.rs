@@ -439,10 +439,11 @@ impl Volume {
         }
         // The superblock's flush makes the discards durable.
         self.discard_all_freed();
-        let (log_seen, sums) = (self.log_seen(), self.groups().sums());
+        let (log_seen, sums, geometry) = (self.log_seen(), self.groups().sums(), self.geometry());
         self.update_superblock(|superblock| {
             superblock.log_seen = log_seen.unwrap_or(superblock.log_seen);
-            superblock.sums = sums;
+            // A growth that failed may have changed the superblock only: the next opening ends it.
+            superblock.sums = sums.filter(|_| superblock.geometry() == geometry);
         })
     }
 

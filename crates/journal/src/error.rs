@@ -45,6 +45,17 @@ pub enum Error {
         /// The last whole record that is connected with its tail.
         found: Lsn,
     },
+    /// The device can't read the place behind the last record, where changes that were synced may
+    /// be. It may be able to do so later.
+    #[error(
+        "{error}: the end of the log can't be read, from {lsn} on, where synced changes may be"
+    )]
+    EndUnread {
+        /// The error of the device.
+        error: vfscale_block::Error,
+        /// The place behind the last record that was read.
+        lsn: Lsn,
+    },
     /// The log is whole, but older than the state that its owner has recorded: half of a mirror
     /// that was detached, or a restored copy. The volume is newer than this log; its changes would
     /// be lost.

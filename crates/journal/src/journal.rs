@@ -118,8 +118,8 @@ impl Journal {
     ///
     /// # Errors
     /// [`Error::NotALog`], [`Error::Damaged`], [`Error::BadCheckpoint`], [`Error::Stale`],
-    /// [`Error::OtherLog`], [`Error::Features`]; [`Error::Device`] and errors of the sink, after
-    /// which it can be tried again.
+    /// [`Error::OtherLog`], [`Error::Features`]; [`Error::Device`], [`Error::EndUnread`] and errors
+    /// of the sink, after which it can be tried again.
     pub fn open(
         device: Arc<dyn Device>,
         region: Region,
@@ -129,10 +129,10 @@ impl Journal {
         options: Options,
     ) -> Result<(Self, Recovered)> {
         let geometry = recovery::geometry(&*device, region)?;
-        let (known, is_unused) = (&options.known, options.is_unused);
+        let (known, is_unused, may_cut) = (&options.known, options.is_unused, options.may_cut);
         let (found, is_late) = match options.opens_late {
-            true => known::find_late(&*device, geometry, volume, known, is_unused)?,
-            false => (known::find(&*device, geometry, volume, known)?, false),
+            true => known::find_late(&*device, geometry, volume, known, is_unused, may_cut)?,
+            false => (known::find(&*device, geometry, volume, known, may_cut)?, false),
         };
         let mut recovered = if is_late {
             sink.begin(found.last.lsn)?;
@@ -140,7 +140,9 @@ impl Journal {
         } else {
             // The records that the new epoch follows must be durable before the epoch is.
             device.flush()?;
-            recovery::replay(&*device, geometry, volume, &found, sink)?
+            let recovered = recovery::replay(&*device, geometry, volume, &found, sink)?;
+            recovery::clear_unread(&*device, geometry, &found)?;
+            recovered
         };
         let epoch = found.epoch.checked_add(1).ok_or(Error::WornOut)?;
         recovered.epoch = epoch;
@@ -159,7 +161,8 @@ impl Journal {
     }
 
     /// Replays into `sink` what is not written back, as [`open`](Self::open) does, but does not
-    /// change the log: for a caller that only reads, and stores the replayed contents elsewhere.
+    /// change the log: for a caller that only reads, and stores the replayed contents elsewhere. If
+    /// `may_cut`, the log ends where it can't be read any further ([`Options::may_cut`]).
     ///
     /// # Errors
     /// Errors of [`open`](Self::open).
@@ -168,10 +171,11 @@ impl Journal {
         region: Region,
         volume: VolumeId,
         known: &Known,
+        may_cut: bool,
         sink: &mut dyn RecoverySink,
     ) -> Result<Recovered> {
         let geometry = recovery::geometry(device, region)?;
-        let found = known::find(device, geometry, volume, known)?;
+        let found = known::find(device, geometry, volume, known, may_cut)?;
         recovery::replay(device, geometry, volume, &found, sink)
     }
 
@@ -187,7 +191,7 @@ impl Journal {
         known: &Known,
     ) -> Result<bool> {
         let geometry = recovery::geometry(device, region)?;
-        let found = known::find(device, geometry, volume, known)?;
+        let found = known::find(device, geometry, volume, known, false)?;
         if found.last.kind == RecordKind::Unmount {
             return Ok(true);
         }

@@ -128,6 +128,10 @@ pub struct Options {
     /// Whether nobody has opened the log yet that `known` says is [new](Known::is_new): then its
     /// opening does not read it. Off by default.
     pub is_unused: bool,
+    /// Whether a log whose end can't be read ends there, so that changes which were synced may be
+    /// lost ([`Recovered::cut`](crate::Recovered::cut)). What can't be read is overwritten. For a
+    /// repair. Off by default.
+    pub may_cut: bool,
 }
 
 impl Default for Options {
@@ -141,6 +145,7 @@ impl Default for Options {
             known: Known::default(),
             opens_late: false,
             is_unused: false,
+            may_cut: false,
         }
     }
 }

@@ -10,6 +10,7 @@ use vfscale_diskfs::format::BLOCK_BYTES;
 use vfscale_diskfs::geometry::GROUP_BLOCKS_KEPT;
 use vfscale_diskfs::{LogPlace, check, copies};
 use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
+use vfscale_journal::{Inspection, Region, VolumeId};
 
 use crate::subject::{Disk, LostRange, Opened, Subject};
 
@@ -92,6 +93,35 @@ impl Subject for Volumes {
             LogPlace::Outside { blocks: length, .. } => (1, blocks(0..length)),
         };
         kept.chain([log]).collect()
+    }
+
+    /// Includes the records of the log that no later record names as durable.
+    fn may_look_torn(&self, disks: &[Disk]) -> Vec<LostRange> {
+        let Ok(found) = copies::read(&*disks[0]) else { return Vec::new() };
+        let superblock = &found.superblock;
+        let (number, start) = match superblock.log() {
+            LogPlace::Inside { start, .. } => (0, start * BLOCK_BYTES as u64),
+            LogPlace::Outside { .. } => (1, 0),
+        };
+        let length = superblock.log_blocks() * BLOCK_BYTES as u64;
+        let id = superblock.log_id().unwrap_or(superblock.volume());
+        let (region, id) = (Region { offset: start, length }, VolumeId(id.to_bytes()));
+        let inspection = Inspection::new(&*disks[number], region, id);
+        let live = inspection.and_then(|it| it.live().map(<[_]>::to_vec)).unwrap_or_default();
+        let durable = live.iter().map(|record| record.sync_lsn).max();
+        let last = live.iter().filter(|record| Some(record.lsn) > durable);
+        let blocks = last.flat_map(|record| (0..record.blocks).map(|i| record.lsn.block() + i));
+        let blocks = blocks.map(|block| u64::from(block) * BLOCK_BYTES as u64 % length);
+        let ranges = blocks.map(|at| (number, start + at..start + at + BLOCK_BYTES as u64));
+        ranges.collect()
+    }
+
+    fn repair(&self, disks: &[Disk]) -> Result<(), String> {
+        let log = disks.get(1).cloned();
+        let options = check::Options { repair: true, log, ..check::Options::default() };
+        let report =
+            check::check(disks[0].clone(), &options, &mut ()).map_err(|error| error.to_string())?;
+        if report.left == 0 { Ok(()) } else { Err(format!("{:?}", report.findings)) }
     }
 
     fn check(&self, disks: &[Disk]) -> Result<(), String> {

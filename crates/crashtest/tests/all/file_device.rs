@@ -171,6 +171,10 @@ impl Subject for Files {
         self.volumes.may_be_lost(disks)
     }
 
+    fn repair(&self, disks: &[Disk]) -> Result<(), String> {
+        self.volumes.repair(disks)
+    }
+
     fn check(&self, disks: &[Disk]) -> Result<(), String> {
         self.volumes.check(disks)
     }

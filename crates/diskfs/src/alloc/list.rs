@@ -51,6 +51,11 @@ impl GroupList {
         once(&self.first).chain(others.map_while(OnceLock::get))
     }
 
+    /// Returns whether groups can be added: the volume has not grown too often.
+    pub(super) fn has_room(&self) -> bool {
+        self.others.get().is_none_or(|others| others.iter().any(|other| other.get().is_none()))
+    }
+
     /// Adds the groups by which a volume has grown; one thread at a time does so. Returns false,
     /// and adds nothing, if it has grown too often.
     pub(super) fn push(&self, geometry: Geometry) -> bool {

@@ -16,8 +16,9 @@
 //! which writes records into blocks, accepts a block whose identity is right ([`verify_torn`]).
 //!
 //! If the device can't read a block any more, wholly or partly, recovery takes the sectors that it
-//! can read. Inodes whose records lie in the other sectors and are not in the log are lost: they
-//! become free ([`clear_lost`]), and a check finds that they were in use.
+//! can read. If records in the other sectors are not in the log, recovery fails: the device may be
+//! able to read them another day. Only a repair that may give them up does so: these inodes become
+//! free ([`clear_lost`]), and a check finds that they were in use.
 
 use std::mem::offset_of;
 use std::ops::Range;
@@ -203,6 +204,11 @@ impl InodeRecord {
         } else {
             Err(InodeFault::Checksum { found, computed })
         }
+    }
+
+    /// Returns whether the checksum is right, or the inode was never used.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.raw().checksum.get() == self.computed_checksum() || self.0 == [0; RECORD_BYTES]
     }
 
     fn computed_checksum(&self) -> u32 {

@@ -100,7 +100,7 @@ impl Dump {
         let is_clean = logged.is_clean();
         if replay && !matches!(is_clean, Ok(true)) {
             logged = logged.copied();
-            drop(logged.replay(&found.superblock)?);
+            drop(logged.replay(&found.superblock, false)?);
         }
         Ok(Self { logged, found, is_clean })
     }

@@ -102,7 +102,7 @@ fn write(device: &Arc<dyn Device>, mut superblock: Superblock) -> Result<Superbl
 
 /// Opens a clean log and closes it; its last record then has the id of the device.
 fn closed(logged: &CheckedLog, superblock: &Superblock) -> Result<LogSeen, IdError> {
-    let (journal, _) = logged.replay(superblock)?;
+    let (journal, _) = logged.replay(superblock, false)?;
     journal.close()?;
     Ok(journal.known().map_or(superblock.log_seen, volume::seen))
 }

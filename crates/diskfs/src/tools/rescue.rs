@@ -61,7 +61,7 @@ pub enum LogRead {
         /// The number of items that were not written back.
         items: u64,
     },
-    /// The log was unreadable. The last changes are missing.
+    /// The log was unreadable, from some place on or all of it. The last changes are missing.
     Unusable(Fault),
 }
 
@@ -129,10 +129,14 @@ impl Rescue {
         let superblock = found.superblock;
         let options = VolumeOptions { log_device: log, ..VolumeOptions::default() };
         let places = Places::new(&superblock);
-        let replayed = replay_in_memory(device.clone(), &superblock, &places, &options);
-        let (device, log) = match replayed {
+        let replay =
+            |may_lack| replay_in_memory(device.clone(), &superblock, &places, &options, may_lack);
+        let (device, log) = match replay(false) {
             Ok((copy, recovered)) => (copy, LogRead::Replayed { items: recovered.items }),
-            Err(fault) => (device, LogRead::Unusable(fault)),
+            Err(fault) => {
+                let part = replay(true).map(|(copy, _)| copy);
+                (part.unwrap_or(device), LogRead::Unusable(fault))
+            }
         };
         Ok(Self { device, superblock, log, cut_off, strays: OnceCell::new() })
     }

@@ -14,8 +14,13 @@
 //! and a copy names the volume that it belongs to. So the search tries all powers of two, which are
 //! few.
 //!
-//! Copies of an older volume may lie at such addresses, too. Making a volume clears them
-//! ([`create`]), and a search that finds more than one volume names them and chooses none.
+//! Other blocks at such addresses may look like copies: the data of a file, whoever wrote it, and
+//! the copies of an older volume. A file lies there only if the address is below the size of a
+//! group, since each group begins with reserved blocks. A copy lies at the size of a group or at
+//! twice that, and says so. So whatever a file contains, it claims groups that are smaller than
+//! those of the volume, and the copies with the largest groups are chosen. Making a volume clears
+//! the copies of older ones ([`create`]). Of what is left, the id in a damaged block 0 decides; a
+//! search that still finds more than one volume names them and chooses none.
 //!
 //! # Invariants
 //!
@@ -172,7 +177,18 @@ fn compare(
 
 /// Searches for copies at all addresses at which one may lie. `first` is the state of block 0.
 fn search(device: &dyn Device, first: &CopyState) -> Result<Superblock, OpenError> {
-    let found: Vec<_> = places(blocks_of(device)).filter_map(|at| look(device, at).ok()).collect();
+    let mut found: Vec<_> =
+        places(blocks_of(device)).filter_map(|at| look(device, at).ok()).collect();
+    let torn = read_block(device, 0).ok().filter(|block| block.header().magic == MAGIC);
+    let is_named = |copy: &Superblock| {
+        torn.as_ref().is_some_and(|block| block.header().volume == copy.volume())
+    };
+    if found.iter().any(is_named) {
+        found.retain(is_named);
+    }
+    let group_blocks = |copy: &Superblock| copy.geometry().group_blocks();
+    let largest = found.iter().map(group_blocks).max();
+    found.retain(|copy| Some(group_blocks(copy)) == largest);
     let mut volumes: Vec<_> = found.iter().map(Superblock::volume).collect();
     volumes.sort_unstable();
     volumes.dedup();

@@ -35,7 +35,7 @@ pub enum GrowError {
     /// The volume cannot have this size.
     #[error(transparent)]
     Size(#[from] SizeError),
-    /// The volume has grown too often since it was opened. The next opening gives it its new size.
+    /// The volume has grown too often since it was opened. Nothing was changed.
     #[error("the volume has grown too often since it was opened: open it again")]
     TooOften,
     /// The volume or its device failed.
@@ -87,6 +87,9 @@ impl Volume {
         let geometry = former.grown(bytes.unwrap_or(device.size()) / BLOCK_BYTES as u64)?;
         if geometry == former {
             return Ok(geometry);
+        }
+        if !self.groups().can_grow(geometry) {
+            return Err(GrowError::TooOften);
         }
         if device.size() < geometry.bytes() {
             device.set_size(geometry.bytes())?;

@@ -9,7 +9,7 @@ use super::block_map::Places;
 use super::hooks::VolumeHooks;
 use super::known::{known, log_id};
 use super::options::VolumeOptions;
-use super::recovery::Replay;
+use super::recovery::{MayLack, Replay};
 use crate::base::fault::Fault;
 use crate::format::superblock::{LogPlace, Superblock};
 use crate::format::{BLOCK_BYTES, byte_of_block};
@@ -40,12 +40,13 @@ pub(super) fn read_log(
     if options.no_recovery {
         return Ok(Logged::read_only(device, Recovered::default()));
     }
-    let (device, recovered) = replay_in_memory(device, superblock, places, options)?;
+    let (device, recovered) = replay_in_memory(device, superblock, places, options, true)?;
     Ok(Logged::read_only(device, recovered))
 }
 
 /// Replays the log in memory. Returns a copy of the device with the changes, or the device itself
-/// if there is nothing to replay.
+/// if there is nothing to replay. If `may_lack`, changes and inodes that can't be read are missing
+/// in it, and are logged as errors.
 ///
 /// # Errors
 /// The errors of the device and the log, and damage in the contents of the log.
@@ -54,12 +55,15 @@ pub(crate) fn replay_in_memory(
     superblock: &Superblock,
     places: &Places,
     options: &VolumeOptions,
+    may_lack: bool,
 ) -> Result<(Arc<dyn Device>, Recovered), Fault> {
     let (log_device, region) = log_of(&device, superblock, options)?;
     let volume = log_id(superblock);
     let copy = Arc::new(CowDevice::in_place_of(device.clone()));
-    let mut sink = Replay::new(&*copy, superblock.volume(), places).unless_closed(superblock);
-    let recovered = Journal::replay(&*log_device, region, volume, &known(superblock), &mut sink)?;
+    let sink = Replay::new(&*copy, superblock.volume(), places).unless_closed(superblock);
+    let lacking = if may_lack { MayLack::All } else { MayLack::Nothing };
+    let (mut sink, known) = (sink.lacking(lacking), known(superblock));
+    let recovered = Journal::replay(&*log_device, region, volume, &known, may_lack, &mut sink)?;
     if recovered.items == 0 {
         return Ok((device, recovered));
     }

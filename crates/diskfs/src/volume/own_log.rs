@@ -70,8 +70,8 @@ pub(super) fn ensure(
     let places = Places::new(superblock);
     let sink = Replay::new(&**device, superblock.volume(), &places);
     let mut sink = sink.unless_closed(superblock);
-    let former = log_id(superblock);
-    let replayed = Journal::replay(&**device, region, former, &known(superblock), &mut sink)?;
+    let (former, known) = (log_id(superblock), known(superblock));
+    let replayed = Journal::replay(&**device, region, former, &known, false, &mut sink)?;
     let blocks = options.branch_log_blocks.unwrap_or(LOG_BLOCKS).clamp(LOG_BLOCKS_MIN, most);
     let state = Known::successor(replayed.last)?;
     let Some(mut next) = superblock.clone().with_log_id(id, blocks) else {

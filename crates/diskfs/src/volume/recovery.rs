@@ -12,9 +12,19 @@
 //! is logged as a whole. The argument for blocks of inodes is in
 //! [`format::inode`](crate::format::inode).
 //!
+//! # What can't be read
+//!
+//! A block of inodes is read before records are put in, and the device may fail to read it, or some
+//! of its sectors, or give back wrong bytes for once. So it is written only if all its records are
+//! known: they were read and are right, or they are in the log. Otherwise the recovery fails, and
+//! that block is as it was. A repair, and a recovery in memory, may go on without the other inodes
+//! ([`MayLack`]).
+//!
 //! # Invariants
 //!
 //! * Nothing is written to an address that an item of its kind can't have.
+//! * No byte is written that was not read and that the log does not have, unless a repair gives it
+//!   up.
 //! * An item that no version of the program logs ends the recovery with a numbered [`Damage`].
 //! * When [`finish`](RecoverySink::finish) has returned, all changes are written in place and
 //!   durable.
@@ -30,8 +40,8 @@ use crate::base::fault::Fault;
 use crate::buffer::{KIND_BLOCK, KIND_INODE_CHUNK};
 use crate::format::group::MAGIC;
 use crate::format::inode::{
-    CHUNK_BLOCKS, INODE_MAGIC, InodeRecord, block_of, chunk_of, clear_lost, ino_at, records_mut,
-    slot_of, verify_torn,
+    CHUNK_BLOCKS, INODE_MAGIC, InodeRecord, block_of, chunk_of, clear_lost, ino_at, records,
+    records_mut, slot_of, verify_torn,
 };
 use crate::format::superblock::Superblock;
 use crate::format::{BLOCK_BYTES, Block, Damage, Identity, Magic, byte_of_block};
@@ -40,6 +50,17 @@ use crate::volume::copies::read_block;
 
 /// The maximum number of blocks that are gathered before they are written.
 const BLOCKS_MAX: usize = 8192;
+
+/// The records of inodes that a recovery may do without, beside those in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MayLack {
+    /// None.
+    Nothing,
+    /// Records that were read and are wrong: they stay as they are.
+    Wrong,
+    /// Also records that can't be read: their inodes become free.
+    All,
+}
 
 /// A recovery that writes the contents of the log to their blocks.
 pub(crate) struct Replay<'d> {
@@ -53,16 +74,23 @@ pub(crate) struct Replay<'d> {
     closed: Option<Lsn>,
     /// The end of the log, if the headers have not been checked yet.
     unchecked: Option<Lsn>,
-    /// Inodes, free ones among them, whose records can't be read and are not in the log.
-    lost: BTreeSet<u64>,
+    /// Inodes, free ones among them, whose records were not read and are not in the log so far: why
+    /// not.
+    unread: BTreeMap<u64, Fault>,
+    may_lack: MayLack,
 }
 
 impl<'d> Replay<'d> {
     pub(crate) fn new(device: &'d dyn Device, volume: Uuid, places: &'d Places) -> Self {
         let blocks = BTreeMap::new();
-        let lost = BTreeSet::new();
         let (closed, unchecked) = (None, None);
-        Self { device, volume, places, blocks, blocks_max: BLOCKS_MAX, closed, unchecked, lost }
+        let (blocks_max, unread, may_lack) = (BLOCKS_MAX, BTreeMap::new(), MayLack::Nothing);
+        Self { device, volume, places, blocks, blocks_max, closed, unchecked, unread, may_lack }
+    }
+
+    /// Permits that records are missing.
+    pub(crate) fn lacking(self, may_lack: MayLack) -> Self {
+        Self { may_lack, ..self }
     }
 
     /// Leaves the headers of groups to those who read them later, if the superblock records their
@@ -87,7 +115,7 @@ impl<'d> Replay<'d> {
         if header.address.get() != key.id || header.volume != self.volume {
             return Err(bad("the block is another one").into());
         }
-        self.blocks.insert(key.id, (block, lsn));
+        self.insert(key.id, block, lsn);
         Ok(())
     }
 
@@ -105,9 +133,15 @@ impl<'d> Replay<'d> {
         for address in blocks {
             let mut block = Block::zeroed();
             block.seal(&self.identity(INODE_MAGIC, address, key.id), lsn.to_bits());
-            self.blocks.insert(address, (block, lsn));
+            self.insert(address, block, lsn);
         }
         Ok(())
+    }
+
+    /// Gathers a block all of which is in the log.
+    fn insert(&mut self, address: u64, block: Box<Block>, lsn: Lsn) {
+        self.unread.retain(|ino, _| block_of(*ino) != address);
+        self.blocks.insert(address, (block, lsn));
     }
 
     /// Replays the record of an inode.
@@ -124,7 +158,7 @@ impl<'d> Replay<'d> {
             let block = self.home_inodes(address, lsn)?;
             self.blocks.insert(address, (block, lsn));
         }
-        self.lost.remove(&key.id);
+        self.unread.remove(&key.id);
         let Some((block, newest)) = self.blocks.get_mut(&address) else { return Ok(()) };
         if block.header().magic != INODE_MAGIC {
             return Err(bad("no inodes are there").into());
@@ -134,7 +168,8 @@ impl<'d> Replay<'d> {
         Ok(())
     }
 
-    /// Reads a block of inodes from its on-disk location, as far as it is readable.
+    /// Reads a block of inodes from its on-disk location, as far as it is readable, and notes the
+    /// inodes whose records are not.
     fn home_inodes(&mut self, address: u64, lsn: Lsn) -> Result<Box<Block>, Fault> {
         let identity = self.identity(INODE_MAGIC, address, chunk_of(address));
         let mut block = Block::zeroed();
@@ -143,6 +178,17 @@ impl<'d> Replay<'d> {
             read => read?,
         }
         verify_torn(&block, &identity)?;
+        if let Err(damage) = block.verify(&identity) {
+            // The records that the log has are the only ones which a torn block may lack.
+            let inodes = (ino_at(address, 0)..).zip(records(&block));
+            let wrong = inodes.filter(|(_, record)| !record.is_whole());
+            for (ino, _) in wrong {
+                match self.may_lack {
+                    MayLack::Nothing => drop(self.unread.insert(ino, damage.clone().into())),
+                    _ => tracing::error!(ino, "the inode is damaged, unless the log has it"),
+                }
+            }
+        }
         Ok(block)
     }
 
@@ -152,21 +198,22 @@ impl<'d> Replay<'d> {
         let mut lost = Vec::new();
         for (at, sector) in (0..).step_by(length).zip(block.bytes_mut().chunks_mut(length)) {
             match self.device.read_at(byte_of_block(address) + at as u64, sector) {
-                Err(vfscale_block::Error::Io { .. }) => {
+                Err(error @ vfscale_block::Error::Io { .. }) => {
                     sector.fill(0);
-                    lost.push(at..at + length);
+                    lost.push((at..at + length, error));
                 }
                 read => read?,
             }
         }
-        if lost.first().is_some_and(|first| first.start == 0) {
+        if lost.first().is_some_and(|(first, _)| first.start == 0) {
             block.seal(&self.identity(INODE_MAGIC, address, chunk_of(address)), lsn.to_bits());
         }
         // An earlier inode of this number is very unlikely to have had this generation.
         let generation = (lsn.to_bits() ^ lsn.to_bits() >> 32) as u32;
-        for lost in lost {
-            let slots = clear_lost(block, &lost, generation);
-            self.lost.extend(slots.into_iter().map(|slot| ino_at(address, slot)));
+        for (lost, error) in lost {
+            for slot in clear_lost(block, &lost, generation) {
+                self.unread.insert(ino_at(address, slot), error.clone().into());
+            }
         }
         Ok(())
     }
@@ -175,9 +222,15 @@ impl<'d> Replay<'d> {
         Identity { magic, address, owner, volume: self.volume }
     }
 
-    /// Writes the gathered blocks.
+    /// Writes the gathered blocks, but those of which something is not known yet.
     fn write(&mut self) -> Result<(), Fault> {
-        let mut blocks = std::mem::take(&mut self.blocks);
+        let all = std::mem::take(&mut self.blocks);
+        let unknown: BTreeSet<u64> = self.unread.keys().map(|ino| block_of(*ino)).collect();
+        let may_lack = self.may_lack == MayLack::All;
+        let is_known = |address: &u64| may_lack || !unknown.contains(address);
+        let (mut blocks, rest): (BTreeMap<_, _>, _) =
+            all.into_iter().partition(|(address, _)| is_known(address));
+        self.blocks = rest;
         for (address, (block, lsn)) in &mut blocks {
             let (magic, owner) = (block.header().magic, block.header().owner.get());
             block.seal(&self.identity(magic, *address, owner), lsn.to_bits());
@@ -230,12 +283,14 @@ impl RecoverySink for Replay<'_> {
     }
 
     fn finish(&mut self) -> vfscale_journal::Result<()> {
-        self.write()?;
-        self.device.flush().map_err(Fault::Device)?;
-        for ino in &self.lost {
-            tracing::error!(ino, "the device can't read the inode: it is lost if it was in use");
+        for (ino, fault) in &self.unread {
+            tracing::error!(ino, %fault, "the inode can't be read: it is missing if it was in use");
         }
-        Ok(())
+        match self.unread.values().next() {
+            Some(fault) if self.may_lack != MayLack::All => return Err(fault.clone().into()),
+            _ => self.write()?,
+        }
+        Ok(self.device.flush().map_err(Fault::Device)?)
     }
 }
 

@@ -41,7 +41,7 @@ impl<'d> Inspection<'d> {
     pub fn new(device: &'d dyn Device, region: Region, volume: VolumeId) -> Result<Self> {
         let geometry = recovery::geometry(device, region)?;
         let scanned = recovery::scan(device, geometry, volume)?;
-        let live = scanned.find_end(device, geometry).map(|found| found.live);
+        let live = scanned.find_end(device, geometry, true).map(|found| found.live);
         let mut records = scanned.records;
         if let (true, Err(error)) = (records.is_empty(), &live) {
             return Err(error.clone());

@@ -23,6 +23,10 @@
 //! ([`Known::is_closed`]), so that an opening record which rots does not make the log look closed
 //! either. If any of this does not hold, the whole log is read.
 //!
+//! So a record that closed the log is not needed for what it says: if it is damaged, but still has
+//! its LSN, the log is closed. If it can't be read, this may be another log, and only a repair
+//! takes it for closed.
+//!
 //! Such a log need not be written either before something is to be logged
 //! ([`Options::opens_late`](crate::Options::opens_late)): it stays closed, and the record of its
 //! owner stays right. The first transaction begins the epoch, in the order above: a flush, the
@@ -47,7 +51,7 @@
 use vfscale_block::Device;
 
 use crate::disk::record::{self, FEATURES_KNOWN, RecordHeader, RecordKind};
-use crate::disk::recovery::{self, Found};
+use crate::disk::recovery::{self, Found, Scanned};
 use crate::lsn::{Geometry, LOG_BLOCK_BYTES};
 use crate::{Error, Lsn, Result, VolumeId};
 
@@ -123,10 +127,15 @@ impl Known {
         if !(self.is_new && self.is_closed && self.last.block() == 0 && self.checkpoint == 0) {
             return None;
         }
+        let last = self.closing(geometry, volume)?;
+        Some(Found::whole(vec![last], last, 0))
+    }
+
+    /// Returns a record that closes a log with this state. What the one on disk says beside that is
+    /// of no account.
+    fn closing(&self, geometry: Geometry, volume: VolumeId) -> Option<RecordHeader> {
         let record = first_record(geometry, volume, self);
-        let last = record::decode(&record, volume, 0, geometry.blocks)?;
-        let (epoch, live) = (last.epoch, vec![last]);
-        Some(Found { epoch, live, last, unconnected: 0, checkpoint: 0 })
+        record::decode(&record, volume, self.last.block(), geometry.blocks)
     }
 
     /// Checks that a log with the end `found` can be the recorded one.
@@ -151,36 +160,40 @@ impl Known {
         }
     }
 
+    /// Returns whether the log was closed with a record that can't be read now. Nothing was logged
+    /// behind that.
+    fn lacks_closing(&self, scanned: &Scanned) -> bool {
+        self.is_closed && !self.is_new && scanned.is_unread(self.last.block())
+    }
+
     /// Returns the log if it ends as its owner has closed it. Reads two blocks.
     fn closed(&self, device: &dyn Device, geometry: Geometry, volume: VolumeId) -> Option<Found> {
         if !self.is_closed || self.is_new || self.last.block() >= geometry.blocks {
             return None;
         }
+        // An opening or a closing record has one block. A block that claims more is ignored.
         let record_at = |position: u64| {
             let mut bytes = vec![0; LOG_BLOCK_BYTES];
             device.read_at(geometry.device_offset(position), &mut bytes).ok()?;
-            // An opening or a closing record has one block. A block that claims more is ignored.
             let claimed = record::claimed_blocks(&bytes, volume);
-            let header = (claimed == Some(1)).then(|| {
-                let block = geometry.lsn(position).block();
-                record::decode(&bytes, volume, block, geometry.blocks)
-            });
-            Some(header.flatten())
+            let block = geometry.lsn(position).block();
+            let header = || record::decode(&bytes, volume, block, geometry.blocks);
+            (claimed == Some(1)).then(|| (record::claimed_lsn(&bytes), header()))
         };
         let position = geometry.position(self.last);
-        let last = record_at(position)??;
+        let last = match record_at(position)? {
+            (_, Some(last)) => last,
+            // Its owner knows all of it.
+            (lsn, None) if lsn == self.last => self.closing(geometry, volume)?,
+            (_, None) => return None,
+        };
         let is_it = last.kind == RecordKind::Unmount
             && (last.epoch, last.lsn) == (self.epoch, self.last)
             && last.tail_lsn == last.lsn;
-        let behind = record_at(position + 1)?;
+        // If it can't be read, it may be an opening record, and nothing was logged behind that.
+        let behind = record_at(position + 1).and_then(|(_, header)| header);
         let is_last = behind.is_none_or(|behind| behind.epoch <= self.epoch);
-        (is_it && is_last).then(|| Found {
-            epoch: last.epoch,
-            live: vec![last],
-            last,
-            unconnected: 0,
-            checkpoint: self.checkpoint,
-        })
+        (is_it && is_last).then(|| Found::whole(vec![last], last, self.checkpoint))
     }
 }
 
@@ -211,27 +224,37 @@ pub(crate) fn first_record(geometry: Geometry, volume: VolumeId, known: &Known) 
 }
 
 /// Finds the end of a log whose recorded state is `known`, and reads as little of it as that
-/// permits.
+/// permits. If `may_cut`, the log ends where it can't be read any further.
 ///
 /// # Errors
-/// Errors of [`recovery::find`]; [`Error::Stale`], [`Error::OtherLog`], [`Error::Features`].
+/// Errors of [`Scanned::find_end`]; [`Error::Stale`],
+/// [`Error::OtherLog`], [`Error::Features`].
 pub(crate) fn find(
     device: &dyn Device,
     geometry: Geometry,
     volume: VolumeId,
     known: &Known,
+    may_cut: bool,
 ) -> Result<Found> {
-    let found = match known.closed(device, geometry, volume) {
-        Some(found) => found,
-        None => match recovery::find(device, geometry, volume) {
-            Err(Error::NotALog { device, offset }) => {
-                known.of_new(geometry, volume).ok_or(Error::NotALog { device, offset })?
-            }
-            found => found?,
-        },
+    if let Some(found) = known.closed(device, geometry, volume) {
+        known.check(device, &found)?;
+        return Ok(found);
+    }
+    let scanned = recovery::scan(device, geometry, volume)?;
+    let found = match scanned.find_end(device, geometry, may_cut) {
+        Err(Error::NotALog { device, offset }) => {
+            known.of_new(geometry, volume).ok_or(Error::NotALog { device, offset })?
+        }
+        found => found?,
     };
-    known.check(device, &found)?;
-    Ok(found)
+    match known.check(device, &found) {
+        Err(Error::Stale { .. }) if may_cut && known.lacks_closing(&scanned) => {
+            let last = known.closing(geometry, volume).ok_or(Error::WornOut)?;
+            Ok(Found { cut: Some(known.last), ..Found::whole(vec![last], last, known.checkpoint) })
+        }
+        Err(error @ Error::Stale { .. }) => Err(scanned.or_unread(error)),
+        checked => checked.map(|()| found),
+    }
 }
 
 /// Finds the end of a log that may be opened late. Returns also whether it is closed, as `known`
@@ -245,6 +268,7 @@ pub(crate) fn find_late(
     volume: VolumeId,
     known: &Known,
     unused: bool,
+    may_cut: bool,
 ) -> Result<(Found, bool)> {
     let closed = match known.is_new {
         true => known.of_new(geometry, volume).filter(|_| unused),
@@ -254,7 +278,7 @@ pub(crate) fn find_late(
         known.check(device, &found)?;
         return Ok((found, true));
     }
-    let found = find(device, geometry, volume, known)?;
+    let found = find(device, geometry, volume, known, may_cut)?;
     let is_as_known = found.last.kind == RecordKind::Unmount
         && (found.epoch, found.last.lsn) == (known.epoch, known.last);
     Ok((found, known.is_new && is_as_known))

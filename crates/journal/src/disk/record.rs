@@ -250,6 +250,11 @@ pub(crate) fn claimed_blocks(block: &[u8], volume: VolumeId) -> Option<usize> {
     (looks && (1..=RECORD_BLOCKS_MAX).contains(&blocks)).then_some(blocks as usize)
 }
 
+/// Returns the LSN that a block claims which looks like the first of a record.
+pub(crate) fn claimed_lsn(block: &[u8]) -> Lsn {
+    Lsn::from_bits(get_u64(block, at::LSN))
+}
+
 /// Decodes the header, if the bytes are a whole record of `volume` at `block` of a log of
 /// `log_blocks` blocks. `record` has as many blocks as [`claimed_blocks`] returned.
 pub(crate) fn decode(

@@ -26,12 +26,22 @@
 //!
 //! # Unreadable blocks
 //!
-//! A write that a power failure cut off may leave a block that the device can't read until it is
-//! written again, and a disk may lose a block that is no longer needed. Such a block is not a block
-//! of a record, as if it had not arrived. If it is outside of the used part of the log, or where
-//! the last crash happened, nothing is missing, and the log overwrites it in time. If it is in the
-//! middle of the needed part, the links and the promised LSN reveal that. Then recovery returns the
-//! error of the device, which may be able to read the block another day.
+//! A read that failed proves nothing: the block may be a record that was synced, and the device may
+//! be able to read it another day. Every record begins where the one before ends. So it matters
+//! only what is right behind the last record:
+//!
+//! * If the block there was read, and begins no record with the LSN of that place, no record
+//!   follows that was durable. Whatever can't be read elsewhere is not needed, and is overwritten
+//!   in time.
+//! * If that block can't be read, or a part of the record that it begins, a durable record may be
+//!   there, and others behind it. Recovery returns the error of the device
+//!   ([`Error::EndUnread`]). A write that a power failure cut off may have left such a block, which
+//!   the device can't read until it is written again; only a person can tell. So a repair may end
+//!   the log there ([`Options::may_cut`](crate::Options::may_cut)): it overwrites all blocks that
+//!   can't be read, since they would be behind the new end. One that only reads may go on as well.
+//!
+//! A block in the middle of the needed part is revealed by the links and the promised LSN. Then
+//! recovery returns the error of the device, too.
 //!
 //! # Why old records after the end are never taken for new ones
 //!
@@ -64,7 +74,7 @@
 //! it is written back and durable, and only then is the opening record written, with itself as the
 //! tail.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use vfscale_block::Device;
 
@@ -120,6 +130,9 @@ pub struct Recovered {
     pub unconnected: u64,
     /// The epoch that has begun.
     pub epoch: u64,
+    /// Where the log was ended because it could not be read from there on: changes that were synced
+    /// may be missing. `None` unless the caller permits that.
+    pub cut: Option<Lsn>,
 }
 
 /// Number of blocks that one read fetches.
@@ -160,14 +173,17 @@ fn read_blocks(
     })
 }
 
+/// Blocks that the device can't read, with its errors.
+type Unread = BTreeMap<u32, vfscale_block::Error>;
+
 /// Reads blocks like [`read_blocks`], with zeros for blocks that the device can't read: these do
-/// not count as blocks of a record. Stores in `unreadable` the error of the first such block.
+/// not count as blocks of a record.
 fn read_some(
     device: &dyn Device,
     geometry: Geometry,
     (first, blocks): (u32, usize),
     out: &mut Vec<u8>,
-    unreadable: &mut Option<vfscale_block::Error>,
+    unread: &mut Unread,
 ) -> Result<()> {
     match read_blocks(device, geometry, first, blocks, out) {
         Err(Error::Device(vfscale_block::Error::Io { .. })) => {}
@@ -178,7 +194,7 @@ fn read_some(
             Err(error @ vfscale_block::Error::Io { .. }) => {
                 tracing::warn!(%error, "a block of the log can't be read");
                 bytes.fill(0);
-                unreadable.get_or_insert(error);
+                unread.insert(geometry.lsn(block).block(), error);
             }
             read => read?,
         }
@@ -191,30 +207,59 @@ fn read_some(
 pub(crate) struct Scanned {
     /// Every whole record, of any epoch, in the order of their blocks.
     pub(crate) records: Vec<RecordHeader>,
-    /// Error of the first block that can't be read.
-    pub(crate) unreadable: Option<vfscale_block::Error>,
+    unread: Unread,
+    /// Records of which the first block was read, and another one can't be read.
+    torn: Vec<(Lsn, vfscale_block::Error)>,
 }
 
 impl Scanned {
-    /// Finds the end of the log.
+    /// Finds the end of the log. If `may_cut`, the log ends where it can't be read any further.
     ///
     /// # Errors
     /// [`Error::NotALog`] and [`Error::Damaged`]; the error of the device instead, if a block could
-    /// not be read, which may be the cause.
-    pub(crate) fn find_end(&self, device: &dyn Device, geometry: Geometry) -> Result<Found> {
+    /// not be read, which may be the cause. [`Error::EndUnread`] unless `may_cut`.
+    pub(crate) fn find_end(
+        &self,
+        device: &dyn Device,
+        geometry: Geometry,
+        may_cut: bool,
+    ) -> Result<Found> {
         let not_a_log = || Error::NotALog { device: device.name().into(), offset: geometry.offset };
         let found = find_end(geometry, &self.records).and_then(|found| found.ok_or_else(not_a_log));
-        found.map_err(|error| self.unreadable.clone().map_or(error, Error::Device))
+        let mut found = found.map_err(|error| self.or_unread(error))?;
+        let behind = geometry.lsn(found.end(geometry).head);
+        let torn = || self.torn.iter().find(|(lsn, _)| *lsn == behind).map(|(_, error)| error);
+        if let Some(error) = self.unread.get(&behind.block()).or_else(torn) {
+            if !may_cut {
+                return Err(Error::EndUnread { error: error.clone(), lsn: behind });
+            }
+            tracing::error!(%error, %behind, "the log can't be read from there on: what it has is missing");
+            found.cut = Some(behind);
+            let is_free = |block: &u32| !found.is_used(geometry, *block);
+            found.unread = self.unread.keys().copied().filter(is_free).collect();
+        }
+        Ok(found)
+    }
+
+    /// Returns whether a block can't be read.
+    pub(crate) fn is_unread(&self, block: u32) -> bool {
+        self.unread.contains_key(&block)
+    }
+
+    /// Returns the error of the device, if a block can't be read, which may be the cause of
+    /// `error`; otherwise `error`.
+    pub(crate) fn or_unread(&self, error: Error) -> Error {
+        self.unread.values().next().cloned().map_or(error, Error::Device)
     }
 }
 
 /// Reads the whole log of `volume`.
 pub(crate) fn scan(device: &dyn Device, geometry: Geometry, volume: VolumeId) -> Result<Scanned> {
-    let (mut found, mut chunk, mut apart) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut at, mut unreadable) = (0, None);
+    let (mut records, mut chunk, mut apart) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut at, mut unread, mut torn) = (0, Unread::new(), Vec::new());
     while at < geometry.blocks {
         let here = CHUNK_BLOCKS.min((geometry.blocks - at) as usize);
-        read_some(device, geometry, (at, here), &mut chunk, &mut unreadable)?;
+        read_some(device, geometry, (at, here), &mut chunk, &mut unread)?;
         let mut index = 0;
         while index < here {
             let start = index * LOG_BLOCK_BYTES;
@@ -225,21 +270,25 @@ pub(crate) fn scan(device: &dyn Device, geometry: Geometry, volume: VolumeId) ->
             let bytes = match chunk.get(start..end) {
                 Some(bytes) => bytes,
                 None => {
-                    read_some(device, geometry, (block, blocks), &mut apart, &mut unreadable)?;
+                    read_some(device, geometry, (block, blocks), &mut apart, &mut unread)?;
                     &apart
                 }
             };
             if let Some(header) = record::decode(bytes, volume, block, geometry.blocks) {
-                found.push(header);
+                records.push(header);
                 // The blocks of a whole record belong to no other record.
                 index += blocks - 1;
+            } else if !unread.is_empty() {
+                let places = (u64::from(block)..).take(blocks);
+                let error = places.filter_map(|at| unread.get(&geometry.lsn(at).block())).next();
+                torn.extend(error.map(|error| (record::claimed_lsn(bytes), error.clone())));
             }
         }
         // A record that reaches into the next chunk has only blocks there that are not first
         // blocks.
         at += u32::try_from(here).unwrap_or(u32::MAX);
     }
-    Ok(Scanned { records: found, unreadable })
+    Ok(Scanned { records, unread, torn })
 }
 
 /// The end of a log.
@@ -260,13 +309,30 @@ pub(crate) struct Found {
     pub(crate) unconnected: u64,
     /// Largest sequence number of a checkpoint.
     pub(crate) checkpoint: u64,
+    /// The place behind the last record, if what follows it can't be read.
+    pub(crate) cut: Option<Lsn>,
+    /// All other blocks that can't be read, if the log was cut.
+    pub(crate) unread: Vec<u32>,
 }
 
 impl Found {
+    /// Returns a log of which everything is known that matters.
+    pub(crate) fn whole(live: Vec<RecordHeader>, last: RecordHeader, checkpoint: u64) -> Self {
+        let (epoch, cut, unread) = (last.epoch, None, Vec::new());
+        Self { epoch, live, last, unconnected: 0, checkpoint, cut, unread }
+    }
+
     /// Returns the result of a recovery that had nothing to do, of a log that was closed.
     pub(crate) fn replayed_nothing(&self) -> Recovered {
         let (tail, last) = (self.last.tail_lsn, self.last.lsn);
         Recovered { was_clean: true, tail, last, ..Recovered::default() }
+    }
+
+    /// Returns whether a block is between the tail and the end.
+    fn is_used(&self, geometry: Geometry, block: u32) -> bool {
+        let (tail, head) = (geometry.position(self.last.tail_lsn), self.end(geometry).head);
+        let blocks = u64::from(geometry.blocks);
+        (u64::from(block) + blocks - tail % blocks) % blocks < head - tail
     }
 
     /// Returns the end at which the log continues.
@@ -307,18 +373,18 @@ pub(crate) fn find_end(geometry: Geometry, records: &[RecordHeader]) -> Result<O
         let promised = promised.max(records[0].lsn);
         return Err(Error::Damaged { promised, found });
     };
-    Ok(Some(Found {
-        epoch,
-        live: records[tail..=last].to_vec(),
-        last: records[last],
-        unconnected: (records.len() - 1 - last) as u64,
-        checkpoint: records.iter().map(|record| record.checkpoint).max().unwrap_or(0),
-    }))
+    let checkpoint = records.iter().map(|record| record.checkpoint).max().unwrap_or(0);
+    let found = Found::whole(records[tail..=last].to_vec(), records[last], checkpoint);
+    Ok(Some(Found { unconnected: (records.len() - 1 - last) as u64, ..found }))
 }
 
-/// Reads the log and finds its end.
-pub(crate) fn find(device: &dyn Device, geometry: Geometry, volume: VolumeId) -> Result<Found> {
-    scan(device, geometry, volume)?.find_end(device, geometry)
+/// Overwrites the blocks of a log that was [cut](Found::cut) that can't be read: behind its new end
+/// they would be taken for records again.
+pub(crate) fn clear_unread(device: &dyn Device, geometry: Geometry, found: &Found) -> Result<()> {
+    for block in &found.unread {
+        device.write_at(geometry.device_offset((*block).into()), &[0; LOG_BLOCK_BYTES])?;
+    }
+    Ok(())
 }
 
 /// A checkpoint that was read from the log.
@@ -402,6 +468,7 @@ pub(crate) fn replay(
         tail: found.last.tail_lsn,
         last: found.last.lsn,
         unconnected: found.unconnected,
+        cut: found.cut,
         ..Recovered::default()
     };
     checkpoints(device, geometry, volume, &found.live, |checkpoint| {

@@ -156,6 +156,13 @@ fn remedy(fault: &Fault) -> &'static str {
         Fault::ReadOnly => "; it can be opened read-only",
         Fault::LogDevice(_) => "; name the device of its log",
         Fault::Journal(vfscale_journal::Error::Features { .. }) => "",
+        Fault::Journal(vfscale_journal::Error::EndUnread { .. }) => {
+            "; nothing was changed: try again when the device can read it; it can be opened read-only; if it \
+             stays so, `vfscale fsck --repair` ends the log there, without what can't be read"
+        }
+        Fault::Journal(vfscale_journal::Error::Device(_)) => {
+            "; try again when the device works; it can be opened read-only, and `vfscale fsck` shows details"
+        }
         Fault::Journal(_) => {
             "; `vfscale fsck` shows details, the volume can be read without its log (`-o ro,norecovery`), and \
              `vfscale fsck --repair --discard-log` makes a new log, without the changes in this one"

@@ -70,6 +70,8 @@ pub enum Remedy {
     Copies,
     /// Completing the interrupted repair.
     Finish,
+    /// Replaying the log as far as it can be read, and ending it there.
+    Replay,
     /// Writing the right figure.
     Figure,
     /// Rebuilding the free space from the used blocks, if all of them are known.
@@ -103,6 +105,7 @@ impl Remedy {
         match self {
             Self::Copies => "the superblock and its copies are written again",
             Self::Finish => "the interrupted repair is finished",
+            Self::Replay => "the log is replayed as far as it can be read, and ends there",
             Self::Figure => "the counted figure is written",
             Self::FreeSpace => "free space is computed from the used blocks",
             Self::Record => "the record is corrected to match the volume",
@@ -231,6 +234,12 @@ pub enum Problem {
     /// 1002: A repair was interrupted.
     #[error("V1002: a repair of the volume was interrupted")]
     Interrupted,
+    /// 1003: The end of the log, or an inode that it changes, can't be read. The rest can be.
+    #[error("V1003: log: {why}")]
+    LogPart {
+        /// The reason, from the journal.
+        why: String,
+    },
     /// 1010: Blocks with two owners.
     #[error("V1010: {}: used by {owner} and by another owner", Blocks(.blocks))]
     Shared {
@@ -457,6 +466,7 @@ impl Problem {
             Self::Copy { .. } => 1000,
             Self::Log { .. } => 1001,
             Self::Interrupted => 1002,
+            Self::LogPart { .. } => 1003,
             Self::Shared { .. } => 1010,
             Self::FreeInUse { .. } => 1011,
             Self::Leaked { .. } => 1012,
@@ -486,9 +496,8 @@ impl Problem {
             Self::Copy { .. } | Self::Figure { .. } | Self::Leaked { .. } => Severity::Minor,
             Self::BlockCount { .. } | Self::NotAnOrphan { .. } => Severity::Minor,
             Self::UnknownFlags { .. } | Self::Sums { .. } => Severity::Minor,
-            Self::Damage(_) | Self::Log { .. } | Self::NoRoot | Self::Broken { .. } => {
-                Severity::Loss
-            }
+            Self::Damage(_) | Self::Log { .. } | Self::LogPart { .. } => Severity::Loss,
+            Self::NoRoot | Self::Broken { .. } => Severity::Loss,
             Self::Nameless { .. } | Self::Dangling { .. } | Self::Unconnected { .. } => {
                 Severity::Loss
             }
@@ -500,6 +509,7 @@ impl Problem {
         match self {
             Self::Copy { .. } | Self::Sums { .. } => Remedy::Copies,
             Self::Interrupted => Remedy::Finish,
+            Self::LogPart { .. } => Remedy::Replay,
             Self::Unguarded { .. } => Remedy::Feature,
             Self::UnknownFlags { .. } => Remedy::Flags,
             // To write zero links would remove the inode.

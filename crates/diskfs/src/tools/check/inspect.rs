@@ -5,6 +5,7 @@ use std::sync::Arc;
 use vfscale_block::Device;
 
 use super::error::CheckError;
+use super::finding::Problem;
 use super::log::{CheckedLog, Discarded, LogState};
 use super::options::Options;
 use super::report::Report;
@@ -52,24 +53,30 @@ fn look_at_log(
         true => logged.copied().replay_only(&found.superblock).map(|_| true),
         false => Ok(false),
     });
-    match looked {
-        Ok(true) => (home, LogState::Clean),
-        Ok(false) => {
-            let copy = logged.copied();
-            match copy.replay(&found.superblock) {
-                Ok((journal, state)) => {
-                    drop(journal);
-                    (copy.device, state)
-                }
-                Err(error) => {
-                    tell.add(error);
-                    (home, LogState::Unusable)
-                }
-            }
-        }
-        Err(error) => {
-            tell.add(error);
-            (home, LogState::Unusable)
-        }
-    }
+    let why = match looked {
+        Ok(true) => return (home, LogState::Clean),
+        Ok(false) => match in_memory(logged, found, false) {
+            Ok(replayed) => return replayed,
+            Err(error) => error,
+        },
+        Err(error) => error,
+    };
+    let part = in_memory(logged, found, true);
+    tell.add(match part {
+        Ok(_) => Problem::LogPart { why: why.to_string() },
+        Err(_) => why.into(),
+    });
+    part.unwrap_or((home, LogState::Unusable))
+}
+
+/// Replays the log in memory; see [`CheckedLog::replay`].
+fn in_memory(
+    logged: &CheckedLog,
+    found: &FoundSuperblock,
+    may_lack: bool,
+) -> vfscale_journal::Result<(Arc<dyn Device>, LogState)> {
+    let copy = logged.copied();
+    let (journal, state) = copy.replay(&found.superblock, may_lack)?;
+    drop(journal);
+    Ok((copy.device, state))
 }

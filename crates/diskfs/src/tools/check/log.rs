@@ -12,7 +12,7 @@ use super::error::CheckError;
 use super::finding::Problem;
 use super::home::RepairHooks;
 use crate::Superblock;
-use crate::volume::recovery::Replay;
+use crate::volume::recovery::{MayLack, Replay};
 use crate::volume::{self, Places, VolumeOptions};
 
 /// The state of the log in a check.
@@ -69,6 +69,7 @@ pub(crate) struct CheckedLog {
     volume: VolumeId,
     /// The state of the log that the superblock records.
     pub(crate) known: Known,
+    gives_up: bool,
 }
 
 impl CheckedLog {
@@ -87,7 +88,12 @@ impl CheckedLog {
             .map_err(|error| CheckError::LogDevice { why: error.to_string() })?;
         let id = volume::log_id(superblock);
         let known = volume::known(superblock);
-        Ok(Self { device, log, region, volume: id, known })
+        Ok(Self { device, log, region, volume: id, known, gives_up: false })
+    }
+
+    /// Lets a [replay](Self::replay) that may lack something give up inodes that can't be read.
+    pub(super) fn giving_up(self, gives_up: bool) -> Self {
+        Self { gives_up, ..self }
     }
 
     /// Returns the device of the log, and its region.
@@ -122,17 +128,25 @@ impl CheckedLog {
         Self { device, log, ..*self }
     }
 
-    /// Replays the log, and returns it open.
+    /// Replays the log, and returns it open. If `may_lack`, the log ends where it can't be read any
+    /// further, and inodes that it does not have may be damaged, or may be given up.
     ///
     /// # Errors
     /// Returns the errors of the devices, and of a log that can't be replayed.
     pub(crate) fn replay(
         &self,
         superblock: &Superblock,
+        may_lack: bool,
     ) -> vfscale_journal::Result<(Journal, LogState)> {
         let places = Places::new(superblock);
-        let mut sink = Replay::new(&*self.device, superblock.volume(), &places);
-        let options = Options { sync_interval: None, known: self.known, ..Options::default() };
+        let sink = Replay::new(&*self.device, superblock.volume(), &places);
+        let mut sink = sink.lacking(match may_lack {
+            false => MayLack::Nothing,
+            true if self.gives_up => MayLack::All,
+            true => MayLack::Wrong,
+        });
+        let (known, may_cut) = (self.known, may_lack);
+        let options = Options { sync_interval: None, known, may_cut, ..Options::default() };
         let (log, hooks) = (self.log.clone(), Arc::new(RepairHooks(self.device.clone())));
         let opened = Journal::open(log, self.region, self.volume, hooks, &mut sink, options);
         let (journal, found) = opened?;
@@ -159,7 +173,8 @@ impl CheckedLog {
     pub(crate) fn replay_only(&self, superblock: &Superblock) -> vfscale_journal::Result<LogState> {
         let places = Places::new(superblock);
         let mut sink = Replay::new(&*self.device, superblock.volume(), &places);
-        let found = Journal::replay(&*self.log, self.region, self.volume, &self.known, &mut sink)?;
+        let (region, volume, known) = (self.region, self.volume, &self.known);
+        let found = Journal::replay(&*self.log, region, volume, known, false, &mut sink)?;
         let state = LogState::Replayed { checkpoints: found.checkpoints, items: found.items };
         Ok(if found.checkpoints == 0 { LogState::Clean } else { state })
     }

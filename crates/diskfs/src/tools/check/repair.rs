@@ -105,6 +105,7 @@ pub(crate) fn repair(
     found.superblock.clone_from(superblock);
     found.superblock.features = superblock.features.with_repair(was_cut_off);
     let logged = CheckedLog::new(device.clone(), options.log.as_ref(), superblock)?;
+    let logged = logged.giving_up(options.give_up_unreadable);
     let without_log = options.discard_log && (why.is_some() || was_cut_off);
     let state = State { without_log, ..State::default() };
     let mut rounds = Rounds { logged, found: &found, superblock: superblock.clone(), state };
@@ -175,7 +176,7 @@ impl Rounds<'_> {
     /// written back when it returns.
     fn round(&mut self, mut tell: Findings<'_>) -> Result<(Report, End), CheckError> {
         tell.progress(Phase::Log, 0, 1);
-        let (journal, log) = match self.replay() {
+        let (journal, log) = match self.replay(&mut tell) {
             Ok((journal, state)) => (Some(journal), state),
             Err(error) => {
                 tell.add(error);
@@ -207,14 +208,23 @@ impl Rounds<'_> {
         Ok((check.into_report(log), end))
     }
 
-    /// Replays the log into the volume, if it can be replayed completely.
-    fn replay(&self) -> vfscale_journal::Result<(Journal, LogState)> {
+    /// Replays the log into the volume, if it can be replayed completely, or else as far as it can
+    /// be read. Then that is reported.
+    fn replay(&self, tell: &mut Findings<'_>) -> vfscale_journal::Result<(Journal, LogState)> {
         let superblock = &self.found.superblock;
-        if !self.logged.is_clean()? {
+        let whole = self.logged.is_clean().and_then(|is_clean| match is_clean {
+            true => Ok(()),
             // A log that is damaged in the middle must not be written back by half.
-            drop(self.logged.copied().replay(superblock)?);
+            false => self.logged.copied().replay(superblock, false).map(drop),
+        });
+        match whole {
+            Ok(()) => return self.logged.replay(superblock, false),
+            Err(error) => match self.logged.copied().replay(superblock, true) {
+                Ok(_) => tell.add(Problem::LogPart { why: error.to_string() }),
+                Err(_) => return Err(error),
+            },
         }
-        self.logged.replay(superblock)
+        self.logged.replay(superblock, true)
     }
 
     /// Marks the volume as under repair, so it cannot be mounted. Durable when it returns.

@@ -2,10 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vfscale_journal::Error as LogError;
+use vfscale_block::Fault as BlockFault;
+use vfscale_journal::{Error as LogError, Inspection, Lsn, Region};
 
 use super::*;
+use crate::LogPlace;
 use crate::format::Damage;
+use crate::volume::copies;
 
 fn bytes(device: &dyn Device) -> Vec<u8> {
     let mut bytes = vec![0; device.size() as usize];
@@ -175,6 +178,70 @@ impl Counting {
     fn taken(&self) -> u64 {
         self.read.swap(0, Ordering::Relaxed)
     }
+}
+
+/// The end of the log can't be read when the volume is opened: an error that passes costs nothing,
+/// an opening to read goes on without what it can't read, and a repair ends the log there if the
+/// error stays.
+#[test]
+fn a_log_whose_end_cannot_be_read() {
+    let mounted = made(16 * MIB);
+    mounted.write("/early", b"early");
+    mounted.fs.sync_fs().unwrap();
+    let (early, _) = end_of_log(&mounted.copy());
+    mounted.write("/synced", b"synced");
+    mounted.fs.sync_fs().unwrap();
+    let crashed = mounted.copy();
+    let (last, at) = end_of_log(&crashed);
+    assert!(last > early);
+    for is_lost in [false, true] {
+        let device = Arc::new(FaultyDevice::new(copy_of(&*crashed)));
+        let before = bytes(&**device.inner());
+        device.arm(BlockFault::on(Operation::Read).within(at..at + 512));
+        let open = |read_only| {
+            let options = DiskOptions { read_only, ..DiskOptions::default() };
+            DiskFs::open(device.clone(), options)
+        };
+        let refused = open(false).expect_err("changes are given up");
+        assert!(matches!(refused, Fault::Journal(LogError::EndUnread { lsn, .. }) if lsn == last));
+        assert_eq!(refused.errno(), Errno::IO);
+        let fs = open(true).unwrap();
+        assert_eq!(fs.opened().log.cut, Some(last));
+        let task = Vfs::new(fs).unwrap().task();
+        assert_eq!(task.read("/early").unwrap(), b"early");
+        assert!(task.read("/synced").is_err());
+        let check = |repair| {
+            let options = crate::tools::check::Options { repair, ..Default::default() };
+            let report = crate::tools::check::check(device.clone(), &options, &mut ()).unwrap();
+            let numbers: Vec<u32> = report.findings.iter().map(|found| found.number()).collect();
+            (numbers, report.left)
+        };
+        assert_eq!(check(false).0, [1003]);
+        device.disarm();
+        assert!(bytes(&**device.inner()) == before);
+        if is_lost {
+            // Until it is written.
+            let (inner, heals) = (device.clone(), at..at + 4096);
+            device.arm(BlockFault::on(Operation::Read).within(at..at + 512));
+            device.arm(BlockFault::on(Operation::Write).within(heals).run(move || inner.disarm()));
+            assert_eq!(check(true), (vec![1003], 0));
+            assert_eq!(check(true), (vec![], 0));
+        }
+        let task = Vfs::new(open(false).unwrap()).unwrap().task();
+        assert_eq!(task.read("/early").unwrap(), b"early");
+        assert_eq!(task.read("/synced").is_ok(), !is_lost);
+    }
+}
+
+/// Returns the LSN of the last record of a log, and its place on the device.
+fn end_of_log(device: &Arc<MemoryDevice>) -> (Lsn, u64) {
+    let superblock = copies::read(&**device).unwrap().superblock;
+    let LogPlace::Inside { start, blocks } = superblock.log() else { panic!() };
+    let region = Region { offset: start * 4096, length: blocks * 4096 };
+    let id = crate::volume::log_id(&superblock);
+    let inspection = Inspection::new(&**device, region, id).unwrap();
+    let last = inspection.live().unwrap().last().unwrap().lsn;
+    (last, region.offset + u64::from(last.block()) * 4096)
 }
 
 #[test]

@@ -158,10 +158,45 @@ fn of_two_volumes_none_is_chosen_blindly() {
         panic!("{:?}", found.copies);
     };
     assert_eq!(damage.number(), 4);
+    // The rest of block 0 decides.
     spoil(&device, 0);
+    assert_eq!(read(&device).unwrap().superblock.volume(), Uuid::from_bytes([1; 16]));
+    device.write_at(0, &[0; 4096]).unwrap();
     let error = read(&device).unwrap_err();
     let OpenError::Several { volumes, .. } = &error else { panic!("{error}") };
     assert_eq!(*volumes, [Uuid::from_bytes([1; 16]), Uuid::from_bytes([2; 16])]);
+}
+
+/// A file may have any contents, and lie at any address below the size of a group.
+#[test]
+fn a_file_is_never_the_superblock() {
+    const LOG2: u8 = 16;
+    let geometry = Geometry::new(1 << 18, LOG2).unwrap();
+    for (id, damaged) in [(1, 0), (1, 1 << LOG2), (1, 2 << LOG2), (9, 0), (9, 1 << LOG2)] {
+        let device = MemoryDevice::new(geometry.bytes()).unwrap();
+        let mut superblock = Superblock::new(Uuid::from_bytes([1; 16]), geometry);
+        create(&device, &mut superblock).unwrap();
+        for log2 in GROUP_LOG2_MIN..LOG2 {
+            let small = Geometry::new(1 << 18, log2).unwrap();
+            let mut forged = Superblock::new(Uuid::from_bytes([id; 16]), small);
+            forged.generation = 999_999;
+            put(&device, 1 << log2, &forged.encode(1, 1 << log2));
+            if log2 + 1 < LOG2 {
+                put(&device, 2 << log2, &forged.encode(2, 2 << log2));
+            }
+            let at = |address| byte_of_block(address)..byte_of_block(address + 1);
+            for unread in [vec![], vec![0], vec![0, damaged]] {
+                let faulty = FaultyDevice::new(&device);
+                let arm = |address| faulty.arm(Fault::on(Operation::Read).within(at(address)));
+                unread.iter().copied().for_each(arm);
+                let found = read(&faulty).unwrap().superblock;
+                assert_eq!(found, superblock, "{id} {damaged} {log2} {unread:?}");
+            }
+            spoil(&device, 0);
+            assert_eq!(read(&device).unwrap().superblock, superblock, "{id} {log2}");
+            spoil(&device, 0);
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use vfscale_block::{CrashPlan, Device, MemoryDevice, Operation, RecordingDevice};
+use vfscale_block::{CrashPlan, Device, FaultyDevice, MemoryDevice, Operation, RecordingDevice};
 
 use super::*;
 use crate::VolumeOptions;
@@ -74,6 +74,58 @@ fn a_device_without_room_is_full() {
     let io = |source| Error::Io { device: device.clone(), operation, offset: 0, length: 0, source };
     assert_eq!(GrowError::from(io(OsError::NO_SPACE)).errno(), Errno::NOSPC);
     assert_eq!(GrowError::from(io(OsError::IO)).errno(), Errno::IO);
+}
+
+/// A growth that is refused has written nothing: neither the volume nor its device is larger.
+#[test]
+fn a_volume_that_cannot_grow_any_more_keeps_its_size() {
+    let device = made(16 * MIB);
+    let volume = open(&device);
+    let refused =
+        (1..).find_map(|n| volume.grow(Some((16 + 4 * n) * MIB)).err().map(|error| (n, error)));
+    let (n, error) = refused.unwrap();
+    assert!(matches!(error, GrowError::TooOften), "{error}");
+    let size = (12 + 4 * n) * MIB;
+    assert_eq!((device.size(), volume.superblock().geometry().bytes()), (size, size));
+    use_all(&volume);
+    volume.close().unwrap();
+    let volume = open(&device);
+    use_all(&volume);
+    volume.grow(Some(size + 4 * MIB)).unwrap();
+    use_all(&volume);
+    volume.close().unwrap();
+}
+
+/// A growth that fails while the superblock is written leaves the volume with its former size in
+/// memory; what closes it says nothing of groups that it does not know.
+#[test]
+fn a_growth_that_fails_half_way_is_ended_by_the_next_opening() {
+    let mut sizes = Vec::new();
+    for n in 1.. {
+        let inner = made(18 * MIB);
+        inner.set_size(30 * MIB).unwrap();
+        let faulty = Arc::new(FaultyDevice::new(inner.clone()));
+        let device: Arc<dyn Device> = faulty.clone();
+        let volume = open(&device);
+        // A volume without a change is closed without a write.
+        let log_blocks = volume.groups().log_blocks(1, 0);
+        let reservation = TxReservation { log_blocks, space: 0, from_pool: true };
+        drop(volume.begin(reservation).unwrap());
+        faulty.arm(vfscale_block::Fault::on(Operation::Write).nth(n));
+        let grown = volume.grow(None);
+        let fired = faulty.fired();
+        faulty.disarm();
+        let closed = volume.close();
+        drop(volume);
+        let volume = open(&inner);
+        use_all(&volume);
+        sizes.push((grown.is_ok(), closed.is_ok(), volume.geometry().bytes() / MIB));
+        volume.close().unwrap();
+        if fired == 0 {
+            break;
+        }
+    }
+    assert!(sizes.contains(&(false, true, 18)) && sizes.contains(&(false, true, 30)), "{sizes:?}");
 }
 
 #[test]

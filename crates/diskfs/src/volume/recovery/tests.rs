@@ -1,10 +1,10 @@
 use std::sync::Arc;
 
-use vfscale_block::{CrashPlan, CrashState, Device, MemoryDevice, RecordingDevice};
+use vfscale_block::{CowDevice, CrashPlan, CrashState, Device, MemoryDevice, RecordingDevice};
 use vfscale_journal::{Error, LogKey, Lsn, RecoverySink};
 use zerocopy::IntoBytes;
 
-use super::Replay;
+use super::{MayLack, Replay};
 use crate::base::fault::Fault;
 use crate::buffer::{KIND_BLOCK, KIND_INODE_CHUNK};
 use crate::format::inode::{INODE_MAGIC, InodeRecord, records, records_mut};
@@ -49,8 +49,16 @@ fn read(device: &MemoryDevice, address: u64) -> Box<Block> {
 
 /// Replays these items, each at its own position of the log, from 1 on.
 fn replay(device: &dyn Device, items: &[(u32, u64, Vec<u8>)]) -> Result<(), Error> {
+    replay_lacking(device, items, MayLack::Nothing)
+}
+
+fn replay_lacking(
+    device: &dyn Device,
+    items: &[(u32, u64, Vec<u8>)],
+    may_lack: MayLack,
+) -> Result<(), Error> {
     let places = Places::new(&superblock());
-    let mut sink = Replay::new(device, VOLUME, &places);
+    let mut sink = Replay::new(device, VOLUME, &places).lacking(may_lack);
     for (index, (kind, id, bytes)) in (1..).zip(items) {
         sink.replay(LogKey { kind: *kind, id: *id }, bytes, Lsn::new(1, index))?;
     }
@@ -123,40 +131,120 @@ fn a_torn_block_of_inodes_gets_its_records_from_the_log() {
     }
 }
 
-/// If power fails during the write-back of a block of inodes, the device may be unable to read it,
-/// or some of its sectors. The inodes in the log are recovered, and those in readable sectors.
-#[test]
-fn a_block_of_inodes_that_cannot_be_read_is_made_anew() {
-    let memory = Arc::new(device());
+/// Returns a block with eight inodes, at address 40.
+fn inodes() -> Box<Block> {
     let mut block = Block::zeroed();
     for (slot, record) in records_mut(&mut block).iter_mut().enumerate() {
         *record = InodeRecord::free(slot as u32 + 1001);
     }
     block.seal(&identity(INODE_MAGIC, 40, 40), 0);
+    block
+}
+
+/// Returns whether the record in a slot has bytes in a range of its block.
+fn touches(slot: usize, range: &std::ops::Range<usize>) -> bool {
+    let begin = 48 + slot * 504;
+    begin < range.end && range.start < begin + 504
+}
+
+/// Returns devices with the block [`inodes`] of which sectors can't be read, and their bytes.
+fn unreadable_inodes() -> impl Iterator<Item = (Arc<dyn Device>, std::ops::Range<usize>)> {
+    let (memory, block) = (Arc::new(device()), inodes());
     memory.write_at(byte_of_block(40), block.bytes()).unwrap();
-    for sectors in [0..1, 1..2, 7..8, 2..5, 0..8] {
+    [0..1, 1..2, 7..8, 2..5, 0..8].into_iter().map(move |sectors| {
         let recording = RecordingDevice::new(memory.clone());
         let at = |sector: u64| byte_of_block(40) + sector * 512;
         let range = sectors.start as usize * 512..sectors.end as usize * 512;
         recording.write_at(at(sectors.start), &block.bytes()[range.clone()]).unwrap();
         let plan = CrashPlan::default().lost_in(std::iter::once(at(0)..at(8)));
         let crashed = recording.crash_states(plan).filter(CrashState::has_lost).last().unwrap();
-        let device = crashed.device();
+        let device: Arc<dyn Device> = crashed.device();
         assert!(device.read_at(byte_of_block(40), &mut [0; 4096]).is_err(), "{sectors:?}");
-        replay(&*device, &[(KIND_INODE, 40 * 8 + 5, record(55))]).unwrap();
+        (device, range)
+    })
+}
+
+/// If power fails during the write-back of a block of inodes, the device may be unable to read some
+/// of its sectors. It is made anew if the log has all inodes in them.
+#[test]
+fn a_block_of_inodes_that_cannot_be_read_is_made_anew_from_the_log() {
+    for (device, range) in unreadable_inodes() {
+        let slots = (0..8).filter(|slot| touches(*slot, &range));
+        let items: Vec<_> = slots
+            .map(|slot| (KIND_INODE, 40 * 8 + slot as u64, record(50 + slot as u32)))
+            .collect();
+        let mut unchanged = [0; 4096];
+        for missing in 0..items.len() {
+            let mut items = items.clone();
+            items.remove(missing);
+            if items.is_empty() {
+                continue;
+            }
+            let refused = replay(&*device, &items);
+            assert!(matches!(refused, Err(Error::Device(_))), "{range:?}: {refused:?}");
+            assert!(device.read_at(byte_of_block(40), &mut unchanged).is_err(), "{range:?}");
+        }
+        // Of no account if a later item has all of the block.
+        let anew = [items[0].clone(), (KIND_INODE_CHUNK, 40, Vec::new())];
+        replay(&CowDevice::new(device.clone()), &anew).unwrap();
+        replay(&*device, &items).unwrap();
         let mut found = Block::zeroed();
         device.read_at(byte_of_block(40), found.bytes_mut()).unwrap();
         found.verify(&identity(INODE_MAGIC, 40, 40)).unwrap();
         for (slot, record) in records(&found).iter().enumerate() {
-            let begin = 48 + slot * 504;
-            let is_read = begin + 504 <= range.start || begin >= range.end;
+            let was = if touches(slot, &range) { 50 } else { 1001 };
+            assert_eq!(*record, InodeRecord::free(slot as u32 + was), "{range:?}");
+        }
+    }
+}
+
+/// A repair gives up the inodes that can't be read and that the log has not.
+#[test]
+fn a_repair_gives_up_inodes_that_cannot_be_read() {
+    for (device, range) in unreadable_inodes() {
+        let items = [(KIND_INODE, 40 * 8 + 5, record(55))];
+        if range.start < 512 || range.end > 4096 - 512 || touches(5, &range) {
+            assert!(replay(&*device, &items).is_err());
+        }
+        assert!(replay_lacking(&*device, &items, MayLack::Wrong).is_err() || touches(5, &range));
+        replay_lacking(&*device, &items, MayLack::All).unwrap();
+        let mut found = Block::zeroed();
+        device.read_at(byte_of_block(40), found.bytes_mut()).unwrap();
+        found.verify(&identity(INODE_MAGIC, 40, 40)).unwrap();
+        for (slot, record) in records(&found).iter().enumerate() {
             let was = slot as u32 + 1001;
             match slot {
-                5 => assert_eq!(*record, InodeRecord::free(55), "{sectors:?}"),
-                _ if is_read => assert_eq!(*record, InodeRecord::free(was), "{sectors:?}"),
-                _ => assert!(record.is_free() && record.generation() != was, "{sectors:?}"),
+                5 => assert_eq!(*record, InodeRecord::free(55), "{range:?}"),
+                _ if touches(slot, &range) => {
+                    assert!(record.is_free() && record.generation() != was, "{range:?}");
+                }
+                _ => assert_eq!(*record, InodeRecord::free(was), "{range:?}"),
             }
         }
+    }
+}
+
+/// A record that was read wrong is not sealed into its block again, unless the log has it.
+#[test]
+fn inodes_that_are_wrong_are_not_written_back() {
+    let device = device();
+    for slot in 0..8_usize {
+        let mut wrong = inodes();
+        wrong.bytes_mut()[48 + slot * 504 + 100] ^= 1;
+        device.write_at(byte_of_block(40), wrong.bytes()).unwrap();
+        let other = (slot as u64 + 1) % 8;
+        let refused = replay(&device, &[(KIND_INODE, 40 * 8 + other, record(9))]);
+        assert_eq!(damage(refused), 2, "slot {slot}");
+        assert_eq!(read(&device, 40).bytes(), wrong.bytes());
+        let items = [(KIND_INODE, 40 * 8 + other, record(9))];
+        replay_lacking(&device, &items, MayLack::Wrong).unwrap();
+        let block = read(&device, 40);
+        assert_eq!(records(&block)[slot], records(&wrong)[slot]);
+        device.write_at(byte_of_block(40), wrong.bytes()).unwrap();
+        replay(&device, &[(KIND_INODE, 40 * 8 + slot as u64, record(9))]).unwrap();
+        let block = read(&device, 40);
+        block.verify(&identity(INODE_MAGIC, 40, 40)).unwrap();
+        assert_eq!(records(&block)[slot], InodeRecord::free(9));
     }
 }
 

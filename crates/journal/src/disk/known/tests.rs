@@ -76,7 +76,7 @@ fn an_older_state_of_a_log_is_refused_and_left_as_it_is() {
     let refused = open_known(&earlier, last).unwrap_err();
     assert!(matches!(refused, Error::Stale { .. }), "{refused}");
     assert!(refused.to_string().contains("name the device with the log that was used last"));
-    assert!(Journal::replay(&*earlier, LOG, VOLUME, &last, &mut Sink::default()).is_err());
+    assert!(Journal::replay(&*earlier, LOG, VOLUME, &last, false, &mut Sink::default()).is_err());
     assert!(bytes(&*earlier) == before);
     // The earlier state is accepted by an owner that has recorded no later one, and so is the later
     // state.
@@ -105,6 +105,55 @@ fn a_log_that_was_used_since_is_read_as_a_whole() {
     drop(journal);
     let (_, _, sink) = open_known(&device, known).unwrap();
     assert_eq!(sink.last()[&6], b"the last");
+}
+
+/// A passing error is no older log, and a block behind the record that closed it is not needed.
+#[test]
+fn a_closing_record_that_cannot_be_read_is_no_older_log() {
+    let (device, known) = closed();
+    let at = LOG.offset + u64::from(known.last.block()) * 4096;
+    let before = bytes(&*device);
+    let faulty = Arc::new(FaultyDevice::new(device));
+    let unreadable: Log = faulty.clone();
+    faulty.arm(vfscale_block::Fault::on(Operation::Read).within(at..at + 4096));
+    let refused = open_known(&unreadable, known).unwrap_err();
+    assert!(matches!(refused, Error::EndUnread { .. }), "{refused}");
+    let opened = Known { is_closed: false, ..known };
+    let mut sink = Sink::default();
+    let refused = Journal::replay(&*unreadable, LOG, VOLUME, &opened, true, &mut sink).unwrap_err();
+    assert!(matches!(refused, Error::Device(_)), "{refused}");
+    // Nothing is lost without it.
+    let read = Journal::replay(&*unreadable, LOG, VOLUME, &known, true, &mut sink).unwrap();
+    assert!(read.was_clean && sink.replayed.is_empty());
+    assert_eq!((read.last, read.cut), (known.last, Some(known.last)));
+    faulty.disarm();
+    assert_eq!(bytes(&*unreadable), before);
+    faulty.arm(vfscale_block::Fault::on(Operation::Read).within(at + 4096..at + 8192));
+    let (_, recovered, _) = open_known(&unreadable, known).unwrap();
+    assert!(recovered.was_clean && recovered.cut.is_none());
+}
+
+/// The owner knows all that the record says that closed its log.
+#[test]
+fn a_closing_record_that_is_damaged_closes_the_log() {
+    let (device, known) = closed();
+    let at = LOG.offset + u64::from(known.last.block()) * 4096;
+    for byte in [20, 90, 105, 1000] {
+        let damaged = copy(&*device);
+        let mut block = vec![0; 4096];
+        damaged.read_at(at, &mut block).unwrap();
+        block[byte] ^= 4;
+        damaged.write_at(at, &block).unwrap();
+        // Only if its owner says so.
+        let opened = Known { is_closed: false, ..known };
+        assert!(matches!(open_known(&damaged, opened), Err(Error::Stale { .. })), "byte {byte}");
+        let (journal, recovered, sink) = open_known(&damaged, known).unwrap();
+        assert!(recovered.was_clean && sink.replayed.is_empty(), "byte {byte}");
+        log_now(&journal, 9, b"later");
+        drop(journal);
+        let (_, recovered, sink) = open_known(&damaged, known).unwrap();
+        assert_eq!((recovered.items, &sink.last()[&9][..]), (1, &b"later"[..]), "byte {byte}");
+    }
 }
 
 #[test]
@@ -141,14 +190,14 @@ fn features_that_are_not_known_end_a_recovery_before_it_begins() {
     let (device, known) = closed();
     let geometry = recovery::geometry(&*device, LOG).unwrap();
     let at = geometry.position(known.last);
-    let found = recovery::find(&*device, geometry, VOLUME).unwrap();
+    let found = find(&*device, geometry, VOLUME, &Known::default(), false).unwrap();
     let mut block = vec![0; LOG_BLOCK_BYTES];
     let header = RecordHeader { features: 1 << 31, ..found.last };
     record::encode(&mut block, &header, VOLUME, |_| known.last.cycle());
     device.write_at(geometry.device_offset(at), &block).unwrap();
     for known in [known, Known::default()] {
         let mut sink = Sink::default();
-        let refused = Journal::replay(&*device, LOG, VOLUME, &known, &mut sink).unwrap_err();
+        let refused = Journal::replay(&*device, LOG, VOLUME, &known, false, &mut sink).unwrap_err();
         assert!(matches!(refused, Error::Features { bits: 0x8000_0000, .. }), "{refused}");
         assert_eq!(sink.finished, 0);
     }
@@ -216,7 +265,7 @@ fn a_new_log_follows_another_one_in_its_region() {
         assert!(Journal::is_clean(&*device, LOG, VOLUME, &former).unwrap());
         assert!(Journal::is_clean(&*device, LOG, NEW, &state).unwrap());
         let mut sink = Sink::default();
-        let nothing = Journal::replay(&*device, LOG, NEW, &state, &mut sink).unwrap();
+        let nothing = Journal::replay(&*device, LOG, NEW, &state, false, &mut sink).unwrap();
         assert!(nothing.was_clean && nothing.last == state.last && sink.replayed.is_empty());
         // The owner knows nothing of the first epochs, as if it crashed before it could note them.
         for round in 0..2 {

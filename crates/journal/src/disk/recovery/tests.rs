@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use vfscale_block::{CrashPlan, CrashState, Device, MemoryDevice, RecordingDevice};
+use vfscale_block::{
+    CrashPlan, CrashState, Device, FaultyDevice, MemoryDevice, Operation, RecordingDevice,
+};
 
 use super::*;
 use crate::support_tests::{LOG, Sink, Thing, VOLUME, device, open, open_with, options};
-use crate::{Inspection, Journal, NoHooks, Options, Reservation};
+use crate::{Inspection, Journal, Known, NoHooks, Options, Reservation};
 
 fn log(journal: &Journal, things: &[&Arc<Thing>]) -> u64 {
     let mut transaction = journal.begin(Reservation::new(40_000)).unwrap();
@@ -23,10 +25,8 @@ fn log_now(journal: &Journal, things: &[&Arc<Thing>]) {
 }
 
 fn copy(device: &dyn Device) -> Arc<dyn Device> {
-    let mut bytes = vec![0; usize::try_from(device.size()).unwrap()];
-    device.read_at(0, &mut bytes).unwrap();
     let copy = MemoryDevice::new(device.size()).unwrap();
-    copy.write_at(0, &bytes).unwrap();
+    copy.write_at(0, &all(device)).unwrap();
     Arc::new(copy)
 }
 
@@ -317,13 +317,15 @@ proptest! {
     }
 }
 
-/// A block that can't be read is not a record: it matters only where a record is needed.
+/// A block that can't be read matters where a record may be: up to the block behind the last one
+/// that was read. There it may be one that was synced.
 #[test]
-fn what_cannot_be_read_matters_only_where_it_is_needed() {
+fn what_cannot_be_read_matters_only_where_a_record_may_be() {
     let device = device();
     let (journal, ..) = open(&device);
     for id in 1..=3 {
-        log_now(&journal, &[&Thing::new(id, b"thing")]);
+        // Of two blocks each.
+        log_now(&journal, &[&Thing::new(id, &[7; 5000])]);
     }
     drop(journal);
     let inspection = Inspection::new(&*device, LOG, VOLUME).unwrap();
@@ -331,26 +333,84 @@ fn what_cannot_be_read_matters_only_where_it_is_needed() {
     let live: Vec<u64> = live.iter().map(|record| record.lsn.block().into()).collect();
     let (first, last) = (live[0], *live.last().unwrap());
     let (mut opened, mut refused) = (0, 0);
-    for block in (0..last + 3).chain([200]) {
+    for block in (0..last + 5).chain([200]) {
         let lost = unreadable(&device, LOG.offset + block * 4096, 4096);
-        let (hooks, mut sink) = (Arc::new(NoHooks), Sink::default());
-        let result = Journal::open(lost.clone(), LOG, VOLUME, hooks, &mut sink, options());
-        match result.map(drop) {
-            Ok(()) => {
+        let result = open_with(&lost, Arc::new(NoHooks), options());
+        let is_needed = (first..=last + 2).contains(&block);
+        match result {
+            Ok((journal, recovered, sink)) => {
                 opened += 1;
-                assert!(!(first..last).contains(&block), "block {block} of {live:?}");
-                // The last record may be one that was never promised.
-                let things = if block == last { 2 } else { 3 };
-                assert_eq!(sink.replayed.len(), things, "block {block}");
+                assert!(!is_needed && recovered.cut.is_none(), "block {block} of {live:?}");
+                assert_eq!(sink.replayed.len(), 3, "block {block}");
+                drop(journal);
             }
             Err(error) => {
                 refused += 1;
-                assert!(matches!(error, Error::Device(_)), "block {block}: {error}");
-                assert!((first..=last).contains(&block), "block {block} of {live:?}");
+                let is_end = matches!(error, Error::EndUnread { .. });
+                assert_eq!(is_end, block >= last, "block {block}: {error}");
+                assert!(is_end || matches!(error, Error::Device(_)), "block {block}: {error}");
+                assert!(is_needed, "block {block} of {live:?}");
             }
         }
     }
-    assert!(opened > 3 && refused > 1, "{opened} and {refused} of {live:?}");
+    assert!(opened > 3 && refused == 7, "{opened} and {refused} of {live:?}");
+}
+
+/// A passing error at the end of the log costs nothing: the opening fails, and writes nothing. One
+/// that only reads goes on, and tells where.
+#[test]
+fn a_log_whose_end_can_be_read_again_has_lost_nothing() {
+    let memory = device();
+    let (journal, ..) = open(&memory);
+    (1..=3).for_each(|id| log_now(&journal, &[&Thing::new(id, &[7; 5000])]));
+    drop(journal);
+    let inspection = Inspection::new(&*memory, LOG, VOLUME).unwrap();
+    let last = inspection.live().unwrap().last().unwrap().lsn;
+    let at = LOG.offset + u64::from(last.block()) * 4096;
+    let before = copy(&*memory);
+    let faulty = Arc::new(FaultyDevice::new(memory));
+    let device: Arc<dyn Device> = faulty.clone();
+    for sector in [0, 1, 15] {
+        let range = at + sector * 512..at + (sector + 1) * 512;
+        faulty.arm(vfscale_block::Fault::on(Operation::Read).within(range));
+        let refused = open_with(&device, Arc::new(NoHooks), options());
+        let Err(Error::EndUnread { lsn, .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!(lsn, last);
+        let mut sink = Sink::default();
+        let known = Known::default();
+        let read = Journal::replay(&*device, LOG, VOLUME, &known, true, &mut sink).unwrap();
+        assert_eq!((sink.replayed.len(), read.cut), (2, Some(last)));
+        faulty.disarm();
+        assert!(all(&*device) == all(&*before), "an opening that failed has written");
+    }
+    let (_, recovered, sink) = open_with(&device, Arc::new(NoHooks), options()).unwrap();
+    assert_eq!((sink.replayed.len(), recovered.cut), (3, None));
+}
+
+/// A repair ends the log where it can't be read, and leaves no block behind the end that can't be.
+#[test]
+fn a_log_that_is_cut_can_be_opened_again() {
+    let device = device();
+    let (journal, ..) = open(&device);
+    (1..=3).for_each(|id| log_now(&journal, &[&Thing::new(id, &[7; 5000])]));
+    drop(journal);
+    let inspection = Inspection::new(&*device, LOG, VOLUME).unwrap();
+    let last = u64::from(inspection.live().unwrap().last().unwrap().lsn.block());
+    let lost = unreadable(&device, LOG.offset + last * 4096, 8 * 4096);
+    let cut = Options { may_cut: true, ..options() };
+    let (journal, recovered, sink) = open_with(&lost, Arc::new(NoHooks), cut).unwrap();
+    assert_eq!(recovered.cut.map(|lsn| u64::from(lsn.block())), Some(last));
+    assert_eq!(sink.replayed.len(), 2);
+    log_now(&journal, &[&Thing::new(4, b"later")]);
+    drop(journal);
+    let (_, recovered, sink) = open_with(&lost, Arc::new(NoHooks), options()).unwrap();
+    assert_eq!((recovered.cut, sink.replayed.len()), (None, 1));
+}
+
+fn all(device: &dyn Device) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(device.size()).unwrap()];
+    device.read_at(0, &mut bytes).unwrap();
+    bytes
 }
 
 /// A log is created where the device can't read the former contents.

@@ -13,7 +13,7 @@ use crate::tools::check::{CheckedLog, LogState, repair};
 /// back.
 pub(super) fn change_header(sample: &Sample, change: impl FnOnce(&mut GroupHeader)) {
     let logged = CheckedLog::new(sample.device.clone(), None, &sample.superblock).unwrap();
-    let (journal, _): (Journal, _) = logged.replay(&sample.superblock).unwrap();
+    let (journal, _): (Journal, _) = logged.replay(&sample.superblock, false).unwrap();
     let media = sample.media();
     let mut overlay = Overlay::new(&media);
     let mut block = media.block(MAGIC, GROUP + HEADER_AT, 1).unwrap();
