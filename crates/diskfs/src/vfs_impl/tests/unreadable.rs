@@ -304,3 +304,41 @@ fn the_bits_of_inodes_are_written_without_reading() {
     }
     assert_eq!(volume.again(false).names("/").len(), 400);
 }
+
+/// A volume whose log has failed shows what it had, from memory where the device has an older
+/// state. It finds no damage, and no name is missing that was durable.
+#[test]
+fn a_stopped_volume_finds_no_damage() {
+    let mounted = made(32 * MIB);
+    mounted.mkdir("/d");
+    (0..NAMES).for_each(|number| mounted.write(&name(number), b"kept"));
+    let Mounted { device, .. } = mounted.again();
+    let image = copy_of(&*device);
+    for heat in [0, u32::MAX] {
+        let volume = Unreadable::with_heat(copy_of(&*image), heat);
+        for number in (0..NAMES).filter(|number| number % 3 > 0 && *number < 400) {
+            volume.task.remove_file(name(number)).unwrap();
+        }
+        (NAMES..NAMES + 300).for_each(|number| volume.task.write(name(number), b"new").unwrap());
+        volume.device.arm(DeviceFault::on(Operation::Write).fail(OsError::IO));
+        let root = volume.task.posix().open("/", OFlags::RDONLY, Mode::empty()).unwrap();
+        assert_eq!(root.sync_fs().unwrap_err().errno(), Errno::IO);
+        volume.device.disarm();
+        let mut found = 0;
+        for _ in 0..3 {
+            volume.drop_cached();
+            for number in (0..NAMES).filter(|number| number % 3 == 0 || *number >= 400) {
+                match volume.task.read(name(number)) {
+                    Ok(bytes) => {
+                        assert_eq!(bytes, b"kept");
+                        found += 1;
+                    }
+                    Err(error) => assert_eq!(error.errno(), Errno::IO, "name {number}"),
+                }
+            }
+        }
+        assert!(found > 3 * NAMES / 3, "{found} were found with a heat of {heat}");
+        let changed = volume.task.write("/other", b"").unwrap_err();
+        assert_eq!(changed.errno(), Errno::IO);
+    }
+}
