@@ -7,6 +7,7 @@ mod branch;
 mod churn;
 mod file_device;
 mod harness;
+mod names;
 mod replaced;
 mod syncs;
 mod volume;
