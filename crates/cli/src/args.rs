@@ -446,7 +446,8 @@ pub(crate) struct ServeArgs {
     pub(crate) proc: bool,
 
     /// Let the kernel combine small writes; errors such as a lack of space then show late, when a
-    /// file is closed or synced, and SEEK_DATA and SEEK_HOLE find no holes
+    /// file is closed or synced, and SEEK_DATA and SEEK_HOLE find no holes. A file that is renamed
+    /// over another while it is open, and not synced, can be empty after a crash
     #[arg(long)]
     pub(crate) writeback: bool,
 

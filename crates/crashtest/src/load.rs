@@ -5,10 +5,12 @@
 //! | [`churn`] | threads that free blocks, immediately reuse blocks, and make orphans |
 //! | [`tangle`] | threads that make every call, in separate and in shared directories |
 //! | [`kills`] | power cuts at random moments of both |
+//! | [`names`] | threads that change delayed names side by side |
 //! | [`syncs`] | concurrent syncs, background writes and remounts on a slow device |
 
 pub mod churn;
 pub mod kills;
+pub mod names;
 pub mod syncs;
 pub mod tangle;
 

@@ -39,6 +39,7 @@
 //! The structure is that of Bayer and McCreight, "Organization and Maintenance of Large Ordered
 //! Indices" (1972), with records in the leaves only, and with links between neighbours as in XFS.
 
+mod around;
 mod bulk;
 mod capacity;
 mod check;

@@ -444,8 +444,10 @@ impl BufferEntries {
             let address = self.ring[self.hand];
             let Some(BufferEntry::Present { buffer, .. }) = self.map.get(&address) else { return };
             // A new reference is made either here, under this lock, or from another reference; so a
-            // count of one can't grow.
-            if Arc::strong_count(buffer) > 1 || buffer.was_touched() {
+            // count of one can't grow. A block that the log has not got when it fails stays pinned,
+            // and in memory: the older one on the device does not go with the others here.
+            let is_used = Arc::strong_count(buffer) > 1 || buffer.was_touched();
+            if is_used || buffer.state().is_pinned() {
                 self.hand += 1;
             } else {
                 evicted.extend(self.take(address));

@@ -41,7 +41,7 @@ mod entry;
 mod inline;
 mod tree;
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Deref};
 
 pub use entry::{DirEntry, Found, is_name};
 
@@ -52,8 +52,9 @@ use crate::btree::counted::Counted;
 use crate::btree::{Nodes, Tree};
 pub use crate::format::damage::{DirDamage, DirFault};
 pub use crate::format::dir::DirTree;
-use crate::format::dir::{COLLISIONS_MAX, POSITION_MIN};
+use crate::format::dir::{COLLISIONS_MAX, DirKey, POSITION_MIN};
 use crate::format::inode::block_of;
+use crate::format::{Block, Expected};
 use crate::inode::core::{DataFork, FileKind, InodeCore};
 use entry::{possible, taken_bit};
 use tree::Outcome;
@@ -366,6 +367,27 @@ impl Directory {
             DataFork::Tree { root } => self.tree(*root).height(nodes),
             _ => Ok(0),
         }
+    }
+
+    /// Passes `hold` each block of its tree that changes of names with the first position `base`
+    /// may need, as [`Tree::around`] does. Returns the positions whose records all lie in the same
+    /// leaves: the first one, and the one behind the last. `None` if there is no tree.
+    ///
+    /// # Errors
+    /// Returns [`Error`] if the directory is damaged or can't be read.
+    pub(crate) fn around<N: Nodes, B: Deref<Target = Block>>(
+        &self,
+        nodes: &N,
+        core: &InodeCore,
+        base: u64,
+        hold: impl Fn(u64, &Expected) -> Outcome<B, N>,
+    ) -> Outcome<Option<(u64, u64)>, N> {
+        let DataFork::Tree { root } = core.data else { return Ok(None) };
+        let keys = (DirKey::new(base, 0), DirKey::new(base + COLLISIONS_MAX - 1, u8::MAX));
+        let (low, high) = self.tree(root).around(nodes, keys, hold)?;
+        // An entry whose first records lie in the leaf before is not whole here.
+        let first = low.position.get() + u64::from(low.part > 0);
+        Ok(Some((first, high.map_or(u64::MAX, |high| high.position.get()))))
     }
 
     /// Finds `name`, and returns the taken ones of its sixteen positions, as bits.

@@ -53,9 +53,10 @@ pub(super) fn run(device: &Arc<dyn Device>, ops: Vec<Op>) -> Result<(), String> 
     Ok(())
 }
 
-/// Opens a volume without background write-back.
+/// Opens a volume without background write-back, whose names are all delayed that may be.
 pub(super) fn open(device: Arc<dyn Device>) -> Result<vfscale::Volume, String> {
-    vfscale::volume_on(device).sync_interval(None).open().map_err(|e| e.to_string())
+    let builder = vfscale::volume_on(device).sync_interval(None).dir_heat(0);
+    builder.open().map_err(|e| e.to_string())
 }
 
 /// Makes a volume with random files.

@@ -20,6 +20,7 @@ pub(super) fn use_it(device: &Arc<dyn Device>) -> Result<Vec<String>, String> {
     let volume = open(device.clone())?;
     let task = volume.task();
     let mut errors = walk::everything(&task);
+    errors.extend(walk::side_by_side(&volume));
     errors.extend(walk::work(&task));
     drop(task);
     errors.extend(volume.close().err().map(|e| format!("closing: {e}")));

@@ -1,9 +1,10 @@
 //! Reads all of a tree that may be inconsistent, and changes something.
 
 use std::path::{Path, PathBuf};
+use std::{panic, thread};
 
-use vfscale::posix::{At, AtFlags, InodeFlags, OFlags, Whence};
-use vfscale::{Errno, Error, File, FileType, Mode, Task};
+use vfscale::posix::{At, AtFlags, InodeFlags, OFlags, RenameFlags, Whence};
+use vfscale::{Errno, Error, File, FileType, Mode, Task, Volume};
 
 use crate::script::op::Op;
 
@@ -15,6 +16,10 @@ const FILES_MAX: usize = 3_000;
 const PIECE: usize = 64 << 10;
 /// Maximum number of reads of a file.
 const PIECES_MAX: u64 = 64;
+/// Threads that change names side by side, in so many directories, and the names of each there.
+const THREADS: usize = 3;
+const DIRS_MAX: usize = 4;
+const NAMES: usize = 30;
 
 /// Reads names, attributes and data. Continues after errors, and returns them.
 pub(super) fn everything(task: &Task) -> Vec<String> {
@@ -96,6 +101,48 @@ fn data(file: &File, size: u64) -> Result<(), Error> {
         at = end;
     }
     Ok(())
+}
+
+/// Makes, renames and removes files in the directories of the volume, as several threads, each with
+/// names of its own, and syncs meanwhile: so delayed names are folded into what is damaged. Returns
+/// the errors.
+pub(super) fn side_by_side(volume: &Volume) -> Vec<String> {
+    let dirs = directories(&volume.task());
+    let work = &|thread: usize| {
+        let (task, mut errors) = (volume.task(), Vec::new());
+        let path = |dir: &str, at: usize| format!("{dir}/side-{thread}-{at}");
+        for dir in &dirs {
+            let ops = (0..NAMES).flat_map(|at| {
+                let made = Op::Create(path(dir, at));
+                let other = (at % 3 == 1).then(|| {
+                    Op::Rename(path(dir, at), path(dir, NAMES + at), RenameFlags::empty())
+                });
+                std::iter::once(made).chain(other)
+            });
+            let left = (0..NAMES).map(|at| if at % 3 == 1 { NAMES + at } else { at });
+            let ops = ops.chain([Op::Sync]).chain(left.map(|at| Op::Unlink(path(dir, at))));
+            for op in ops.chain([Op::Sync]) {
+                errors.extend(op.run(&task).err().map(|errno| format!("{op}: {errno}")));
+            }
+        }
+        errors
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|at| scope.spawn(move || work(at))).collect();
+        let ended = threads.into_iter().map(|thread| thread.join());
+        ended.flat_map(|errors| errors.unwrap_or_else(|why| panic::resume_unwind(why))).collect()
+    })
+}
+
+/// Returns the paths of some directories in the root that nothing guards.
+fn directories(task: &Task) -> Vec<String> {
+    let entries = task.read_dir("/").into_iter().flatten().flatten();
+    let is_dir = |path: &PathBuf| {
+        let found = task.symlink_metadata(path);
+        found.is_ok_and(|it| it.is_dir() && !it.flags.intersects(InodeFlags::PRIVILEGED))
+    };
+    let paths = entries.map(|entry| entry.path()).filter(is_dir);
+    paths.filter_map(|path| path.to_str().map(str::to_owned)).take(DIRS_MAX).collect()
 }
 
 /// Makes, writes, renames and removes files. Returns the errors.

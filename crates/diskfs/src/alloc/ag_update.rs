@@ -20,6 +20,7 @@
 //! fails with [`GroupNodes::no_space`]; nothing has changed then.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 use vfscale_sync::atomic::Ordering;
@@ -33,6 +34,7 @@ use super::index::Index;
 use super::load::{Source, chunk_masks};
 use super::{GroupNodes, Layout};
 use crate::btree::{Entry, Error, FoundRecord, Nodes};
+use crate::buffer::Buffer;
 use crate::format::damage::GroupFault;
 use crate::format::group::{GroupHeader, InodeChunks, ROOT_CHUNK, RawChunk, fault};
 use crate::format::inode::{CHUNK_BLOCKS, CHUNK_INODES, INODES_PER_BLOCK, block_of, chunk_of};
@@ -503,7 +505,7 @@ impl Group {
     ///
     /// # Errors
     /// [`Error`].
-    pub(super) fn delay<N: Nodes>(
+    pub(super) fn delay<N: GroupNodes>(
         &self,
         nodes: &N,
         delayed: &DelayedChunks,
@@ -516,6 +518,7 @@ impl Group {
                 Some(masks) => masks,
                 None => {
                     update.blocks += 1;
+                    self.hold_chunk(nodes, *ino, &mut update.held)?;
                     self.stored_masks(nodes, *ino)?
                 }
             };
@@ -539,8 +542,27 @@ impl Group {
             }
         }
         // The header, unless another transaction has set space aside for it.
-        update.blocks += u64::from(delayed.blocks == 0);
+        if delayed.blocks == 0 {
+            update.blocks += 1;
+            let layout = self.layout();
+            let header = nodes.hold(layout.header(), &GroupHeader::expected(layout.group()))?;
+            update.held.extend(header);
+        }
         Ok(Some(update))
+    }
+
+    /// Reads the blocks that a change of the record of an inode's chunk takes into `held`.
+    fn hold_chunk<N: GroupNodes>(
+        &self,
+        nodes: &N,
+        ino: u64,
+        held: &mut Vec<Arc<Buffer>>,
+    ) -> Result<(), Error<N::Error>> {
+        let key = chunk_of(block_of(ino)).into();
+        self.layout().chunk_tree().along(nodes, key, |address, expected| {
+            held.extend(nodes.hold(address, expected)?);
+            Ok(())
+        })
     }
 
     /// Reads the masks of the chunk of an inode from the tree.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use smallvec::SmallVec;
 
 use crate::format::BlockRange;
+use crate::format::inode::{CHUNK_INODES, block_of, chunk_of};
 
 /// The changes of a transaction to blocks and inodes of the groups, collected until it commits.
 ///
@@ -130,6 +131,16 @@ impl Changes {
         let claims = &mut self.blocks_mut().claims;
         let at = claims.iter().rposition(|claim| *claim == run);
         at.map(|at| claims.swap_remove(at)).is_some()
+    }
+
+    /// Leaves an inode out that was just claimed: it stays claimed, and no transaction gets it
+    /// before the next opening. Does nothing for an inode of a new chunk.
+    pub(crate) fn withhold_inode(&mut self, ino: u64) {
+        let (chunk, bit) = (chunk_of(block_of(ino)), 1 << (ino % CHUNK_INODES));
+        if let Some(at) = self.claimed_inodes.iter().rposition(|claim| *claim == (chunk, bit)) {
+            self.claimed_inodes.swap_remove(at);
+            self.inodes.retain(|(changed, _)| *changed != ino);
+        }
     }
 
     /// Frees data blocks of a file, which nothing refers to once this is committed.

@@ -23,6 +23,8 @@
 //! * Transactions of one group are ordered ([`ChangeList::follow`]) although they need not log a
 //!   common item: each follows the last one, under the lock of the group. A recovery depends on it
 //!   for a chunk and the inodes in it.
+//! * The header and the path to the record of each chunk stay in memory from then on, so an
+//!   unreadable block fails the call that delays a change, and not the push.
 //! * Log space is set aside for the header of the group, and a leaf for each chunk. Writing a
 //!   record in place takes no other block. Hence a chunk that becomes empty, and may have to be
 //!   removed from its tree, is not delayed.
@@ -35,12 +37,14 @@
 //! [`ChangeList::follow`]: vfscale_journal::ChangeList::follow
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 use vfscale_journal::{DelayedList, Reservation};
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 
 use crate::base::ranks::DelayedGroupsLock;
+use crate::buffer::Buffer;
 use crate::format::BLOCK_BYTES;
 
 /// The share of the log that may be set aside for delayed changes.
@@ -72,6 +76,9 @@ pub(super) struct DelayedChunks {
     pub(super) log_bytes: u64,
     /// Whether the group is on the list.
     pub(super) is_listed: bool,
+    /// The blocks that writing the records takes, which stay in memory until then: whoever delays
+    /// a change has read them, and the push reads none.
+    pub(super) held: Vec<Arc<Buffer>>,
 }
 
 /// The delayed changes of one transaction in one group, not noted yet.
@@ -86,6 +93,8 @@ pub(super) struct DelayedUpdate {
     pub(super) orphans: i64,
     /// Number of blocks for which log space is to be set aside.
     pub(super) blocks: u64,
+    /// The blocks that writing the records takes, but for those that are held already.
+    pub(super) held: Vec<Arc<Buffer>>,
 }
 
 impl DelayedUpdate {

@@ -149,14 +149,16 @@ impl Finished<'_> {
             let chunks = blocks.into_iter().flat_map(|blocks| &blocks.undo.chunks);
             let claimed = changes.claimed_inodes.iter().chain(chunks);
             let claimed = claimed.filter(|(chunk, _)| range.contains(chunk));
-            match &*work {
+            match &mut *work {
                 Work::Written(outcome) => {
                     headers::raise(self.largest_trees, outcome.header.tree_blocks);
                     guard.delayed.masks.clear();
+                    guard.delayed.held.clear();
                     group.counts.set(&outcome.header);
                     group.account(outcome.header.blocks);
                 }
                 Work::Delayed(update) => {
+                    guard.delayed.held.append(&mut update.held);
                     for (chunk, masks) in &update.masks {
                         guard.delayed.masks.insert(*chunk, *masks);
                     }

@@ -1,6 +1,9 @@
 //! The block operations that groups need beyond those of trees.
 
+use std::sync::Arc;
+
 use crate::btree::{Error, Nodes};
+use crate::buffer::Buffer;
 use crate::format::Expected;
 
 /// Blocks at addresses that the caller has chosen: groups decide where blocks are, so they can't
@@ -34,6 +37,17 @@ pub trait GroupNodes: Nodes {
 
     /// Reverts the creation of a block that was never used.
     fn uncreate(&mut self, slot: Self::Slot);
+
+    /// Returns the block at an address, which stays in memory as long as the result is held; `None`
+    /// if blocks are always in memory. May sleep for I/O.
+    ///
+    /// # Errors
+    /// [`Error`].
+    fn hold(
+        &self,
+        address: u64,
+        expected: &Expected,
+    ) -> Result<Option<Arc<Buffer>>, Error<Self::Error>>;
 
     /// Returns the error for a group that has no blocks left for its own trees.
     fn no_space() -> Self::Error;

@@ -29,6 +29,8 @@ pub(crate) struct Memory {
     dirty: BTreeSet<u64>,
     freeable: BTreeSet<u64>,
     allocated: BTreeSet<u64>,
+    /// Blocks that can't be read.
+    pub(crate) lost: BTreeSet<u64>,
     /// Number of blocks; 0 for no limit.
     pub(crate) limit: u64,
     pub(crate) reads: Cell<u64>,
@@ -96,7 +98,8 @@ impl Memory {
 
     fn verified(&self, address: u64, expected: &Expected) -> Result<&Block, Error<Failure>> {
         assert!(self.is_possible(address), "a wild read of {address}");
-        let block = self.blocks.get(&address).ok_or(Error::Nodes(Failure::Missing(address)))?;
+        let block = self.blocks.get(&address).filter(|_| !self.lost.contains(&address));
+        let block = block.ok_or(Error::Nodes(Failure::Missing(address)))?;
         if !self.dirty.contains(&address) {
             let Expected { magic, owner, check } = *expected;
             block.verify(&Identity { magic, address, owner, volume: VOLUME })?;

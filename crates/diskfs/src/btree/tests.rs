@@ -9,6 +9,7 @@ use super::memory::{Failure, Memory, number};
 use super::*;
 use crate::format::Magic;
 
+mod around;
 mod bulk;
 mod damage;
 mod faults;

@@ -5,6 +5,10 @@
 //! the log for another file writes the new data back before ([`Renewed::write`]). A file is renewed
 //! until all dirty files have been written back in the background: by then the program that
 //! rewrites it has finished.
+//!
+//! That is for files of the size of configuration files. One that has grown to what is written
+//! behind its writer (`write_behind.rs`) is not renewed any more: the old bytes are gone, and half
+//! of the new ones protect nothing, while every `fsync` would wait for them.
 
 use std::sync::Arc;
 
@@ -45,10 +49,9 @@ impl Renewed {
             return;
         }
         self.files.write_all(|node| {
-            if let Some(data) = node.data() {
-                data.unqueue_renewed();
+            if node.data().is_some_and(|data| data.unqueue_renewed()) {
+                write(node);
             }
-            write(node);
             self.left.fetch_sub(1, Ordering::AcqRel);
         });
     }

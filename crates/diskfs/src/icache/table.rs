@@ -37,6 +37,7 @@ use std::collections::hash_map::Entry::Occupied;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use vfscale_journal::LogItem;
 use vfscale_sync::atomic::{AtomicUsize, Ordering, fence};
 use vfscale_sync::percpu_arc::PerCpuArc;
 use vfscale_sync::{Condvar, Mutex, MutexGuard, cpu};
@@ -340,7 +341,10 @@ fn is_unused(node: &Arc<Node>) -> bool {
     }
     // Pairs with the release by which the last other reference was dropped.
     fence(Ordering::Acquire);
-    !node.is_orphan()
+    // The log has given it up without having it: the older state on the device does not go with
+    // what is in memory.
+    !node.state().is_pinned()
+        && !node.is_orphan()
         && !node.has_new_times()
         && node.write_errors().is_told()
         && node.data().is_none_or(|data| data.is_idle())

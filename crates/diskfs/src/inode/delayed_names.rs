@@ -36,8 +36,11 @@
 //!   where a thread notes its change first and then looks whether the directory is listed. One of
 //!   the two sees what the other has done ([`ListedFlag`]).
 //! * What a fold may need is held by the changes that it folds: log space for the blocks of the
-//!   directory, and for those of the groups where it allocates and frees; and the blocks. So a fold
-//!   waits for nothing, and finds no lack of space.
+//!   directory, and for those of the groups where it allocates and frees; and blocks of free space.
+//!   So a fold waits for nothing, and finds no lack of space.
+//! * So are the blocks of the directory that it may need ([`HeldBlocks`]), and the block of its
+//!   inode: they stay in memory until then. A change whose blocks can't be read is not delayed. So
+//!   the fold reads nothing of the directory, and an unreadable block fails the call that needs it.
 //!
 //! # What readers of the directory's core see
 //!
@@ -63,6 +66,7 @@ use vfscale_sync::{Mutex, MutexGuard, cpu};
 use crate::base::fault::Fault;
 use crate::base::ranks::{DirAttributesLock, NameRangeLock};
 use crate::btree::Error;
+use crate::buffer::Buffer;
 use crate::format::dir::{COLLISIONS_MAX, POSITION_MAX};
 use crate::inode::core::{AttrFork, DataFork, FileKind, InodeCore};
 use crate::inode::times::Times;
@@ -131,6 +135,23 @@ impl std::ops::AddAssign for HeldSpace {
     }
 }
 
+/// The blocks of a directory's tree that the fold of changes at some positions may need
+/// ([`Directory::around`](crate::dir::Directory::around)), which stay in memory as long as this.
+#[derive(Debug)]
+pub(crate) struct HeldBlocks {
+    /// The first position, and the one behind the last.
+    pub(crate) positions: (u64, u64),
+    #[expect(dead_code, reason = "held until its drop")]
+    pub(crate) blocks: Vec<Arc<Buffer>>,
+}
+
+impl HeldBlocks {
+    /// Returns whether they are those of all names whose first position is `base`.
+    fn is_for(&self, base: u64) -> bool {
+        self.positions.0 <= base && base + COLLISIONS_MAX <= self.positions.1
+    }
+}
+
 /// The change of the entry at a position.
 #[derive(Clone, Debug)]
 pub(crate) struct NameChange {
@@ -139,6 +160,8 @@ pub(crate) struct NameChange {
     /// The entry as it is now. Differs from the stored one.
     pub(crate) now: Option<NamedInode>,
     pub(crate) held: HeldSpace,
+    /// `None` if the directory on disk has no tree.
+    pub(crate) blocks: Option<Arc<HeldBlocks>>,
 }
 
 impl NameChange {
@@ -277,12 +300,21 @@ impl NameRange {
             }
         };
         let is_as_stored = stored == now;
-        Ok((position, (!is_as_stored).then_some(NameChange { stored, now, held })))
+        Ok((position, (!is_as_stored).then_some(NameChange { stored, now, held, blocks: None })))
     }
 
     /// Returns what is held for the change at a position.
     pub(crate) fn held(&self, position: u64) -> HeldSpace {
         self.at(position).map_or_else(HeldSpace::default, |change| change.held)
+    }
+
+    /// Returns the blocks that the fold of changes of names whose first position is `base` may
+    /// need, if a change beside them holds these already.
+    pub(crate) fn blocks_at(&self, base: u64) -> Option<Arc<HeldBlocks>> {
+        let next = self.changes.partition_point(|(position, _)| *position < base);
+        let beside = &self.changes[next.saturating_sub(1)..self.changes.len().min(next + 1)];
+        let mut blocks = beside.iter().filter_map(|(_, change)| change.blocks.as_ref());
+        blocks.find(|blocks| blocks.is_for(base)).cloned()
     }
 
     /// Keeps the position of a name that is removed, until [`left`](Self::left).
@@ -377,6 +409,8 @@ pub(crate) struct DelayedNames {
     accessed_at: AtomicI64,
     /// Number of CPUs that may change names.
     pub(crate) cpus: usize,
+    /// Whether the block of the inode's record is known to be held in memory.
+    has_home: AtomicBool,
     /// Held together with the inode, which is locked shared, by a thread that changes attributes of
     /// the directory, to the end of the commit. On a line that no other thread needs.
     attributes: CachePadded<Mutex<(), DirAttributesLock>>,
@@ -414,6 +448,7 @@ impl DelayedNames {
             changed_at: AtomicI64::new(0),
             accessed_at: AtomicI64::new(0),
             cpus,
+            has_home: AtomicBool::new(false),
             attributes: CachePadded::new(Mutex::new(())),
             by_push: CachePadded::new(ByPush {
                 is_listed: ListedFlag::default(),
@@ -425,6 +460,16 @@ impl DelayedNames {
     /// Returns whether the directory is on the list of its volume.
     pub(crate) fn is_listed(&self) -> &ListedFlag {
         &self.by_push.is_listed
+    }
+
+    /// Returns whether the block of the inode's record is known to be held in memory.
+    pub(crate) fn has_home(&self) -> bool {
+        self.has_home.load(Ordering::Acquire)
+    }
+
+    /// Notes whether the block of the inode's record is held in memory.
+    pub(crate) fn note_home(&self, has_home: bool) {
+        self.has_home.store(has_home, Ordering::Release);
     }
 
     /// Keeps the number of links that the VFS inode has, which is evicted; 0 for a removed one.

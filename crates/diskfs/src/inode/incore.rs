@@ -16,6 +16,11 @@
 //!   of the core. A thread that finds the node not pinned under that lock has a core that is in the
 //!   log.
 //!
+//! * The block of a record that is to be written back is in memory: a transaction that changes an
+//!   inode reads it before its commit, and the node [holds](Node::hold_home) it until write-back.
+//!   So a block that can't be read fails the call that changes the inode, and not the write-back,
+//!   for all.
+//!
 //! # Lazy times
 //!
 //! Reading and writing a file change its times, much too often for transactions. The VFS reports
@@ -55,9 +60,11 @@ use vfscale_sync::sharded_rwlock::{
 use vfscale_sync::{Mutex, MutexGuard};
 
 use crate::base::ranks::{DirAttributesLock, NodeCore, NodeLock};
-use crate::buffer::BufferCache;
-use crate::format::Expected;
-use crate::format::inode::{INODE_MAGIC, block_of, chunk_of, records_mut, slot_of};
+use crate::buffer::{Buffer, BufferCache};
+use crate::format::inode::{
+    INODE_MAGIC, INODES_PER_BLOCK, block_of, chunk_of, records_mut, slot_of,
+};
+use crate::format::{BLOCK_BYTES, Expected};
 use crate::inode::core::InodeCore;
 use crate::inode::delayed_names::DelayedNames;
 use crate::inode::times::Times;
@@ -110,6 +117,8 @@ struct Published {
     is_unnamed: bool,
     /// The file data in memory.
     data: Option<Arc<FilePages>>,
+    /// The block of its record, while a change is to be written back to it.
+    home: Option<Arc<Buffer>>,
 }
 
 impl Published {
@@ -155,8 +164,14 @@ impl Node {
     /// Creates the node of inode `ino` with the state `core`.
     #[must_use]
     pub fn new(ino: u64, core: Arc<InodeCore>, cache: &PerCpuArc<BufferCache>) -> Arc<Self> {
-        let published =
-            Published { core, new_times: None, is_given_up: false, is_unnamed: false, data: None };
+        let published = Published {
+            core,
+            new_times: None,
+            is_given_up: false,
+            is_unnamed: false,
+            data: None,
+            home: None,
+        };
         Arc::new(Self {
             lock: ShardedRwLock::new(),
             heat: AtomicU32::new(0),
@@ -412,7 +427,37 @@ impl Node {
     /// Notes that the transaction that has just freed the inode also frees the chunk of its number:
     /// its log items are cancelled. Follows [`publish`](Self::publish).
     pub fn give_up(&self) {
-        self.published.lock().is_given_up = true;
+        let mut published = self.published.lock();
+        published.is_given_up = true;
+        let home = published.home.take();
+        drop(published);
+        drop(home);
+        if let Some(names) = self.delayed_names() {
+            names.note_home(false);
+        }
+    }
+
+    /// Returns whether the block of its record is held in memory. It stays so until the commit, if
+    /// the caller holds the node locked, or has delayed a name in it.
+    pub(crate) fn has_home(&self) -> bool {
+        self.published.lock().home.is_some()
+    }
+
+    /// Holds the block of its record in memory until it has been written back.
+    pub(crate) fn hold_home(&self, home: Arc<Buffer>) {
+        let former = self.published.lock().home.replace(home);
+        drop(former);
+    }
+
+    /// Lets go of the block of its record, which is about to be written, unless a transaction
+    /// changes the inode or a delayed name will.
+    fn release_home(&self) {
+        let mut published = self.published.lock();
+        let is_needed =
+            self.log.is_pinned() || self.lock.is_taken() || self.delayed_names().is_some();
+        let home = published.home.take_if(|_| !is_needed);
+        drop(published);
+        drop(home);
     }
 
     /// Notes that the inode was made without a name. The caller has just made it.
@@ -548,7 +593,8 @@ impl LogItem for Node {
     }
 
     fn memory_bytes(&self) -> usize {
-        MEMORY_BYTES
+        // With its share of the block that it holds.
+        MEMORY_BYTES + BLOCK_BYTES / INODES_PER_BLOCK as usize
     }
 
     fn logged(&self, sequence: u64) {
@@ -569,6 +615,7 @@ impl LogItem for Node {
         self.cache.write_inodes(self.block(), &Self::expected(self.ino), lsn, |block| {
             records_mut(block)[slot] = record;
         })?;
+        self.release_home();
         Ok(Pushed::Written)
     }
 }

@@ -160,9 +160,16 @@ impl FilePages {
         !self.is_renewed_queued.swap(true, Ordering::AcqRel)
     }
 
-    /// Notes that it was taken off the list of renewed files, and will be written back.
-    pub(crate) fn unqueue_renewed(&self) {
-        self.is_renewed_queued.store(false, Ordering::Release);
+    /// Notes that it was taken off the list of renewed files. Returns true if it is to be written
+    /// back, and false if it has [grown too large](Self::end_renewal) since it was queued.
+    pub(crate) fn unqueue_renewed(&self) -> bool {
+        self.is_renewed_queued.swap(false, Ordering::AcqRel)
+    }
+
+    /// Notes that the file is no longer one that others wait for.
+    pub(crate) fn end_renewal(&self) {
+        self.set_renewed(false);
+        self.unqueue_renewed();
     }
 
     /// Adds the file to the clock, unless it is in the clock already. The file has a page.

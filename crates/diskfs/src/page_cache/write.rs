@@ -35,7 +35,11 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         self.store.extendable()?;
         let written = self.write_parts(offset, buf);
         if self.pages.is_renewed() {
-            self.store.note_renewed(&self.pages);
+            if page_of(self.size()) < BEHIND_PAGES {
+                self.store.note_renewed(&self.pages);
+            } else {
+                self.pages.end_renewal();
+            }
         }
         written
     }

@@ -2,9 +2,11 @@
 //!
 //! When its log fails, or it finds damage of metadata, a volume stops: nothing more becomes
 //! durable, and it accepts no change. The next opening replays the changes that were durable.
-//! Reading still works where it can. [`OnError`] decides which errors callers get. The call that
-//! finds damage reports it (`EUCLEAN`), a call that needs the log reports the log's error (`EIO`),
-//! and every later call reports the error of the policy.
+//! Reading still works where it can: what the log has not got stays in memory. [`OnError`] decides
+//! which errors callers get. The call that finds damage reports it (`EUCLEAN`), a call that needs
+//! the log reports the log's error (`EIO`), and every later change reports the error of the policy.
+//! A later call that only reads reports `EIO` if it can't, and never damage: parts of what it finds
+//! may belong to changes that were given up.
 
 use std::fmt;
 use std::str::FromStr;

@@ -7,6 +7,7 @@ mod memory;
 mod own_log;
 mod space;
 mod unnamed;
+mod unreadable;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,6 +10,9 @@ use super::hooks::DelayedWork;
 use super::tx::Tx;
 use crate::base::fault::Fault;
 
+/// Number of times that a block is read, before the log is given up.
+const TRIES: usize = 4;
+
 /// The writer of the delayed changes of a volume.
 #[derive(Debug)]
 pub(super) struct DelayedWriter {
@@ -22,6 +25,21 @@ impl DelayedWriter {
     }
 }
 
+/// Calls `write` again if the device fails a read, which changes nothing. The blocks of directories
+/// and of chunks are in memory; those of the trees of free space, which a fold may change, need not
+/// be.
+fn tried(write: impl Fn() -> Result<(), Fault>) -> Result<(), Fault> {
+    for _ in 1..TRIES {
+        match write() {
+            Err(fault @ Fault::Device(_)) => {
+                tracing::warn!(%fault, "delayed changes can't be written, which is tried again");
+            }
+            done => return done,
+        }
+    }
+    write()
+}
+
 impl DelayedWork for DelayedWriter {
     fn run(&self, delayed: &dyn Delayed) -> Result<(), Fault> {
         let groups = &self.metadata.groups().delayed().list;
@@ -30,12 +48,12 @@ impl DelayedWork for DelayedWriter {
         groups.close();
         // Directories first: their trees may grow or shrink, which changes groups.
         while let Some(dir) = dirs.take() {
-            let written = Tx::at_end(&self.metadata, delayed).write_names(&dir);
+            let written = tried(|| Tx::at_end(&self.metadata, delayed).write_names(&dir));
             dirs.written();
             written?;
         }
         while let Some(group) = groups.take() {
-            let written = Tx::at_end(&self.metadata, delayed).write_group(group);
+            let written = tried(|| Tx::at_end(&self.metadata, delayed).write_group(group));
             groups.written();
             written?;
         }

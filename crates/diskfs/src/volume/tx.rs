@@ -11,7 +11,8 @@
 //!
 //! 1. The claims and frees are written into the trees of the groups, in copies as well. For that
 //!    the groups are locked, in ascending order, and stay locked until the end. If only the state
-//!    of inodes changes in a group, that is noted in memory instead (`alloc/delayed.rs`).
+//!    of inodes changes in a group, that is noted in memory instead (`alloc/delayed.rs`). The
+//!    blocks of the records of the inodes are read, unless their nodes hold them.
 //! 2. Every item is added to the log's transaction, which pins it: the item is not written back.
 //! 3. The copies are published: readers see them. Inodes become orphans, or cease to be.
 //! 4. The log's transaction is committed, and the groups are unlocked.
@@ -62,9 +63,10 @@ use vfscale_journal::{ChangeList, Committed, Delayed, LogKey, Reservation, Trans
 use crate::alloc::{Changes, Finished, GroupNodes};
 use crate::base::fault::Fault;
 use crate::btree::{Error, Nodes};
-use crate::buffer::{Cancel, InodeChunk, KIND_INODE_CHUNK};
+use crate::buffer::{Buffer, Cancel, InodeChunk, KIND_INODE_CHUNK};
 use crate::format::inode::{
-    CHUNK_BLOCKS, CHUNK_INODES, INODE_MAGIC, RECORD_BYTES, chunk_of, ino_at,
+    CHUNK_BLOCKS, CHUNK_INODES, INODE_MAGIC, INODES_PER_BLOCK, RECORD_BYTES, block_of, chunk_of,
+    ino_at,
 };
 use crate::format::{BLOCK_BYTES, Block, BlockRange, Expected, Identity};
 use crate::inode::core::InodeCore;
@@ -75,6 +77,9 @@ use crate::volume::{Metadata, Volume};
 use shadows::Shadows;
 pub use shadows::{BlockRef, Slot};
 use steps::{Fold, Noted};
+
+/// The most free inodes that a new one is searched among, if blocks of inodes can't be read.
+const INODES_TRIED: u64 = 8 * INODES_PER_BLOCK;
 
 /// The reservation of a transaction: the most that it may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +107,8 @@ pub struct Tx<'v> {
     metadata: &'v Metadata,
     shadows: Shadows<'v>,
     nodes: SmallVec<[ChangedNode; 3]>,
+    /// The blocks of records that it has read, for nodes that hold none.
+    homes: Homes,
     changes: Changes,
     /// The directories whose delayed names it writes.
     folds: Vec<Fold>,
@@ -120,6 +127,9 @@ pub struct Tx<'v> {
     #[expect(dead_code, reason = "held until its drop")]
     credit: TxCredit<'v>,
 }
+
+/// Blocks of inodes.
+type Homes = SmallVec<[Arc<Buffer>; 2]>;
 
 /// The part of a transaction in the log.
 enum TxLog<'v> {
@@ -219,6 +229,7 @@ impl<'v> Tx<'v> {
             metadata,
             shadows: Shadows::new(metadata.cache(), metadata.uuid()),
             nodes: SmallVec::new(),
+            homes: SmallVec::new(),
             changes: Changes::new(),
             folds: Vec::new(),
             log: Some(log),
@@ -298,7 +309,8 @@ impl<'v> Tx<'v> {
 
     /// Claims a free inode: for a file near the block `near`, the block of its directory's inode;
     /// for a directory in a group with much free space. Creates eight blocks of inodes if no inode
-    /// is free. Returns the number and the generation of the inode.
+    /// is free. Inodes whose block can't be read are left out until the next opening. Returns the
+    /// number and the generation of the inode.
     ///
     /// # Errors
     /// [`Fault::NoSpace`]; the errors of the device, and damage.
@@ -306,7 +318,17 @@ impl<'v> Tx<'v> {
         let before = self.changes.new_chunks().count() as u64;
         let groups = self.metadata.groups();
         let reader = self.metadata.reader();
-        let ino = groups.claim_inode(&reader, near, is_dir, &mut self.changes)?;
+        let mut tries = INODES_TRIED;
+        let ino = loop {
+            let ino = groups.claim_inode(&reader, near, is_dir, &mut self.changes)?;
+            let hold = |ino| self.metadata.hold_home(&mut self.homes, &self.changes, ino);
+            let held = ino.map_or(Ok(()), hold);
+            tries -= 1;
+            match (ino, held) {
+                (Some(ino), Err(Fault::Device(_))) if tries > 0 => self.changes.withhold_inode(ino),
+                (ino, held) => break held.map(|()| ino)?,
+            }
+        };
         let made = self.changes.new_chunks().count() as u64 - before;
         if let Err(fault) = self.take_space(made * CHUNK_BLOCKS) {
             // The changes contain the chunk, which must not be created.
@@ -448,6 +470,11 @@ impl<'v> Tx<'v> {
         if !changes.is_empty() {
             groups.finish(self, changes, finished)?;
         }
+        for ChangedNode { node, .. } in &self.nodes {
+            if !node.has_home() {
+                self.metadata.hold_home(&mut self.homes, changes, node.ino())?;
+            }
+        }
         let chunks = (changes.new_chunks().count() + changes.freed_chunks().count()) as u64;
         let of_chunk = Reservation::item_bytes(0) * (1 + CHUNK_INODES);
         let inodes = self.nodes.len() as u64 * Reservation::item_bytes(RECORD_BYTES as u64);
@@ -493,6 +520,7 @@ impl<'v> Tx<'v> {
             let chunk = new_chunk(metadata, first);
             changed.add(chunk.clone());
             cache.publish_inodes(&chunk);
+            self.homes.extend(chunk.buffers().iter().cloned());
         }
         for first in changes.freed_chunks() {
             changed.add(Cancel::new(LogKey { kind: KIND_INODE_CHUNK, id: first }));
@@ -520,7 +548,11 @@ impl<'v> Tx<'v> {
                 node.give_up();
             } else {
                 let image = Arc::clone(&core) as _;
-                changed.add_image(node, image, |node| node.publish(core, before));
+                let home = self.homes.iter().find(|home| home.address() == node.block());
+                changed.add_image(node, image, |node| {
+                    node.publish(core, before);
+                    home.into_iter().for_each(|home| node.hold_home(Arc::clone(home)));
+                });
             }
         }
         if !busy.is_empty() {
@@ -542,6 +574,20 @@ impl<'v> Tx<'v> {
         let committed = committed?;
         self.end_folds();
         Ok(committed)
+    }
+}
+
+impl Metadata {
+    /// Reads the block of an inode's record into `homes`, unless it is there, or a transaction with
+    /// these changes makes or frees it.
+    fn hold_home(&self, homes: &mut Homes, changes: &Changes, ino: u64) -> Result<(), Fault> {
+        let block = block_of(ino);
+        let mut chunks = changes.new_chunks().chain(changes.freed_chunks());
+        let is_here = homes.iter().any(|home| home.address() == block);
+        if !is_here && !chunks.any(|chunk| chunk == chunk_of(block)) {
+            homes.push(self.cache().get(block, &Node::expected(ino))?);
+        }
+        Ok(())
     }
 }
 
@@ -634,6 +680,10 @@ impl GroupNodes for Tx<'_> {
 
     fn uncreate(&mut self, slot: Slot) {
         self.shadows.destroy(slot);
+    }
+
+    fn hold(&self, address: u64, expected: &Expected) -> Result<Option<Arc<Buffer>>, Error<Fault>> {
+        Ok(Some(self.metadata.cache().get(address, expected)?))
     }
 
     fn no_space() -> Fault {

@@ -1,6 +1,7 @@
 //! A volume in memory, and the invariants that every test checks after each step.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::super::initial;
 use crate::alloc::chunks::Chunks;
@@ -8,6 +9,7 @@ use crate::alloc::zones::UNKNOWN;
 use crate::alloc::{Busy, Changes, Finished, GroupNodes, Groups, Layout, Recorded};
 use crate::btree::memory::{Failure, Memory, VOLUME};
 use crate::btree::{Error, Nodes, Record};
+use crate::buffer::Buffer;
 use crate::format::group::{GroupHeader, InodeChunks};
 use crate::format::inode::{CHUNK_BLOCKS, INODES_PER_BLOCK};
 use crate::format::{BlockRange, Expected};
@@ -26,6 +28,10 @@ impl GroupNodes for Memory {
 
     fn uncreate(&mut self, slot: u64) {
         self.cancel(slot);
+    }
+
+    fn hold(&self, _: u64, _: &Expected) -> Result<Option<Arc<Buffer>>, Error<Failure>> {
+        Ok(None)
     }
 
     fn no_space() -> Failure {

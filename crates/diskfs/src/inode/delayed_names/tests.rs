@@ -157,7 +157,7 @@ fn changes_between_two_positions_are_listed_in_order() {
     let positions: Vec<_> = (1..=50).map(|nth| nth * (POSITION_MAX / 50)).collect();
     for position in &positions {
         let now = Some(NamedInode { ino: *position, kind: FileKind::Regular, name: [b'n'].into() });
-        let change = NameChange { stored: None, now, held: HeldSpace::default() };
+        let change = NameChange { stored: None, now, held: HeldSpace::default(), blocks: None };
         names.range(*position).put(*position, Some(change));
     }
     let listed = |behind, last| -> Vec<u64> {
@@ -183,7 +183,8 @@ fn stress_a_change_is_seen_or_listed_again() {
     let list = DelayedList::<(), DelayedDirsLock>::default();
     let (turn, seen) = (AtomicUsize::new(0), AtomicBool::new(false));
     let entry = |ino| Some(NamedInode { ino, kind: FileKind::Regular, name: (*b"a").into() });
-    let change = || NameChange { stored: None, now: entry(20), held: HeldSpace::default() };
+    let change =
+        || NameChange { stored: None, now: entry(20), held: HeldSpace::default(), blocks: None };
     let mut lost = 0;
     // Both threads begin each round at once.
     let begin = |round: usize| {

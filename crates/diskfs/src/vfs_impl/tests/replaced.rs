@@ -158,3 +158,44 @@ fn what_nobody_syncs_is_durable_in_time_with_its_data() {
     wait_until(&mounted, |left| left.names("/").iter().any(is_new));
     assert_eq!(mounted.left().read("/new"), NEW);
 }
+
+/// An `fsync` of a small file writes what it is about: a few requests, however much of another file
+/// was written anew. A file that is written anew and stays small is written with it.
+#[test]
+fn an_fsync_does_not_wait_for_a_large_file_that_is_written_anew() {
+    const LARGE: usize = 7 * MIB as usize;
+    let mounted = FaultyVolume::new(None);
+    mounted.task.write("/large", vec![1; LARGE]).unwrap();
+    mounted.task.write("/small", b"old").unwrap();
+    mounted.task.write("/other", b"").unwrap();
+    mounted.fs.sync_fs().unwrap();
+    let unstable = || mounted.fs.files.pages().unstable();
+    assert_eq!(unstable(), 0);
+    let writing = OpenOptions::new().write(true).truncate(true);
+    let large = mounted.task.open_with("/large", &writing).unwrap();
+    for at in 0..7 {
+        large.pwrite(&vec![2; MIB as usize], at * MIB).unwrap();
+        if at == 1 {
+            mounted.task.open_with("/other", &writing).unwrap().sync_all().unwrap();
+            assert!(unstable() <= 1, "a file that is written anew was small, and is not written");
+        }
+    }
+    // The first pages are written behind the writer, and the others wait.
+    let left = 3 * MIB / 4096;
+    let begun = Instant::now();
+    while unstable() > left {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing is written behind the writer");
+        thread::yield_now();
+    }
+    let other = mounted.task.open_with("/other", &writing).unwrap();
+    other.pwrite(b"x", 0).unwrap();
+    let before = mounted.device.calls(Operation::Write);
+    other.sync_all().unwrap();
+    let requests = mounted.device.calls(Operation::Write) - before;
+    assert!(requests <= 8, "{requests} requests");
+    assert!(unstable() >= left / 2, "{} pages are left of {left}", unstable());
+    mounted.task.write("/small", b"new").unwrap();
+    other.pwrite(b"y", 0).unwrap();
+    other.sync_all().unwrap();
+    assert_eq!(mounted.left().read("/small"), b"new");
+}

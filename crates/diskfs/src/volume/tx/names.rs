@@ -1,6 +1,7 @@
 //! Changes of names that are [delayed](crate::inode::delayed_names), and the fold that writes them
 //! into their directory.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -10,13 +11,14 @@ use vfscale_journal::Reservation;
 use super::Tx;
 use super::steps::{DirStep, Fold, Noted};
 use crate::base::fault::Fault;
+use crate::btree::Error;
 use crate::dir::{DirEntry, Directory, NameHash, is_name};
-use crate::format::BLOCK_BYTES;
 use crate::format::dir::HEAD_NAME_BYTES;
 use crate::format::inode::{LINKS_MAX, RECORD_BYTES};
+use crate::format::{BLOCK_BYTES, Expected};
 use crate::inode::core::{FileKind, InodeCore};
 use crate::inode::delayed_names::{
-    DelayedNames, HeldSpace, NameChange, NameStep, NamedInode, Refused,
+    DelayedNames, HeldBlocks, HeldSpace, NameChange, NameStep, NamedInode, Refused,
 };
 use crate::inode::incore::Node;
 
@@ -104,6 +106,14 @@ impl Tx<'_> {
         let Some((found, taken)) = found else { return Ok(false) };
         let found = found.map(|found| (found.position, found.ino, found.kind));
         let mut range = names.range(base);
+        let mut blocks = range.blocks_at(base);
+        if !names.has_home() || (levels > 0 && blocks.is_none()) {
+            drop(range);
+            let Ok(held) = self.hold_blocks(dir, names, (directory, base)) else {
+                return Ok(false);
+            };
+            (range, blocks) = (names.range(base), held);
+        }
         let (position, mut change) =
             range.plan((base, name), (found, taken), step).map_err(refusal)?;
         let held = range.held(position);
@@ -113,6 +123,7 @@ impl Tx<'_> {
                 return Ok(false);
             };
             change.held += more;
+            change.blocks = blocks;
             (taken, released) = (more, HeldSpace::default());
         }
         let former = range.put(position, change);
@@ -124,6 +135,34 @@ impl Tx<'_> {
         metadata.dirs().add(dir, names);
         noted.push(Noted { dir, names, position, is_leaving, former, taken, released });
         Ok(true)
+    }
+
+    /// Reads the blocks that the fold of changes of names with the first position `base` may need,
+    /// so that they stay in memory; `None` for a directory without a tree. The caller holds the
+    /// directory locked shared.
+    ///
+    /// # Errors
+    /// The errors of the device, and damage: such a change must not be delayed.
+    fn hold_blocks(
+        &self,
+        dir: &Node,
+        names: &DelayedNames,
+        (directory, base): (Directory, u64),
+    ) -> Result<Option<Arc<HeldBlocks>>, Fault> {
+        let (cache, reader) = (self.metadata.cache(), self.metadata.reader());
+        if !names.has_home() {
+            dir.hold_home(cache.get(dir.block(), &Node::expected(dir.ino()))?);
+            names.note_home(true);
+        }
+        let blocks = RefCell::new(Vec::new());
+        let hold = |address, expected: &Expected| {
+            let (buffer, block) = cache.get_with_block(address, expected)?;
+            blocks.borrow_mut().push(buffer);
+            Ok::<_, Error<Fault>>(block)
+        };
+        let positions = names.with_stored(|core| directory.around(&reader, core, base, hold))?;
+        let blocks = blocks.into_inner();
+        Ok(positions.map(|positions| Arc::new(HeldBlocks { positions, blocks })))
     }
 
     /// Undoes changes that were noted, and takes back what they had set aside.
