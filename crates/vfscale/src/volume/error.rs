@@ -147,6 +147,9 @@ fn named(name: &str, fault: &Fault) -> String {
     if text.starts_with(name) { text } else { format!("{name}: {text}") }
 }
 
+/// The remedy when storage is short below a volume. Nothing of it is damaged.
+const NO_SPACE: &str = "; free space there and open it again, or open it read-only (`-o ro`)";
+
 fn remedy(fault: &Fault) -> &'static str {
     match fault {
         Fault::Open(OpenError::NoVolume { .. }) => "; `vfscale mkfs` makes a volume",
@@ -155,6 +158,11 @@ fn remedy(fault: &Fault) -> &'static str {
         }
         Fault::ReadOnly => "; it can be opened read-only",
         Fault::LogDevice(_) => "; name the device of its log",
+        Fault::Device(error) if error.is_no_space() => NO_SPACE,
+        Fault::Journal(error) if error.is_no_space() => NO_SPACE,
+        Fault::Journal(error) if error.unwritten().is_some() => {
+            "; its log is as before: open it again when its device can be written, or read-only (`-o ro`)"
+        }
         Fault::Journal(vfscale_journal::Error::Features { .. }) => "",
         Fault::Journal(_) => {
             "; `vfscale fsck` shows details, the volume can be read without its log (`-o ro,norecovery`), and \
