@@ -52,6 +52,8 @@ impl Fault {
         match self {
             Self::Device(vfscale_block::Error::ReadOnly { .. }) | Self::ReadOnly => Errno::ROFS,
             Self::Device(vfscale_block::Error::Locked { .. }) => Errno::BUSY,
+            Self::Device(error) if error.is_no_space() => Errno::NOSPC,
+            Self::Journal(error) if error.is_no_space() => Errno::NOSPC,
             Self::Device(_) | Self::Journal(_) => Errno::IO,
             Self::Damage(_) | Self::NeedsRepair => Errno::UCLEAN,
             Self::Open(error) => of_open(error),

@@ -153,6 +153,7 @@ impl Files {
                 write_errors: ErrorSeq::new(),
                 renewed: auto_da_alloc.then(|| Renewed::new(dirty_lists)),
                 bad_blocks: BadBlocks::default(),
+                is_full: false.into(),
                 gate: Gate::new(slots),
                 pace: Pace::new(),
                 log_blocks_max: u32::try_from(log_blocks / LOG_SHARE).unwrap_or(u32::MAX),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use vfscale_sync::atomic::{AtomicBool, Ordering};
 use vfscale_sync::errseq::ErrorSeq;
 
 use super::bad_blocks::BadBlocks;
@@ -28,6 +29,8 @@ pub(super) struct FilesState {
     /// device before the log does.
     pub(super) renewed: Option<Renewed>,
     pub(super) bad_blocks: BadBlocks,
+    /// Whether data could not be written for lack of storage, and none was written since.
+    pub(super) is_full: AtomicBool,
     /// Calls that change data are inside.
     pub(super) gate: Gate,
     pub(super) pace: Pace,
@@ -40,6 +43,13 @@ pub(super) struct FilesState {
 }
 
 impl FilesState {
+    /// Notes that data were written: the next lack of storage is a new one.
+    pub(super) fn has_room(&self) {
+        if self.is_full.load(Ordering::Relaxed) {
+            self.is_full.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// Queues a file with these pages for write-back, unless it is queued already, and asks for
     /// write-back in the background if much is dirty.
     pub(super) fn set_dirty(&self, node: &Arc<Node>, pages: &FilePages) {

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use vfscale_block::{CrashPlan, Device, MemoryDevice, Operation, RecordingDevice};
+use vfscale_block::{CrashPlan, Device, MemoryDevice, Operation, OsError, RecordingDevice};
 
 use super::*;
 use crate::VolumeOptions;
