@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::PageBox;
 
 use super::state::FilesState;
@@ -440,7 +439,7 @@ impl Store for FileBlocks<'_> {
         }
         if let Fault::Device(error) = fault
             && error.is_no_space()
-            && !self.state.is_full.swap(true, Ordering::Relaxed)
+            && self.state.is_new_lack()
         {
             tracing::error!(
                 "{error}; written data are lost, and fsync reports it, until there is room"
