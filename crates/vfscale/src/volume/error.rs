@@ -116,7 +116,11 @@ impl VolumeError {
             VolumeError::Missing(_) => Errno::NOENT,
             VolumeError::Device(error) => of_device(error),
             VolumeError::Open { fault, .. } | VolumeError::Close { fault, .. } => fault.errno(),
-            VolumeError::Make { .. } => Errno::INVAL,
+            VolumeError::Make { error, .. } => match &**error {
+                MkfsError::Device(error) if error.is_no_space() => Errno::NOSPC,
+                MkfsError::Log(error) if error.is_no_space() => Errno::NOSPC,
+                _ => Errno::INVAL,
+            },
             VolumeError::Pool(error) => error.errno(),
             VolumeError::Mount { errno, .. } | VolumeError::Sync { errno, .. } => *errno,
             VolumeError::InUse { .. } => Errno::BUSY,
@@ -158,8 +162,7 @@ fn remedy(fault: &Fault) -> &'static str {
         }
         Fault::ReadOnly => "; it can be opened read-only",
         Fault::LogDevice(_) => "; name the device of its log",
-        Fault::Device(error) if error.is_no_space() => NO_SPACE,
-        Fault::Journal(error) if error.is_no_space() => NO_SPACE,
+        Fault::Device(_) | Fault::Journal(_) if fault.is_no_space() => NO_SPACE,
         Fault::Journal(error) if error.unwritten().is_some() => {
             "; its log is as before: open it again when its device can be written, or read-only (`-o ro`)"
         }
