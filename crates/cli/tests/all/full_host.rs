@@ -83,7 +83,9 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        let _ = self.run(Command::new("umount").args(["-l", "m"]));
+        for name in ["m", "calm"] {
+            let _ = self.run(Command::new("umount").args(["-l", name]));
+        }
         let _ = self.run(Command::new("umount").args(["-l", "small"]));
     }
 }
@@ -162,4 +164,39 @@ fn an_image_has_storage_for_its_log() {
     let (code, said) = host.vfscale("mkfs -q small/f.vfs --size 1G");
     assert!(code == Some(1) && said.contains("f.vfs is full"), "{said}");
     assert!(!host.path("small/f.vfs").exists());
+}
+
+/// The branch that fills the host gets errors, and its sibling goes on.
+#[test]
+fn a_full_host_stops_no_branch() {
+    let Some(host) = Host::new(80) else { return };
+    fs::create_dir(host.path("calm")).unwrap();
+    host.good("mkfs -q small/p.vfs --size 256M");
+    host.good("branch create small/p.vfs calm");
+    host.good("mount -b --log-file log small/p.vfs m");
+    host.good("mount -b small/p.vfs calm -o branch=calm");
+    assert!(host.sh("echo first > calm/0; sync calm/0; head -c 1M /dev/urandom > m/f; sync m/f").0);
+    host.good("branch create m fork");
+    let (written, why) = host.sh("head -c 100M /dev/urandom > m/big; sync m/big");
+    assert!(!written && why.contains("No space left on device"), "{why}");
+    for n in 1..20 {
+        let (synced, why) = host.sh(&format!("echo {n} > calm/{n} && sync calm/{n}"));
+        assert!(synced, "{n}: {why}");
+    }
+    host.good("branch delete m fork");
+    let (removed, why) =
+        host.sh("rm m/big && sync m && head -c 3M /dev/urandom > m/f2 && sync m/f2");
+    assert!(removed, "{why}");
+    let log = fs::read_to_string(host.path("log")).unwrap();
+    assert!(log.contains("p.vfs is full") && log.lines().count() < 8, "{log}");
+    assert!(host.sh("mount -o remount,size=200M small").0);
+    host.good("sync calm");
+    host.good("umount calm");
+    // The data that were dropped are told of once more.
+    let (code, said) = host.vfscale("umount m");
+    assert!(code == Some(0) || said.contains("not everything could be written"), "{said}");
+    host.good("fsck small/p.vfs");
+    host.good("mount -b small/p.vfs m -o branch=calm");
+    assert_eq!(fs::read_to_string(host.path("m/19")).unwrap(), "19\n");
+    host.good("umount m");
 }
