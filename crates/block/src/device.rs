@@ -165,12 +165,13 @@ pub trait Device: Send + Sync + fmt::Debug {
 
     /// Reserves storage for the whole blocks of 4096 bytes in these ranges of bytes, until the
     /// device is closed: writes of them don't fail for lack of storage, however often they are
-    /// written. A block that has storage of its own takes no more. A second call does nothing.
+    /// written. A block that has storage of its own takes no more. A second call does nothing. An
+    /// image keeps the storage after it was closed.
     ///
     /// May block for the I/O.
     ///
     /// # Errors
-    /// As [`reserve`](Self::reserve).
+    /// As [`reserve`](Self::reserve), and [`Error::Full`].
     fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
         let _ = ranges;
         Ok(())

@@ -28,6 +28,8 @@ pub enum Operation {
     Open,
     /// [`set_size`](crate::Device::set_size).
     Resize,
+    /// [`reserve_ranges`](crate::Device::reserve_ranges).
+    Reserve,
 }
 
 impl fmt::Display for Operation {
@@ -39,6 +41,7 @@ impl fmt::Display for Operation {
             Self::Discard => "discard",
             Self::Open => "open",
             Self::Resize => "resize",
+            Self::Reserve => "reservation",
         })
     }
 }
@@ -120,6 +123,13 @@ pub enum Error {
         length: u64,
         /// The error that the system reported.
         source: OsError,
+    },
+    /// The file system that contains an image is full, or a quota there is used up. What a write
+    /// should have changed is as after [`Error::Io`].
+    #[error("the file system of {device} is full")]
+    Full {
+        /// Name of the image.
+        device: Arc<str>,
     },
     /// The range is not inside of the device. Nothing was done.
     #[error("{device}: {operation} of {length} bytes at {offset}: the device has {size} bytes")]
@@ -219,6 +229,7 @@ impl Error {
     pub fn device(&self) -> &str {
         match self {
             Self::Io { device, .. }
+            | Self::Full { device }
             | Self::OutOfRange { device, .. }
             | Self::Misaligned { device, .. }
             | Self::ReadOnly { device, .. }
@@ -235,7 +246,24 @@ impl Error {
     pub fn os(&self) -> Option<OsError> {
         match self {
             Self::Io { source, .. } => Some(*source),
+            Self::Full { .. } => Some(OsError::NO_SPACE),
             _ => None,
+        }
+    }
+
+    /// Returns whether storage is short below the device.
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        self.os() == Some(OsError::NO_SPACE)
+    }
+
+    /// Returns whether the device could not be changed: this says nothing about what can be read.
+    #[must_use]
+    pub fn is_of_writing(&self) -> bool {
+        match self {
+            Self::Io { operation, .. } => !matches!(operation, Operation::Read | Operation::Open),
+            Self::Full { .. } | Self::ReadOnly { .. } | Self::Fenced { .. } => true,
+            _ => false,
         }
     }
 }

@@ -268,7 +268,7 @@ impl CallCounts {
             Operation::Write => &self.write,
             Operation::Flush => &self.flush,
             Operation::Discard => &self.discard,
-            Operation::Open | Operation::Resize => &self.other,
+            Operation::Open | Operation::Resize | Operation::Reserve => &self.other,
         }
     }
 }
@@ -472,7 +472,8 @@ impl<D: Device> Device for FaultyDevice<D> {
     }
 
     fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
-        self.inner.reserve_ranges(ranges)
+        let call = CallRange { operation: Operation::Reserve, offset: 0, length: 0 };
+        self.all_or_nothing(call, || self.inner.reserve_ranges(ranges))
     }
 
     fn set_size(&self, size: u64) -> Result<(), Error> {

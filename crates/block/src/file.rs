@@ -29,6 +29,13 @@
 //! ([`Discards::is_thin`]): its owner has allocated it so that no write fails for want of space. A
 //! discard of a block device is `BLKDISCARD`, if the queue of the device has a limit for it.
 //!
+//! # Space of an image
+//!
+//! An image is sparse, so a write of a block that was never written fails when the file system of
+//! the image is full ([`Error::Full`]). Reserving ranges has that file system allocate them, if it
+//! can (`fallocate`); they read as zeros. A file system that copies on write may still be too full
+//! for a write of them.
+//!
 //! # Exclusive access
 //!
 //! A device is opened for writing by one process; several processes may open it read-only. The lock
@@ -46,6 +53,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::mem::take;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -140,7 +148,12 @@ impl FileDevice {
 
     fn error(&self, call: CallRange, source: OsError) -> Error {
         let CallRange { operation, offset, length } = call;
-        Error::Io { device: self.name.clone(), operation, offset, length, source }
+        let device = self.name.clone();
+        let is_full = matches!(source.code(), libc::ENOSPC | libc::EDQUOT);
+        if is_full && self.kind == FileKind::Image {
+            return Error::Full { device };
+        }
+        Error::Io { device, operation, offset, length, source }
     }
 
     fn whole(operation: Operation) -> CallRange {
@@ -373,6 +386,27 @@ impl Device for FileDevice {
             Err(error) => Err(self.error(call, (&error).into())),
             Ok(()) => Ok(()),
         }
+    }
+
+    /// Has the file system of an image allocate the ranges.
+    fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
+        let operation = Operation::Reserve;
+        self.check_writable(operation)?;
+        if self.kind == FileKind::BlockDevice {
+            return Ok(());
+        }
+        for Range { start: offset, end } in ranges.iter().cloned() {
+            let length = end.saturating_sub(offset);
+            let call = CallRange { operation, offset, length }.inside(self)?;
+            let how = FallocateFlags::KEEP_SIZE;
+            let allocate = || rustix::fs::fallocate(&self.file, how, offset, length);
+            match rustix::io::retry_on_intr(allocate).map_err(io::Error::from) {
+                Err(error) if is_unsupported(&error) => return Ok(()),
+                Err(error) => return Err(self.error(call, (&error).into())),
+                Ok(()) => {}
+            }
+        }
+        Ok(())
     }
 
     fn discards(&self) -> Option<Discards> {

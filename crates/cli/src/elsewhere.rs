@@ -235,12 +235,14 @@ impl Unmounter {
 pub(crate) struct Awaited(UnixStream);
 
 /// How a mount has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// Its branch is closed, and its server has other mounts.
     Closed,
     /// Its branch is closed, and its server ends, or has ended.
     Last,
+    /// Its branch or volume could not be closed properly, for this reason.
+    Failed(String),
     /// The time is over.
     Late,
 }
@@ -258,11 +260,14 @@ impl Awaited {
         reply.first().is_some_and(|word| word == "waiting").then_some(Awaited(stream))
     }
 
-    /// Waits until the branch is closed.
-    pub(crate) fn wait(self, limit: Duration) -> Ended {
+    /// Waits until the branch is closed. May be called again if that is [late](Ended::Late).
+    pub(crate) fn wait(&self, limit: Duration) -> Ended {
         let limited = self.0.set_read_timeout(Some(limit.max(Duration::from_millis(1))));
         match limited.and_then(|()| wire::receive(&self.0)) {
             Ok(reply) if reply.first().is_some_and(|word| word == "closed") => Ended::Closed,
+            Ok(reply) if reply.first().is_some_and(|word| word == "failed") => Ended::Failed(
+                reply.get(1).map_or_else(String::new, |why| why.display().to_string()),
+            ),
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 Ended::Late
             }

@@ -32,6 +32,8 @@ pub(crate) enum Failure {
     Unmount(PathBuf, io::Error),
     /// The server of an unmounted volume has not closed it within a time.
     NotClosed(PathBuf, Option<Box<vfscale::block::Holder>>, std::time::Duration),
+    /// The server of an unmounted volume could not close it properly, and has said why.
+    Unclosed(String),
     /// A mount could not be made durable.
     Sync(PathBuf, io::Error),
     /// A mount could not be frozen, or not long enough.
@@ -105,7 +107,7 @@ impl fmt::Display for Failure {
             Failure::Source(e) => write!(f, "cannot make the file system: {e}"),
             Failure::Open(e) => e.fmt(f),
             Failure::Mount(e) => e.fmt(f),
-            Failure::Usage(what) => f.write_str(what),
+            Failure::Usage(what) | Failure::Unclosed(what) => f.write_str(what),
             Failure::TempDir(path, e) => write!(
                 f,
                 "cannot make a temporary directory in {}: {e}; set TMPDIR to a directory that can \

@@ -255,7 +255,7 @@ fn escape_commas(name: &OsStr) -> OsString {
 /// closed the volume, or after a minute. vfscale-umount(1) says more.
 ///
 /// The exit status is that of umount(8): 0, unmounted; 1, the command line is invalid; 32, the
-/// unmount failed, or the volume was not closed in time.
+/// unmount failed, or the volume was not closed, or not in time.
 #[derive(Debug, Parser)]
 #[command(name = "umount.vfscale", version)]
 pub(crate) struct UmountHelper {

@@ -81,6 +81,7 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
         tell_manager(is_server, &format!("STOPPING=1\nSTATUS=Unmounted from {dir}, closing"));
     }
     let closed = source.close();
+    ticket.closed(&closed);
     drop(ticket);
     served.wait_for_end();
     match fenced.and_then(|fenced| fenced.error()) {

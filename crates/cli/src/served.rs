@@ -40,6 +40,8 @@ struct State {
     /// Whether no further mount is taken.
     is_ending: bool,
     places: Vec<Place>,
+    /// The mounts whose volumes could not be closed, by device number, and why.
+    unclosed: Vec<((u32, u32), String)>,
     /// Commands that have yet to be told that their mount is closed.
     untold: usize,
     /// Number of the next place.
@@ -90,8 +92,8 @@ impl Served {
     /// Begins without mounts. `pool` has the branches that further mounts may be of, or `maker`
     /// makes them.
     pub(crate) fn new(pool: Option<Pool>, maker: Option<PoolMaker>) -> Arc<Served> {
-        let (places, untold, next) = (Vec::new(), 0, 0);
-        let state = State { pool, maker, is_ending: false, places, untold, next };
+        let (places, unclosed, untold, next) = (Vec::new(), Vec::new(), 0, 0);
+        let state = State { pool, maker, is_ending: false, places, unclosed, untold, next };
         Arc::new(Served { state: Mutex::new(state), changed: Condvar::new() })
     }
 
@@ -145,15 +147,30 @@ impl Served {
     }
 
     /// Waits until the mount with a device number is ended, and its volume closed, or until nobody
-    /// waits any more. Returns whether other mounts are left.
-    pub(crate) fn wait_for(&self, device: (u32, u32), is_awaited: impl Fn() -> bool) -> bool {
+    /// waits any more. Returns whether other mounts are left, or why the volume was not closed
+    /// properly.
+    pub(crate) fn wait_for(
+        &self,
+        device: (u32, u32),
+        is_awaited: impl Fn() -> bool,
+    ) -> Result<bool, String> {
         let is_there = |state: &mut State| state.places.iter().any(|p| p.device == Some(device));
         let mut state = self.lock();
         while is_there(&mut state) && is_awaited() {
             let waited = self.changed.wait_timeout_while(state, PAUSE, is_there);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        !state.places.is_empty()
+        match state.unclosed.iter().rev().find(|(number, _)| *number == device) {
+            Some((_, why)) => Err(why.clone()),
+            None => Ok(!state.places.is_empty()),
+        }
+    }
+
+    /// Keeps this process from ending before the result is dropped: a command has to be told of the
+    /// end of a mount.
+    pub(crate) fn untold(self: &Arc<Self>) -> Untold {
+        self.lock().untold += 1;
+        Untold(self.clone())
     }
 
     /// Waits until all mounts are ended, their volumes closed and their commands told so, and takes
@@ -251,8 +268,16 @@ impl Ticket {
     /// Frees the place, whose volume is closed. This process does not end before the result is
     /// dropped, so that the command can be told.
     pub(crate) fn end(self) -> Untold {
-        self.served.lock().untold += 1;
-        Untold(self.served.clone())
+        self.served.untold()
+    }
+
+    /// Notes how the volume of the mount was closed, for those who wait for it.
+    pub(crate) fn closed<E: ToString>(&self, closed: &Result<(), E>) {
+        let mut state = self.served.lock();
+        let place = state.places.iter().find(|place| place.number == self.number);
+        if let (Some(device), Err(why)) = (place.and_then(|place| place.device), closed) {
+            state.unclosed.push((device, why.to_string()));
+        }
     }
 }
 

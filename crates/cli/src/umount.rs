@@ -3,6 +3,8 @@
 //! `umount(2)` returns when the mount is gone. The server of a volume then still writes what is
 //! dirty, and its log, which takes a moment: until then the image is not that of a closed volume.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -11,6 +13,8 @@ use clap::Args;
 use vfscale::block::named::is_rbd;
 use vfscale::block::{Error, Holder};
 use vfscale_command::say;
+use vfscale_diskfs::Superblock;
+use vfscale_diskfs::format::Block;
 
 use crate::device;
 use crate::elsewhere::{Awaited, Ended};
@@ -50,10 +54,9 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<ExitCode, Failure> {
         let failed = |e| Failure::Unmount(dir.clone(), e);
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.clone());
         let server = server_of(&dir)?;
-        // The server of several branches goes on, and says when it has closed one. One that hangs
-        // must not be asked: force ends its mount.
-        let asks = !args.lazy && !args.force;
-        let asked = server.as_ref().filter(|server| asks && server.has_others);
+        // The server says when it has closed the volume, and whether it could. One that hangs must
+        // not be asked: force ends its mount.
+        let asked = server.as_ref().filter(|_| !args.lazy && !args.force);
         let awaited = asked.and_then(|_| Awaited::new(&dir));
         vfscale_fuse::control::unmount(&dir, args.force, args.lazy).map_err(failed)?;
         if let Some(server) = server.filter(|_| !args.lazy) {
@@ -69,6 +72,8 @@ struct Server {
     holder: Option<Box<Holder>>,
     /// Whether other branches of the image are mounted.
     has_others: bool,
+    /// Whether the mount was one that can be written.
+    is_written: bool,
 }
 
 /// Returns the server of the topmost mount at `dir`, if that is a volume whose image this process
@@ -84,9 +89,10 @@ fn server_of(dir: &Path) -> Result<Option<Server>, Failure> {
         mounts::parse(&table).filter(|other| other.device() == mount.device()).count() == 1;
     let image =
         Some(mount.source()).filter(|image| is_last && (image.is_absolute() || is_rbd(image)));
+    let is_written = !mount.has("ro");
     let has_others = image.as_ref().is_some_and(|image| mounts::of(&table, image).len() > 1);
     Ok(image.and_then(|image| match device::options(true).check_free(&image) {
-        Err(Error::Locked { holder, .. }) => Some(Server { image, holder, has_others }),
+        Err(Error::Locked { holder, .. }) => Some(Server { image, holder, has_others, is_written }),
         // Not the image, or one that this user can't read.
         _ => None,
     }))
@@ -96,14 +102,22 @@ impl Server {
     /// Waits until the server has closed the image, or the branch that `awaited` is about.
     fn wait(self, awaited: Option<Awaited>, limit: Duration) -> Result<(), Failure> {
         let start = Instant::now();
-        match awaited.map(|awaited| awaited.wait(limit)) {
+        let mut told = Told { image: &self.image, start, is_told: false };
+        let ended = awaited.map(|awaited| match awaited.wait(limit.min(PATIENCE)) {
+            Ended::Late if limit > PATIENCE => {
+                told.tell();
+                awaited.wait(limit.saturating_sub(start.elapsed()))
+            }
+            ended => ended,
+        });
+        match ended {
             Some(Ended::Closed) => return Ok(()),
             Some(Ended::Late) => return Err(Failure::NotClosed(self.image, self.holder, limit)),
+            Some(Ended::Failed(why)) => return Err(Failure::Unclosed(why)),
             // This user may not ask the server, which goes on.
             None if self.has_others => return Ok(()),
             Some(Ended::Last) | None => {}
         }
-        let mut is_told = false;
         while let Err(Error::Locked { holder, .. }) = device::options(true).check_free(&self.image)
         {
             if holder.is_some() && self.holder.is_some() && holder != self.holder {
@@ -113,13 +127,54 @@ impl Server {
             if start.elapsed() > limit {
                 return Err(Failure::NotClosed(self.image, holder, limit));
             }
-            if start.elapsed() > PATIENCE && !is_told {
-                is_told = true;
-                let image = self.image.display();
-                say(format_args!("{image}: unmounted; waiting until the volume is closed"));
-            }
+            told.tell();
             std::thread::sleep(PAUSE);
         }
-        Ok(())
+        self.check_closed()
+    }
+
+    /// Fails if the log of a volume without branches is not closed, as its superblock says. Takes
+    /// no lock, which would be in the way of others.
+    fn check_closed(&self) -> Result<(), Failure> {
+        let mut block = Block::zeroed();
+        let read =
+            File::open(&self.image).and_then(|file| file.read_exact_at(block.bytes_mut(), 0));
+        let superblock = Superblock::decode(&block, 0).ok().filter(|_| self.is_written);
+        let Some(superblock) = superblock.filter(|found| read.is_ok() && found.pool().is_none())
+        else {
+            return Ok(());
+        };
+        // Volumes of older versions do not say it, and one that was opened since is not closed.
+        let says = superblock.log_seen.epoch > 0 && !superblock.log_seen.is_closed;
+        if !says || device::options(true).check_free(&self.image).is_err() {
+            return Ok(());
+        }
+        let is_full = || rustix::fs::statvfs(&self.image).is_ok_and(|stat| stat.f_bavail == 0);
+        let why = match &superblock.stopped {
+            Some(stopped) => format!(": {}", stopped.why()),
+            None if is_full() => ": the file system of the image is full".into(),
+            None => String::new(),
+        };
+        let image = self.image.display();
+        Err(Failure::Unclosed(format!(
+            "{image}: unmounted, but not closed{why}; it will be recovered when it is opened again"
+        )))
+    }
+}
+
+/// Says what is being waited for, once, when that takes long.
+struct Told<'i> {
+    image: &'i Path,
+    start: Instant,
+    is_told: bool,
+}
+
+impl Told<'_> {
+    fn tell(&mut self) {
+        if self.start.elapsed() >= PATIENCE && !self.is_told {
+            self.is_told = true;
+            let image = self.image.display();
+            say(format_args!("{image}: unmounted; waiting until the volume is closed"));
+        }
     }
 }

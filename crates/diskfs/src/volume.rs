@@ -429,6 +429,10 @@ impl Volume {
             // The log must not be marked clean, and its work must end even so.
             self.shut_down(fault);
         }
+        // Metadata for which storage is short get that of what was removed.
+        if journal.quiesce().is_err_and(|error| error.is_no_space()) {
+            self.discard_all_freed();
+        }
         if let Err(error) = journal.close() {
             self.note_stop();
             return Err(error.into());

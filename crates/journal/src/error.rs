@@ -148,6 +148,23 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns the error of a device that could not be written, if that is the reason: the log is
+    /// not damaged then.
+    #[must_use]
+    pub fn unwritten(&self) -> Option<&vfscale_block::Error> {
+        match self {
+            Self::Device(error) => Some(error).filter(|error| error.is_of_writing()),
+            Self::Shutdown(error) => error.unwritten(),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the reason is that storage is short below a device that is to be written.
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        self.unwritten().is_some_and(vfscale_block::Error::is_no_space)
+    }
+
     /// Wraps an error of a hook, an item or the recovery sink.
     pub fn client(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::Client(Arc::new(error))

@@ -1,5 +1,6 @@
 //! The journal as its users see it.
 
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use vfscale_block::Device;
@@ -76,6 +77,16 @@ impl Journal {
         // of this one.
         Self::begin_new(device, region, volume, known)?;
         Ok(device.flush()?)
+    }
+
+    /// Reserves storage for all of a log in `region`, so that writes of it don't fail for lack of
+    /// storage. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub fn reserve(device: &dyn Device, region: Region) -> Result<()> {
+        let range = region.offset..region.offset.saturating_add(region.length);
+        Ok(device.reserve_ranges(from_ref(&range))?)
     }
 
     /// Writes the first record of a log whose state is `known`. Does not flush.

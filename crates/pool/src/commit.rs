@@ -204,6 +204,7 @@ impl Shared {
             return Err(Error::Full);
         }
         space.fill_urgent();
+        space.protect_commits();
         let state = State {
             generation: block.header.generation.get(),
             next_node,

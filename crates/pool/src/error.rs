@@ -64,7 +64,7 @@ impl Error {
     /// Returns the error number that a failed device call reports.
     pub(crate) fn os_error(&self) -> OsError {
         match self {
-            Self::Device(DeviceError::Io { source, .. }) => *source,
+            Self::Device(error) => error.os().unwrap_or(OsError::IO),
             Self::Full => OsError::NO_SPACE,
             _ => OsError::IO,
         }

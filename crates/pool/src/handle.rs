@@ -136,8 +136,14 @@ impl Branch {
         Ok(())
     }
 
-    /// Converts an error of the pool into one of a device.
+    /// Converts an error of the pool into one of a device. A pool below which storage is short
+    /// names its image.
     fn failed(&self, operation: Operation, offset: u64, length: u64, error: Error) -> DeviceError {
+        let shared = &self.inner.shared;
+        let is_write = operation == Operation::Write;
+        if is_write && error == Error::Full && shared.space.is_host_full() {
+            return DeviceError::Full { device: shared.disk.device.name().into() };
+        }
         let (device, source) = (self.inner.label().clone(), error.os_error());
         DeviceError::Io { device, operation, offset, length, source }
     }

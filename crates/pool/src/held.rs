@@ -157,6 +157,14 @@ impl Held {
         taken
     }
 
+    /// Returns whether one of these blocks is fixed.
+    pub(crate) fn has_fixed(&self, blocks: &[u64]) -> bool {
+        self.fixed() > 0 && {
+            let fixed = self.lock.lock();
+            blocks.iter().any(|block| fixed.rows.iter().any(|row| row.contains(block)))
+        }
+    }
+
     /// Adds places for fixed blocks: those that were not used after all, or for blocks that were
     /// the branch's own, and are not any more.
     pub(crate) fn give_fixed(&self, count: u64) {
@@ -168,6 +176,12 @@ impl Held {
     /// Returns how many of the fixed blocks are the branch's own.
     pub(crate) fn own_fixed(&self) -> u64 {
         self.fixed().saturating_sub(self.lock.lock().left)
+    }
+
+    /// Returns how many places are for fixed blocks that are not the branch's own. No other call
+    /// runs concurrently.
+    pub(crate) fn left(&self) -> u64 {
+        self.lock.try_lock().map_or(0, |fixed| fixed.left)
     }
 
     /// Ends all promises. Returns how many places are back. No other call runs concurrently, so it

@@ -104,6 +104,8 @@ mod crash_tests;
 #[cfg(test)]
 mod fault_tests;
 #[cfg(test)]
+mod full_host_tests;
+#[cfg(test)]
 mod full_tests;
 #[cfg(test)]
 mod hostile_tests;

@@ -6,6 +6,16 @@
 //! which is what the device has. *Used*: those, and the ones that were handed out since. A place
 //! that is given up stays in both until a commit without it is durable and its readers have gone.
 //!
+//! # Storage of a sparse image
+//!
+//! On a thin device ([`vfscale_block::Discards::is_thin`]) a place that was never written may have
+//! no storage. Such a place is *hollow* until the file system of the image has allocated it, 64
+//! places at a time, which happens before it is handed out. If that file system is full, the pool
+//! is as if it were full: whoever takes a hollow place gets [`Error::Full`] before anything is
+//! written, and the others go on. Some places that have storage are *protected*: commits, and
+//! blocks that were reserved by their numbers, take from these when nothing else is left, so that
+//! logs go on, and files and branches can be removed.
+//!
 //! # Invariants
 //!
 //! * A place is handed out only if it is in neither bitmap.
@@ -22,13 +32,14 @@
 //! many zones.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::slice::from_ref;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use vfscale_sync::percpu::Budget;
+use vfscale_sync::percpu::{Budget, CachePadded};
 use vfscale_sync::{Mutex, MutexGuard};
 
 use crate::Error;
-use crate::disk::Disk;
+use crate::disk::{Disk, offset};
 use crate::format::{self, BITMAP, BitmapBlock, Bytes, ZONE_PLACES, ZONES_MAX};
 use crate::held::Held;
 use crate::layout::Layout;
@@ -44,7 +55,11 @@ const WORDS: usize = ZONE_PLACES as usize / 64;
 struct Maps {
     committed: Box<[u64; WORDS]>,
     used: Box<[u64; WORDS]>,
+    /// Free places that may have no storage.
+    hollow: Box<[u64; WORDS]>,
     free: u64,
+    /// Whether its bitmaps have storage; if not, nothing more is taken.
+    is_backed: bool,
 }
 
 struct Zone {
@@ -71,6 +86,15 @@ pub(crate) struct Space {
     made: AtomicU64,
     /// Free places less the reserve, in units of one place.
     pub(crate) budget: Budget,
+    /// Whether places may be hollow.
+    is_thin: bool,
+    /// Free places of loaded zones that have storage, and how many of these are protected.
+    backed: CachePadded<AtomicU64>,
+    protected: AtomicU64,
+    /// The zone in which hollow places are looked for first.
+    hollow_from: AtomicUsize,
+    /// Whether the last allocation has found the file system of the image full.
+    is_host_full: AtomicBool,
     /// The size of the urgent part, and how much of it is there.
     urgent_max: u64,
     urgent: AtomicU64,
@@ -128,6 +152,20 @@ impl Drop for Purse<'_> {
     }
 }
 
+/// The reason why places are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taker {
+    /// Data and metadata of a branch.
+    Ordinary,
+    /// Commits, and blocks that were reserved by their numbers.
+    Protected,
+}
+
+/// The most places that are protected for commits: 4 MiB.
+const PROTECTED_MAX: u64 = 1024;
+/// The most places that are allocated together, in words of the bitmaps: 4 MiB.
+const BACKED_WORDS_MAX: usize = 16;
+
 /// How many places a commit may need that nobody has taken from the budget.
 pub(crate) fn reserve(places: u64) -> u64 {
     (places / 50).clamp(12, 4096)
@@ -161,8 +199,120 @@ impl Space {
         let zones = (0..zones).map(zone).collect();
         let is_large = layout.places >= URGENT_FROM;
         let urgent_max = if is_large { (layout.places / URGENT_SHARE).min(URGENT_MAX) } else { 0 };
-        let urgent = AtomicU64::new(0);
-        Self { disk: disk.clone(), zones, lessees, made: made.into(), budget, urgent_max, urgent }
+        let is_thin = disk.device.discards().is_some_and(|how| how.is_thin);
+        Self {
+            disk: disk.clone(),
+            zones,
+            lessees,
+            made: made.into(),
+            budget,
+            is_thin,
+            backed: CachePadded::new(AtomicU64::new(0)),
+            protected: AtomicU64::new(0),
+            hollow_from: AtomicUsize::new(0),
+            is_host_full: AtomicBool::new(false),
+            urgent_max,
+            urgent: AtomicU64::new(0),
+        }
+    }
+
+    /// Protects what commits need, as far as the file system of the image has room.
+    pub(crate) fn protect_commits(&self) {
+        self.protect(reserve(self.disk.layout.places).min(PROTECTED_MAX));
+    }
+
+    /// Protects `count` more places. Returns false, and protects none, if the file system of the
+    /// image is full. A bitmap that can't be read is left to those who need it.
+    pub(crate) fn protect(&self, count: u64) -> bool {
+        if !self.is_thin {
+            return true;
+        }
+        let wanted = self.protected.fetch_add(count, Ordering::AcqRel) + count;
+        let is_enough = || self.backed.load(Ordering::Acquire) >= wanted;
+        let (zones, first) = (self.zones.len(), self.hollow_from.load(Ordering::Relaxed));
+        let mut zones = (first..first + zones).map(|zone| zone % zones);
+        while !is_enough()
+            && let Some(zone) = zones.next()
+        {
+            self.hollow_from.store(zone, Ordering::Relaxed);
+            if self.is_whole(zone) {
+                continue;
+            }
+            let Ok(mut guard) = self.loaded(zone) else { continue };
+            let Some(maps) = guard.maps.as_mut().filter(|maps| maps.is_backed) else { continue };
+            while !is_enough()
+                && let Some(word) = maps.hollow.iter().position(|word| *word != 0)
+                && self.back(zone, maps, word, count.max(PROTECTED_MAX))
+            {}
+        }
+        // A pool that is full itself has what its budget says.
+        let is_protected = is_enough() || !self.is_host_full();
+        if !is_protected {
+            self.unprotect(count);
+        }
+        is_protected
+    }
+
+    /// Protects `count` places that have just become free, and so have storage.
+    pub(crate) fn protect_freed(&self, count: u64) {
+        self.protected.fetch_add(count, Ordering::AcqRel);
+    }
+
+    /// Returns whether the file system of the image is full, as far as is known.
+    pub(crate) fn is_host_full(&self) -> bool {
+        self.is_host_full.load(Ordering::Relaxed)
+    }
+
+    /// Ends the protection of `count` places, which were taken or are not needed any more.
+    pub(crate) fn unprotect(&self, count: u64) {
+        let less = |there: u64| Some(there.saturating_sub(count));
+        let _ = self.protected.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+    }
+
+    /// Has the file system of the image allocate the hollow places of a zone from a word of its
+    /// bitmaps on, about `count` of them. Returns whether those of this word have storage then.
+    fn back(&self, zone: usize, maps: &mut Maps, word: usize, count: u64) -> bool {
+        let words = (count.div_ceil(64) as usize).clamp(1, BACKED_WORDS_MAX).min(WORDS - word);
+        let range = self.disk.layout.range(zone);
+        let start = range.start + word as u64 * 64;
+        let end = range.end.min(start + words as u64 * 64);
+        let range = offset(start)..offset(end);
+        let allocated = self.disk.device.reserve_ranges(from_ref(&range));
+        if allocated.is_err_and(|error| error.is_no_space()) {
+            self.is_host_full.store(true, Ordering::Relaxed);
+            return words > 1 && self.back(zone, maps, word, 1);
+        }
+        // Any other refusal is that of a device that allocates nothing.
+        self.is_host_full.store(false, Ordering::Relaxed);
+        let hollow = &mut maps.hollow[word..word + words];
+        let backed: u64 = hollow.iter().map(|word| u64::from(word.count_ones())).sum();
+        hollow.fill(0);
+        self.backed.fetch_add(backed, Ordering::AcqRel);
+        true
+    }
+
+    /// Has storage for places that are about to be handed out, and enough left that is protected.
+    /// Returns false if the file system of the image is full.
+    fn backs(&self, zone: usize, maps: &mut Maps, run: (u64, u64), taker: Taker) -> bool {
+        let (at, count) = run;
+        for word in at as usize / 64..=(at + count - 1) as usize / 64 {
+            if maps.hollow[word] != 0 && !self.back(zone, maps, word, at + count - word as u64 * 64)
+            {
+                return false;
+            }
+        }
+        let is_enough = || {
+            let (backed, protected) = (&self.backed, &self.protected);
+            backed.load(Ordering::Acquire) >= protected.load(Ordering::Acquire) + count
+        };
+        // A pool that is full itself keeps no more than its budget says.
+        while taker == Taker::Ordinary && !is_enough() {
+            match maps.hollow.iter().position(|word| *word != 0) {
+                Some(word) if self.back(zone, maps, word, count) => {}
+                _ => return !self.is_host_full(),
+            }
+        }
+        true
     }
 
     /// Gives places to the budget; the urgent part is filled first.
@@ -227,7 +377,14 @@ impl Space {
             }
         }
         let free = words.iter().map(|word| u64::from(word.count_zeros())).sum();
-        Ok(Maps { committed: words.clone(), used: words, free })
+        let (mut hollow, mut is_backed) = (Box::new([0; WORDS]), true);
+        if self.is_thin {
+            hollow.iter_mut().zip(words.iter()).for_each(|(hollow, used)| *hollow = !used);
+            let bitmaps = offset(layout.bitmap(zone, false))..offset(layout.bitmap(zone, true) + 1);
+            let allocated = self.disk.device.reserve_ranges(from_ref(&bitmaps));
+            is_backed = !allocated.is_err_and(|error| error.is_no_space());
+        }
+        Ok(Maps { committed: words.clone(), used: words, hollow, free, is_backed })
     }
 
     /// Takes up to `most` consecutive places, at least `least`. The caller has taken as many from
@@ -241,9 +398,23 @@ impl Space {
         least: u64,
         most: u64,
     ) -> Result<(u64, u64), Error> {
+        self.take_as(Taker::Protected, lease, least, most)
+    }
+
+    /// Takes places as [`take`](Self::take) does, for a `taker`.
+    ///
+    /// # Errors
+    /// [`Error::Full`] also if the file system of the image is full.
+    pub(crate) fn take_as(
+        &self,
+        taker: Taker,
+        lease: &mut Lease,
+        least: u64,
+        most: u64,
+    ) -> Result<(u64, u64), Error> {
         let count = self.zones.len();
         if let Some(zone) = lease.zone
-            && let Some(found) = self.take_in(zone, lease, least, most)?
+            && let Some(found) = self.take_in(taker, zone, lease, least, most)?
         {
             return Ok(found);
         }
@@ -255,7 +426,7 @@ impl Space {
                     continue;
                 }
                 let mut next = Lease { zone: Some(zone), cursor: 0 };
-                if let Some(found) = self.take_in(zone, &mut next, least, most)? {
+                if let Some(found) = self.take_in(taker, zone, &mut next, least, most)? {
                     self.lessees[zone].fetch_add(1, Ordering::Relaxed);
                     self.end(lease);
                     *lease = next;
@@ -275,6 +446,7 @@ impl Space {
 
     fn take_in(
         &self,
+        taker: Taker,
         zone: usize,
         lease: &mut Lease,
         least: u64,
@@ -284,18 +456,37 @@ impl Space {
             return Ok(None);
         }
         let mut guard = self.loaded(zone)?;
-        let Some(maps) = guard.maps.as_mut().filter(|maps| maps.free >= least) else {
-            return Ok(None);
+        let has_some = |maps: &&mut Maps| maps.free >= least && maps.is_backed;
+        let Some(maps) = guard.maps.as_mut().filter(has_some) else { return Ok(None) };
+        let search = |words: &[u64; WORDS]| {
+            find(words, lease.cursor, least, most).or_else(|| find(words, 0, least, most))
         };
-        let found = find(&maps.used, lease.cursor, least, most)
-            .or_else(|| find(&maps.used, 0, least, most));
+        let mut found = search(&maps.used);
+        if self.is_thin
+            && let Some((at, count)) = found
+            && !self.backs(zone, maps, (at, count), taker)
+        {
+            let pairs = maps.used.iter().zip(maps.hollow.iter());
+            let mut words = [0; WORDS];
+            words.iter_mut().zip(pairs).for_each(|(word, (used, hollow))| *word = used | hollow);
+            found = search(&words).filter(|run| self.backs(zone, maps, *run, taker));
+        }
         let Some((at, count)) = found else { return Ok(None) };
         for bit in at..at + count {
             maps.used[bit as usize / 64] |= 1 << (bit % 64);
         }
         maps.free -= count;
+        self.use_backed(count);
         lease.cursor = at + count;
         Ok(Some((self.disk.layout.range(zone).start + at, count)))
+    }
+
+    /// Notes that places with storage were taken.
+    fn use_backed(&self, count: u64) {
+        if self.is_thin {
+            let less = |there: u64| Some(there.saturating_sub(count));
+            let _ = self.backed.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        }
     }
 
     /// Returns whether a zone of a former volume is in use, and in memory nothing else is known.
@@ -314,6 +505,11 @@ impl Space {
         let Some(maps) = guard.maps.as_mut() else { return Ok(false) };
         let (word, bit) = (at as usize / 64, 1 << (at % 64));
         let is_free = maps.used[word] & bit == 0;
+        if maps.hollow[word] & bit != 0 {
+            maps.hollow[word] &= !bit;
+        } else if is_free {
+            self.use_backed(1);
+        }
         maps.used[word] |= bit;
         maps.free -= u64::from(is_free);
         Ok(is_free)
@@ -328,6 +524,7 @@ impl Space {
             let Some(maps) = guard.maps.as_mut() else { continue };
             maps.used[at as usize / 64] &= !(1 << (at % 64));
             maps.free += 1;
+            self.backed.fetch_add(u64::from(self.is_thin), Ordering::AcqRel);
         }
     }
 

@@ -2,7 +2,7 @@
 //! are skipped.
 
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -295,6 +295,26 @@ fn a_failed_flush_stays_failed() {
 }
 
 /// An image whose space is allocated is meant to keep it.
+#[test]
+fn reserved_ranges_are_allocated() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    let device = FileDevice::create(&path, 64 * MIB).unwrap();
+    let used = || std::fs::metadata(&path).unwrap().blocks() * 512;
+    device.write_at(2 * MIB, &[7; 4096]).unwrap();
+    device.reserve_ranges(&[MIB..3 * MIB, 8 * MIB..9 * MIB]).unwrap();
+    let mut block = [1; 4096];
+    for (at, byte) in [(MIB, 0), (2 * MIB, 7), (8 * MIB, 0)] {
+        device.read_at(at, &mut block).unwrap();
+        assert_eq!(block, [byte; 4096], "{at}");
+    }
+    if used() > 4096 {
+        assert!((3 * MIB..5 * MIB).contains(&used()), "{}", used());
+    }
+    let outside = device.reserve_ranges(&[0..MIB, 63 * MIB..65 * MIB]);
+    assert!(matches!(outside, Err(Error::OutOfRange { .. })), "{outside:?}");
+}
+
 #[test]
 fn sparse_images_are_thin() {
     let folder = tempfile::tempdir().unwrap();

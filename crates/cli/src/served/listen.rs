@@ -108,9 +108,14 @@ impl Listening {
             }
             [version, kind, device] if version == VERSION && kind == "wait" => {
                 let device = device_of(device).ok_or(io::ErrorKind::InvalidData)?;
+                let _untold = self.served.untold();
                 wire::say(stream, &["waiting"])?;
-                let has_others = self.served.wait_for(device, || !wire::is_gone(stream));
-                wire::say(stream, &[if has_others { "closed" } else { "last" }])
+                match self.served.wait_for(device, || !wire::is_gone(stream)) {
+                    Ok(has_others) => {
+                        wire::say(stream, &[if has_others { "closed" } else { "last" }])
+                    }
+                    Err(why) => wire::say(stream, &["failed", &why]),
+                }
             }
             [version, kind, one, other]
                 if version == VERSION && (kind == "diff" || kind == "adopt") =>
@@ -162,6 +167,7 @@ impl Listening {
         mounted.wait();
         ticket.close();
         let closed = opened.close().map_err(|error| error.to_string());
+        ticket.closed(&closed);
         let _untold = ticket.end();
         say(format_args!("vfscale: branch {branch:?} is unmounted from {dir}"));
         if let Err(why) = &closed {

@@ -31,7 +31,18 @@ fn a_wait_ends_when_nobody_waits() {
     let served = Served::new(None, None);
     let _ticket = served.reserve("a", false).map_err(drop).unwrap();
     // There is no mount of this number.
-    assert!(served.wait_for((0, 1), || true));
+    assert_eq!(served.wait_for((0, 1), || true), Ok(true));
     served.lock().places[0].device = Some((0, 1));
-    assert!(served.wait_for((0, 1), || false));
+    assert_eq!(served.wait_for((0, 1), || false), Ok(true));
+}
+
+#[test]
+fn a_volume_that_was_not_closed_is_told() {
+    let served = Served::new(None, None);
+    let ticket = served.reserve("a", false).map_err(drop).unwrap();
+    served.lock().places[0].device = Some((0, 1));
+    ticket.closed(&Err::<(), _>("the disk is full"));
+    drop(ticket);
+    assert_eq!(served.wait_for((0, 1), || true), Err("the disk is full".into()));
+    assert_eq!(served.wait_for((0, 2), || true), Ok(false));
 }

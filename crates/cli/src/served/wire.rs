@@ -16,7 +16,8 @@
 //!
 //! version, "wait", device number       --->
 //!                                      <---  "waiting", when the mount is known
-//!                                      <---  "closed" or "last", when it is closed
+//!                                      <---  "closed" or "last", when it is closed;
+//!                                            "failed" and why
 //!
 //! version, "diff", two branches        --->
 //!                                      <---  a message for each difference, then "end"

@@ -11,6 +11,7 @@ mod first_branch;
 mod fixed_device;
 mod for_all;
 mod freeze;
+mod full_host;
 mod on_volume;
 mod several;
 mod volume;

@@ -46,12 +46,25 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Returns whether the volume has no space, or storage is short below its device. The latter
+    /// is told when data or metadata can't be written.
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        match self {
+            Self::NoSpace => true,
+            Self::Device(error) => error.is_no_space(),
+            Self::Journal(error) => error.is_no_space(),
+            _ => false,
+        }
+    }
+
     /// Returns the error number of a system call.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
             Self::Device(vfscale_block::Error::ReadOnly { .. }) | Self::ReadOnly => Errno::ROFS,
             Self::Device(vfscale_block::Error::Locked { .. }) => Errno::BUSY,
+            Self::Device(_) | Self::Journal(_) if self.is_no_space() => Errno::NOSPC,
             Self::Device(_) | Self::Journal(_) => Errno::IO,
             Self::Damage(_) | Self::NeedsRepair => Errno::UCLEAN,
             Self::Open(error) => of_open(error),

@@ -65,15 +65,48 @@ impl WriteQueue {
     /// journal pushes.
     ///
     /// # Errors
-    /// Returns the error of the device; the journal is shut down then, and the blocks are never
-    /// written.
+    /// Returns the error of the device. If storage is short, the blocks that could not be written
+    /// wait on; otherwise the journal is shut down, and the blocks are never written.
     pub(crate) fn write_all(&self) -> Result<(), vfscale_block::Error> {
         let pending = std::mem::take(&mut *self.pending.lock());
         let begun = pending.values().filter_map(|(buffer, lsn)| buffer.begin_write(*lsn));
         let begun: Vec<_> = begun.collect();
         let writes: Vec<_> = begun.iter().map(|writing| writing.write()).collect();
-        self.target.device.write_many(&writes)?;
-        begun.iter().for_each(|writing| writing.done());
-        Ok(())
+        match self.target.device.write_many(&writes) {
+            Err(error) if error.is_no_space() => {}
+            written => {
+                written?;
+                begun.iter().for_each(|writing| writing.done());
+                return Ok(());
+            }
+        }
+        drop(writes);
+        drop(begun);
+        self.write_each(pending)
+    }
+
+    /// Writes blocks one by one, and queues those again for which there is no storage.
+    ///
+    /// # Errors
+    /// The first error of the device.
+    fn write_each(
+        &self,
+        pending: BTreeMap<u64, (Arc<Buffer>, Lsn)>,
+    ) -> Result<(), vfscale_block::Error> {
+        let mut result = Ok(());
+        for (buffer, lsn) in pending.into_values() {
+            let Some(writing) = buffer.begin_write(lsn) else { continue };
+            let (at, bytes) = writing.write();
+            let written = self.target.device.write_at(at, bytes);
+            if written.is_ok() {
+                writing.done();
+            }
+            drop(writing);
+            if written.is_err() {
+                self.add(&buffer, lsn);
+            }
+            result = result.and(written);
+        }
+        result
     }
 }

@@ -345,6 +345,7 @@ impl Store for FileBlocks<'_> {
     fn write_pages(&self, start: u64, from: &[PageBox]) -> Result<(), Fault> {
         let volume = &self.state.volume;
         volume.device().write_pages(byte_of_block(start), from)?;
+        self.state.has_room();
         self.node.note_data_written(volume.mark_data_written());
         Ok(())
     }
@@ -354,6 +355,7 @@ impl Store for FileBlocks<'_> {
         let pending = volume.device().begin_write_pages(byte_of_block(start), from);
         Writing::in_flight(move || {
             pending.wait()?;
+            self.state.has_room();
             self.node.note_data_written(volume.mark_data_written());
             Ok(())
         })
@@ -434,6 +436,14 @@ impl Store for FileBlocks<'_> {
         let volume = &self.state.volume;
         if matches!(fault, Fault::Damage(_)) && !volume.is_shut_down() {
             volume.shut_down(fault.clone());
+        }
+        if let Fault::Device(error) = fault
+            && error.is_no_space()
+            && self.state.is_new_lack()
+        {
+            tracing::error!(
+                "{error}; written data are lost, and fsync reports it, until there is room"
+            );
         }
         let code = fault.errno().raw_os_error();
         self.node.write_errors().record(code);

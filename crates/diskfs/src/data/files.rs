@@ -153,6 +153,7 @@ impl Files {
                 write_errors: ErrorSeq::new(),
                 renewed: auto_da_alloc.then(|| Renewed::new(dirty_lists)),
                 bad_blocks: BadBlocks::default(),
+                untold: 0.into(),
                 gate: Gate::new(slots),
                 pace: Pace::new(),
                 log_blocks_max: u32::try_from(log_blocks / LOG_SHARE).unwrap_or(u32::MAX),
@@ -191,6 +192,7 @@ impl Files {
             if let Some(file) = files.cached_file(&request.node).filter(|_| is_written)
                 && let Err(fault) = file.write_behind(request.from, request.to)
                 && !matches!(fault, Fault::ReadOnly)
+                && !fault.is_no_space()
             {
                 let ino = request.node.ino();
                 tracing::error!(ino, %fault, "a file can't be written behind its writer");

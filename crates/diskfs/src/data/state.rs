@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use vfscale_sync::atomic::{AtomicU32, Ordering};
 use vfscale_sync::errseq::ErrorSeq;
 
 use super::bad_blocks::BadBlocks;
@@ -16,6 +17,9 @@ use crate::inode::incore::Node;
 use crate::page_cache::{DirtyFiles, FilePages, PageCache};
 use crate::volume::Volume;
 
+/// The number of writes of data after which a lack of storage is a new one.
+const WRITES_UNTOLD: u32 = 1000;
+
 /// The state that the regular files of a volume share. `Send` and `Sync`.
 pub(super) struct FilesState {
     pub(super) volume: Arc<Volume>,
@@ -28,6 +32,8 @@ pub(super) struct FilesState {
     /// device before the log does.
     pub(super) renewed: Option<Renewed>,
     pub(super) bad_blocks: BadBlocks,
+    /// The number of writes of data that must succeed before a lack of storage is told again.
+    pub(super) untold: AtomicU32,
     /// Calls that change data are inside.
     pub(super) gate: Gate,
     pub(super) pace: Pace,
@@ -40,6 +46,20 @@ pub(super) struct FilesState {
 }
 
 impl FilesState {
+    /// Notes that data were written.
+    pub(super) fn has_room(&self) {
+        let untold = self.untold.load(Ordering::Relaxed);
+        if untold > 0 {
+            self.untold.store(untold - 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that data could not be written for lack of storage. Returns whether to tell it: some
+    /// writes may still succeed, and the lack is the same.
+    pub(super) fn is_new_lack(&self) -> bool {
+        self.untold.swap(WRITES_UNTOLD, Ordering::Relaxed) == 0
+    }
+
     /// Queues a file with these pages for write-back, unless it is queued already, and asks for
     /// write-back in the background if much is dirty.
     pub(super) fn set_dirty(&self, node: &Arc<Node>, pages: &FilePages) {

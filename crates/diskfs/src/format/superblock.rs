@@ -394,14 +394,25 @@ pub struct Stopped {
     why: String,
 }
 
+/// Returns the words of a text for which there is room, with dots in place of the others.
+fn shortened(text: &str) -> String {
+    const DOTS: &str = "...";
+    if text.len() <= STOPPED_BYTES {
+        return text.to_owned();
+    }
+    let most = STOPPED_BYTES - DOTS.len();
+    let most = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let words = text[..most].rsplit_once(' ').map_or(&text[..most], |(words, _)| words);
+    format!("{words}{DOTS}")
+}
+
 impl Stopped {
     /// Returns a stop at `when`, caused by the finding number `by` of a check. Only the beginning
     /// of `why` is stored. `None` if the number is 0.
     #[must_use]
     pub fn new(by: u32, when: Timestamp, why: &str) -> Option<Self> {
         let why = why.split('\0').next().unwrap_or_default();
-        let length = (0..=STOPPED_BYTES.min(why.len())).rev().find(|at| why.is_char_boundary(*at));
-        let why = why[..length.unwrap_or(0)].to_owned();
+        let why = shortened(why);
         (by != 0).then_some(Self { by, when, why })
     }
 

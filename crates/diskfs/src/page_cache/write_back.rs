@@ -144,10 +144,10 @@ impl Pass<'_> {
     /// Handles a segment that the device did not accept. Returns whether to try its pages again:
     /// half of them, or, for a single page with a new block, another block. Unclaims a claim, or
     /// sets it aside.
-    fn tries_again(&mut self, store: &impl Store, segment: Segment) -> bool {
+    fn tries_again(&mut self, store: &impl Store, segment: Segment, fault: &Fault) -> bool {
         let Segment { first, pages, target, .. } = segment;
         self.cursor = first;
-        let is_hopeless = self.failures_left == 0;
+        let is_hopeless = self.failures_left == 0 || is_no_space(fault);
         self.failures_left = self.failures_left.saturating_sub(1);
         if self.failures_left == 0 {
             self.pages_max = WRITE_PAGES_MAX;
@@ -273,12 +273,14 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
                 self.finish(segment, batch);
                 pass.succeed(segment);
             }
-            Err(Failed::Write(_)) if pass.tries_again(&self.store, segment) => {
+            Err(Failed::Write(fault)) if pass.tries_again(&self.store, segment, &fault) => {
                 self.redirty(first, pages, Some(batch));
             }
-            Err(Failed::Write(_)) if self.hides_old_bytes(segment) => {
+            Err(Failed::Write(fault)) if self.hides_old_bytes(segment) => {
                 self.redirty(first, pages, Some(batch));
-                if let Err(fault) = self.unmap_end() {
+                // A block for which storage is short is not bad, and no other one is better.
+                let unmapped = if is_no_space(&fault) { Err(fault) } else { self.unmap_end() };
+                if let Err(fault) = unmapped {
                     self.store.write_failed(&fault);
                     pass.fail(fault, u64::MAX);
                 }
@@ -578,7 +580,9 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         self.pages.cache.remove_unstable(removed.unstable);
         self.pages.cache.return_pages(removed.pages);
         self.unreserve(removed.reserved);
-        tracing::error!(first, pages = removed.pages, %fault, "written data are lost");
+        if !is_no_space(&fault) {
+            tracing::error!(first, pages = removed.pages, %fault, "written data are lost");
+        }
         fault
     }
 
@@ -635,6 +639,11 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
             }
         })
     }
+}
+
+/// Returns whether storage is short below the device: other blocks can't be written either.
+fn is_no_space(fault: &Fault) -> bool {
+    matches!(fault, Fault::Device(error) if error.is_no_space())
 }
 
 /// Writes zeros to `blocks` blocks of the device. Blocks for I/O.

@@ -2,7 +2,9 @@
 //!
 //! # The order
 //!
-//! 1. The device is probed for known contents; if it has any, the call fails unless forced.
+//! 1. The device is probed for known contents; if it has any, the call fails unless forced. Storage
+//!    for the log is reserved, so a sparse image can be changed when the file system below is full;
+//!    a large log is reserved as it is written.
 //! 2. The signatures are cleared: the superblocks of former volumes, and the first block in any
 //!    case. Flush: now the device has no recognisable contents.
 //! 3. The log, the groups and the root directory are written. Flush.
@@ -29,6 +31,9 @@ use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
 use crate::inode::core::{InodeCore, TYPE_DIRECTORY};
 use crate::volume::{copies, log_id, seen};
 use crate::{Geometry, Label, LogPlace, Superblock, Timestamp, Uuid};
+
+/// The largest log for which storage is reserved, in bytes: that of a volume of 4 GiB.
+const RESERVED_LOG_MAX: u64 = 64 << 20;
 
 /// The parameters of a new volume. `Default`: the size of its device, no name, a log inside.
 #[derive(Clone, Debug, Default)]
@@ -134,11 +139,6 @@ pub fn format(device: &dyn Device, options: &MkfsOptions) -> Result<Superblock, 
     if device.size() < geometry.bytes() {
         device.set_size(geometry.bytes())?;
     }
-    signatures::clear(device)?;
-    copies::clear(device)?;
-    if options.preallocate {
-        write_zeros(device, geometry.bytes())?;
-    }
     let region = match log {
         LogPlace::Inside { start, blocks } => {
             Region { offset: byte_of_block(start), length: byte_of_block(blocks) }
@@ -146,6 +146,14 @@ pub fn format(device: &dyn Device, options: &MkfsOptions) -> Result<Superblock, 
         LogPlace::Outside { blocks, .. } => Region { offset: 0, length: byte_of_block(blocks) },
     };
     let on_its_own = options.log_device.as_deref();
+    if region.length <= RESERVED_LOG_MAX {
+        Journal::reserve(on_its_own.unwrap_or(device), region)?;
+    }
+    signatures::clear(device)?;
+    copies::clear(device)?;
+    if options.preallocate {
+        write_zeros(device, geometry.bytes())?;
+    }
     if let Some(device) = on_its_own {
         signatures::clear(device)?;
     }

@@ -11,7 +11,8 @@ use crate::volume::stopped;
 /// Returns the error number of a call, and logs the fault unless it is a mere refusal.
 pub(super) fn errno(fault: Fault) -> Errno {
     let errno = fault.errno();
-    if !matches!(fault, Fault::NoSpace | Fault::ReadOnly | Fault::TooLarge | Fault::Refused(_)) {
+    let is_refusal = matches!(fault, Fault::ReadOnly | Fault::TooLarge | Fault::Refused(_));
+    if !is_refusal && !fault.is_no_space() {
         tracing::error!(%fault, "the volume has failed a call");
     }
     errno

@@ -25,6 +25,7 @@ use crate::icache::inactivate::Orphans;
 use crate::tools::mkfs::{self, MkfsOptions};
 
 mod errors;
+mod full_host;
 mod kept_times;
 mod replaced;
 mod side_by_side;

@@ -18,7 +18,7 @@
 //! no lock.
 
 use rustix::io::Errno;
-use vfscale_block::{Error, OsError};
+use vfscale_block::Error;
 
 use crate::alloc::Layout;
 use crate::alloc::initial::write_group;
@@ -51,9 +51,8 @@ impl GrowError {
             Self::Size(SizeError::TooLarge { .. }) => Errno::FBIG,
             Self::Size(_) => Errno::INVAL,
             Self::TooOften => Errno::BUSY,
-            // A block device that is too small, or an image whose file system is full.
+            // A block device that is too small.
             Self::Fault(Fault::Device(Error::Unsupported { .. })) => Errno::NOSPC,
-            Self::Fault(Fault::Device(Error::Io { source: OsError::NO_SPACE, .. })) => Errno::NOSPC,
             Self::Fault(fault) => fault.errno(),
         }
     }

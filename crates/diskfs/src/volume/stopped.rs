@@ -30,6 +30,25 @@ pub(crate) fn number(fault: &Fault) -> u32 {
     }
 }
 
+/// Returns the reason in few words: the superblock has room for one line. The device is the one
+/// that has the superblock, or the log, so it is not named.
+fn reason(fault: &Fault) -> String {
+    use vfscale_block::Error as DeviceError;
+    let cause = cause(fault);
+    let (error, of) = match cause {
+        Fault::Device(error) => (Some(error), ""),
+        Fault::Journal(Error::Device(error)) => (Some(error), "log: "),
+        _ => (None, ""),
+    };
+    match error {
+        Some(DeviceError::Full { .. }) => format!("{of}the file system of the image was full"),
+        Some(DeviceError::Io { operation, offset, source, .. }) => {
+            format!("{of}{operation} at {offset}: {source}")
+        }
+        _ => cause.to_string(),
+    }
+}
+
 impl Volume {
     /// Writes the reason why the volume stopped into the superblock, if it has stopped and the
     /// reason was not written yet. Blocks for the I/O. If the device itself has failed, nothing is
@@ -40,7 +59,7 @@ impl Volume {
         if has_ended || self.is_read_only() || self.is_noted.load(Ordering::Acquire) {
             return;
         }
-        let stopped = Stopped::new(number(&fault), Timestamp::now(), &cause(&fault).to_string());
+        let stopped = Stopped::new(number(&fault), Timestamp::now(), &reason(&fault));
         let noted = self.update_superblock(|superblock| {
             superblock.stopped = superblock.stopped.take().or(stopped);
         });

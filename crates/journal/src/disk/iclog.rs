@@ -11,6 +11,7 @@
 //!   its tail to it is whole and linked, so a commit record whose predecessors did not arrive does
 //!   not count. One flush after the commit record makes the whole checkpoint durable.
 
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use vfscale_block::{AlignedBuf, Device};
@@ -21,6 +22,9 @@ use crate::disk::record::{
 use crate::disk::recovery::LogEnd;
 use crate::lsn::{Geometry, LOG_BLOCK_BYTES, Position};
 use crate::{Error, Known, Lsn, Result, VolumeId};
+
+/// Number of blocks of a log for which storage is reserved at once: 64 MiB, all of most logs.
+const RESERVED_AHEAD: u64 = 1 << 14;
 
 /// The target of log writes, and the link of the next record to the one before.
 pub(crate) struct Writer {
@@ -40,6 +44,9 @@ pub(crate) struct Writer {
     buffer: AlignedBuf,
     /// Bytes of payload in it.
     filled: usize,
+    /// The end of the records that have storage, and the end of a record that has more reserved.
+    reserved: Position,
+    reserves_at: Position,
     /// Number of writes and flushes of the device so far.
     pub(crate) writes: u64,
     pub(crate) flushes: u64,
@@ -85,6 +92,8 @@ impl Writer {
             prev_crc: end.last_crc,
             buffer: AlignedBuf::zeroed(record_blocks * LOG_BLOCK_BYTES),
             filled: 0,
+            reserved: 0,
+            reserves_at: 0,
             writes: 0,
             flushes: 0,
         }
@@ -143,6 +152,9 @@ impl Writer {
                 reserved: limit.saturating_sub(head) * block,
             });
         }
+        if end > self.reserves_at {
+            self.reserve(end);
+        }
         let lsn = geometry.lsn(head);
         if geometry.lsn(end).cycle() == u32::MAX {
             return Err(Error::WornOut);
@@ -179,6 +191,32 @@ impl Writer {
         (self.head, self.prev_lsn, self.prev_crc, self.filled) = (end, lsn, crc, 0);
         self.last_kind = contents.kind;
         Ok(lsn)
+    }
+
+    /// Reserves storage for the records after `end`, so the log goes on for a while when a sparse
+    /// image can't get more: changes that free something are written, and what is not written home
+    /// stays in the log. A refusal counts when a record itself is refused. Other devices have their
+    /// owner reserve the log.
+    #[cold]
+    fn reserve(&mut self, end: Position) {
+        if self.device.must_reserve() {
+            self.reserves_at = Position::MAX;
+            return;
+        }
+        let all = u64::from(self.geometry.blocks);
+        let (from, len) = (self.head.max(self.reserved), all.min(RESERVED_AHEAD));
+        let reserved = self.geometry.pieces(from, len as usize, |offset, bytes| {
+            let range = offset..offset + bytes.len() as u64;
+            self.device.reserve_ranges(from_ref(&range))
+        });
+        match reserved {
+            Ok(()) if len == all => self.reserves_at = Position::MAX,
+            Ok(()) => (self.reserved, self.reserves_at) = (from + len, from + len / 2),
+            Err(error) => {
+                tracing::debug!(%error, "no storage for the log");
+                self.reserves_at = end + RESERVED_AHEAD / 64;
+            }
+        }
     }
 
     /// Makes all records durable.

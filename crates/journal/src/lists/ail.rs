@@ -80,6 +80,8 @@ struct AilState {
     waits: u64,
     /// Whether a thread writes items back.
     is_pushing: bool,
+    /// Whether the last AIL push left items for which there is no storage.
+    is_full: bool,
     is_stopped: bool,
 }
 
@@ -123,6 +125,7 @@ impl Ail {
             is_heavy: false,
             waits: 0,
             is_pushing: false,
+            is_full: false,
             is_stopped: false,
         };
         Self {
@@ -319,6 +322,12 @@ impl Ail {
         let mut state = self.changed.wait_while(self.state.lock(), |state| state.is_pushing);
         state.is_pushing = true;
         WritebackGuard(self)
+    }
+
+    /// Notes whether an AIL push has left items for which there is no storage. Returns whether the
+    /// one before had.
+    pub(crate) fn note_full(&self, is_full: bool) -> bool {
+        std::mem::replace(&mut self.state.lock().is_full, is_full)
     }
 
     /// Sleeps for a moment, so that threads that hold items locked can proceed.

@@ -15,6 +15,10 @@
 //!   space. It first pushes pinned items to the log. It also writes back the oldest items when
 //!   items take much memory ([`memory`](crate::admission::memory)).
 //!
+//! When storage is short below the device, an item can't be written back, but the log has it: the
+//! item stays in the AIL, and the next AIL push tries again. Only if a transaction waits for what
+//! the item occupies, log space or memory, does the error shut the journal down.
+//!
 //! Transactions wait for both, so both have [`Priority::High`](vfscale_sync::worker::Priority): a
 //! thread at once, whatever other volumes do. Neither waits for the other to get a thread: the AIL
 //! push takes the writer and pushes itself, or waits for the thread that has the writer and so
@@ -374,7 +378,11 @@ impl Log {
     /// Implements [`Journal::quiesce`](crate::Journal::quiesce).
     pub(crate) fn quiesce(&self) -> Result<()> {
         self.force_all()?;
-        self.write_back(self.ail.sync_lsn(), Goal::Tail).map_err(|error| self.shut_down(error))
+        match self.write_back(self.ail.sync_lsn(), Goal::Tail) {
+            Ok(None) => Ok(()),
+            Ok(Some(full)) => Err(full),
+            Err(error) => Err(self.shut_down(error)),
+        }
     }
 
     /// Writes a record of `kind` that has itself as the tail, if all items are written back.
@@ -386,21 +394,23 @@ impl Log {
     /// Writes items back whose LSN is `target` at most: all of them, or for [`Goal::Memory`] until
     /// enough memory is free; in that case it pushes pinned items only if transactions wait for
     /// memory.
-    /// Ends early if the workers must end.
-    fn write_back(&self, target: Lsn, goal: Goal) -> Result<()> {
+    /// Ends early if the workers must end, or with the error of a device below which storage is
+    /// short: then items are left that have no place at home, and the log retains them.
+    fn write_back(&self, target: Lsn, goal: Goal) -> Result<Option<Error>> {
         let _alone = self.ail.lock_writeback();
-        let (mut after, mut written, mut pinned) = (None, 0, false);
+        let (mut after, mut written, mut pinned, mut full) = (None, 0, false, None);
         loop {
             self.check()?;
             let is_for_memory = goal == Goal::Memory;
             if is_for_memory && self.ail.is_light() {
-                return Ok(());
+                return Ok(None);
             }
             let batch = self.ail.batch(after, target);
             let Some((last, _)) = batch.last() else {
                 let is_enough = is_for_memory && !self.ail.is_crowded();
-                if after.is_none() || is_enough || self.ail.is_stopped() {
-                    return Ok(());
+                let is_over = after.is_none() || is_enough || self.ail.is_stopped();
+                if is_over || full.is_some() && written == 0 {
+                    return Ok(full);
                 }
                 if pinned || self.grant.has_waiters() {
                     // A rolling transaction that waits for space has logged its items again: once
@@ -411,20 +421,28 @@ impl Log {
                 if written == 0 {
                     self.ail.pause();
                 }
-                (after, written, pinned) = (None, 0, false);
+                (after, written, pinned, full) = (None, 0, false, None);
                 continue;
             };
             after = Some(*last);
             let mut batch_written = Vec::with_capacity(batch.len());
             for (position, item) in batch {
-                match item.push(position.lsn)? {
-                    Pushed::Written => batch_written.push((position, item)),
-                    Pushed::Pinned => pinned = true,
-                    Pushed::Busy => {}
+                match item.push(position.lsn) {
+                    Ok(Pushed::Written) => batch_written.push((position, item)),
+                    Ok(Pushed::Pinned) => pinned = true,
+                    Ok(Pushed::Busy) => {}
+                    Err(error) if error.is_no_space() => full = Some(error),
+                    Err(error) => return Err(error),
                 }
             }
             if !batch_written.is_empty() {
-                self.hooks.flush_home()?;
+                match self.hooks.flush_home() {
+                    Err(error) if error.is_no_space() => {
+                        full = Some(error);
+                        continue;
+                    }
+                    flushed => flushed?,
+                }
                 written += batch_written.len();
                 self.ail.remove(batch_written);
                 self.publish_for_waiters(self.geometry.blocks / 16)?;
@@ -447,17 +465,18 @@ impl Log {
     }
 
     /// Moves the tail as far as the durable part of the log allows.
-    fn move_tail(&self) -> Result<()> {
+    fn move_tail(&self) -> Result<Option<Error>> {
         if self.grant.has_waiters() {
             // Items that are only in the CIL take space as well, and may hold the tail back.
             self.force_all()?;
         }
-        self.write_back(self.ail.sync_lsn(), Goal::Tail)?;
-        self.publish_for_waiters(1)
+        let full = self.write_back(self.ail.sync_lsn(), Goal::Tail)?;
+        self.publish_for_waiters(1)?;
+        Ok(full)
     }
 
-    /// Writes items back for `goal`.
-    fn reach(&self, goal: Goal) -> Result<()> {
+    /// Writes items back for `goal`. Returns the error of [`write_back`](Self::write_back).
+    fn reach(&self, goal: Goal) -> Result<Option<Error>> {
         match goal {
             Goal::Tail => self.move_tail(),
             Goal::Memory => self.write_back(self.ail.sync_lsn(), goal),
@@ -514,10 +533,22 @@ impl Log {
     fn write_back_in_background(&self) {
         let _guard = ShutOnPanic(self);
         while let Some(goal) = self.ail.take_request() {
-            if self.check().is_ok()
-                && let Err(error) = self.reach(goal)
-            {
-                self.shut_down(error);
+            if self.check().is_err() {
+                continue;
+            }
+            match self.reach(goal) {
+                Ok(None) => {
+                    self.ail.note_full(false);
+                }
+                // The next request tries again: until then there may be room.
+                Ok(Some(full)) if !self.grant.has_waiters() && !self.ail.is_crowded() => {
+                    if !self.ail.note_full(true) {
+                        tracing::warn!("{full}; changes stay in the log until there is room");
+                    }
+                }
+                Ok(Some(error)) | Err(error) => {
+                    self.shut_down(error);
+                }
             }
         }
     }

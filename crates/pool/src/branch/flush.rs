@@ -317,6 +317,7 @@ impl Inner {
                 self.begin(next, record.depth);
                 self.held.give_fixed(backing);
             } else {
+                self.shared.space.unprotect(backing);
                 self.shared.space.give(backing);
             }
             (pending, root, next.is_some())
@@ -366,8 +367,9 @@ impl Inner {
         if !budget.take(places) {
             return None;
         }
-        if !self.held.is_filled(budget) {
-            self.shared.space.give(places);
+        let space = &self.shared.space;
+        if !self.held.is_filled(budget) || !space.protect(places) {
+            space.give(places);
             return None;
         }
         Some(places)

@@ -4,7 +4,7 @@ use super::Inner;
 use crate::Error;
 use crate::disk::offset;
 use crate::format::{Bytes, Entry};
-use crate::space::Purse;
+use crate::space::{Purse, Taker};
 use std::sync::atomic::Ordering;
 
 impl Inner {
@@ -18,7 +18,7 @@ impl Inner {
         let path = self.map.path(block)?;
         // A row has no nodes that would give up a place.
         path.make_dirty(&purse, &mut |_| ())?;
-        for place in self.take_places(1, 0, &purse)? {
+        for place in self.take_places(Taker::Ordinary, 1, 0, &purse)? {
             self.shared.disk.device.write_at(offset(place), content)?;
             path.leaf().replace(block, Entry::new(place, self.depth.load(Ordering::Relaxed)));
             self.pending.lock().allocs.push(place);

@@ -82,7 +82,12 @@ impl Inner {
         // Each leaf, and the nodes above it: a row begins and ends within one.
         let leaves = (2 * rows.len() as u64 + blocks / FANOUT as u64).min(blocks);
         let nodes = leaves.saturating_mul(levels(self.blocks()).into());
-        if !self.shared.space.budget.take(left + nodes) {
+        let space = &self.shared.space;
+        if !space.budget.take(left + nodes) {
+            return Ok(false);
+        }
+        if !space.protect(left) {
+            space.give(left + nodes);
             return Ok(false);
         }
         self.held.promise(nodes);
@@ -93,6 +98,7 @@ impl Inner {
     /// Gives back all that is reserved. No other call of the branch runs concurrently. Waits for no
     /// lock.
     pub(crate) fn end_reservations(&self) {
+        self.shared.space.unprotect(self.held.left());
         self.shared.space.give(self.held.end());
     }
 }

@@ -13,7 +13,7 @@ use crate::disk::offset;
 use crate::format::{Entry, FANOUT, PLACE_BYTES};
 use crate::map::{MapNode, levels};
 use crate::plant::Plant;
-use crate::space::Purse;
+use crate::space::{Purse, Taker};
 
 const UNIT: u64 = PLACE_BYTES as u64;
 /// Most blocks of a record whose contents have checksums, and so need no flush of their own. Few in
@@ -180,19 +180,27 @@ impl Inner {
         };
         let not_own = fresh.iter().copied().filter(|block| !self.is_own(leaf.entry(*block)));
         let prepaid = self.held.take_fixed(not_own);
-        let count = fresh.len() as u64;
-        let places = match self.take_places(count, prepaid, purse) {
+        let taker = if prepaid > 0 { Taker::Protected } else { Taker::Ordinary };
+        let (count, space) = (fresh.len() as u64, &self.shared.space);
+        let places = match self.take_places(taker, count, prepaid, purse) {
+            Err(Error::Full) if space.is_host_full() && self.held.has_fixed(&fresh) => {
+                self.take_places(Taker::Protected, count, prepaid, purse)
+            }
+            taken => taken,
+        };
+        let places = match places {
             Ok(places) => places,
             Err(error) => {
                 self.held.give_fixed(prepaid);
                 return Err(error);
             }
         };
+        space.unprotect(prepaid);
         let written = self.write_fresh(part, leaf, &fresh, &places);
         if written.is_err() {
-            let space = &self.shared.space;
             space.free(&places);
             self.held.give_fixed(prepaid);
+            space.protect_freed(prepaid);
             space.give(count - prepaid);
         }
         written
@@ -250,6 +258,7 @@ impl Inner {
     /// Takes places, as few rows of them as possible. `prepaid` of them are paid for.
     pub(super) fn take_places(
         &self,
+        taker: Taker,
         count: u64,
         prepaid: u64,
         purse: &Purse<'_>,
@@ -262,11 +271,13 @@ impl Inner {
         let mut places: Vec<u64> = Vec::with_capacity(count as usize);
         let mut lease = self.lease.lock();
         while (places.len() as u64) < count {
-            match space.take(&mut lease, 1, count - places.len() as u64) {
+            match space.take_as(taker, &mut lease, 1, count - places.len() as u64) {
                 Ok((first, row)) => places.extend(first..first + row),
                 // They are paid for, so they exist: others have taken and freed places around the
                 // search.
-                Err(Error::Full) if searches < SEARCHES_MAX => searches += 1,
+                Err(Error::Full) if searches < SEARCHES_MAX && !space.is_host_full() => {
+                    searches += 1;
+                }
                 Err(error) => {
                     purse.give(count - prepaid);
                     space.free(&places);

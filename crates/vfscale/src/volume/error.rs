@@ -116,7 +116,11 @@ impl VolumeError {
             VolumeError::Missing(_) => Errno::NOENT,
             VolumeError::Device(error) => of_device(error),
             VolumeError::Open { fault, .. } | VolumeError::Close { fault, .. } => fault.errno(),
-            VolumeError::Make { .. } => Errno::INVAL,
+            VolumeError::Make { error, .. } => match &**error {
+                MkfsError::Device(error) if error.is_no_space() => Errno::NOSPC,
+                MkfsError::Log(error) if error.is_no_space() => Errno::NOSPC,
+                _ => Errno::INVAL,
+            },
             VolumeError::Pool(error) => error.errno(),
             VolumeError::Mount { errno, .. } | VolumeError::Sync { errno, .. } => *errno,
             VolumeError::InUse { .. } => Errno::BUSY,
@@ -147,6 +151,9 @@ fn named(name: &str, fault: &Fault) -> String {
     if text.starts_with(name) { text } else { format!("{name}: {text}") }
 }
 
+/// The remedy when storage is short below a volume. Nothing of it is damaged.
+const NO_SPACE: &str = "; free space there and open it again, or open it read-only (`-o ro`)";
+
 fn remedy(fault: &Fault) -> &'static str {
     match fault {
         Fault::Open(OpenError::NoVolume { .. }) => "; `vfscale mkfs` makes a volume",
@@ -155,6 +162,10 @@ fn remedy(fault: &Fault) -> &'static str {
         }
         Fault::ReadOnly => "; it can be opened read-only",
         Fault::LogDevice(_) => "; name the device of its log",
+        Fault::Device(_) | Fault::Journal(_) if fault.is_no_space() => NO_SPACE,
+        Fault::Journal(error) if error.unwritten().is_some() => {
+            "; its log is as before: open it again when its device can be written, or read-only (`-o ro`)"
+        }
         Fault::Journal(vfscale_journal::Error::Features { .. }) => "",
         Fault::Journal(vfscale_journal::Error::EndUnread { .. }) => {
             "; nothing was changed: try again when the device can read it; it can be opened read-only; if it \

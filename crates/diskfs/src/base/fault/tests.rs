@@ -15,11 +15,15 @@ fn each_fault_has_the_number_that_callers_expect() {
     let device: Arc<str> = "disk".into();
     let operation = vfscale_block::Operation::Write;
     let read_only = vfscale_block::Error::ReadOnly { device: device.clone(), operation };
-    let source = vfscale_block::OsError::NO_SPACE;
+    let full = vfscale_block::Error::Full { device: device.clone() };
+    let source = vfscale_block::OsError::IO;
     let failed = vfscale_block::Error::Io { device, operation, offset: 0, length: 0, source };
     let cases = [
         (Fault::Device(read_only), Errno::ROFS),
-        (Fault::Device(failed), Errno::IO),
+        (Fault::Device(failed.clone()), Errno::IO),
+        (Fault::Journal(failed.into()), Errno::IO),
+        (Fault::Device(full.clone()), Errno::NOSPC),
+        (Fault::Journal(full.into()), Errno::NOSPC),
         (Fault::Damage(damage()), Errno::UCLEAN),
         (Fault::NeedsRepair, Errno::UCLEAN),
         (Fault::Journal(vfscale_journal::Error::Closed), Errno::IO),

@@ -3,8 +3,11 @@
 //!
 //! # Order
 //!
-//! 1. The former log is replayed, if it can be replayed completely: nothing is lost then.
+//! 1. The former log is replayed, if it can be replayed completely: nothing is lost then. If the
+//!    volume can't be written, the former log stays as it is: only a log that can't be read is
+//!    thrown away.
 //! 2. All metadata on disk are read, because the new log must begin after every LSN in them.
+//!    Storage for all of the new log is reserved.
 //! 3. The superblock records that a repair is under way, and which log the volume has from now on.
 //!    Any remainder of the former log, here or on a device that reappears, is older, and every
 //!    program refuses it.
@@ -17,8 +20,10 @@
 //!
 //! # Why it can be interrupted
 //!
-//! Before the third step the volume is unchanged, or as a mount would have left it. After that it
-//! can be mounted only to read the blocks on disk without the log, until a repair has completed.
+//! Before the third step the volume is unchanged, or as a mount would have left it. If that step or
+//! the fourth fails, the superblock is written as it was, if that is possible. After that the
+//! volume can be mounted only to read the blocks on disk without the log, until a repair has
+//! completed.
 //! The new log is not valid before all of it is written. So a repair that may not discard it
 //! refuses it, and a repair that may does all these steps again.
 //!
@@ -67,6 +72,9 @@ pub(super) fn renew(
     let before = &found.superblock;
     let logged = CheckedLog::new(device.clone(), options.log.as_ref(), before)?;
     let log = logged.replay_home(before);
+    if let Some(error) = log.as_ref().err().and_then(vfscale_journal::Error::unwritten) {
+        return Err(CheckError::NotReplayed { error: error.clone() });
+    }
     let why = log.as_ref().err().map(ToString::to_string);
     let place = place(&logged, before, why.is_some())?;
     let discarded = Discarded::of(&logged, why);
@@ -76,10 +84,17 @@ pub(super) fn renew(
     let mut superblock = superblock;
     superblock.features = superblock.features.with_repair(true);
     (superblock.log_seen, superblock.sums) = (volume::seen(known), None);
-    copies::write(&**device, &mut superblock)?;
-    forget_places(&**device, &late)?;
     let (log_device, former) = logged.log();
     let region = Region { length: byte_of_block(superblock.log_blocks()), ..former };
+    Journal::reserve(log_device, region)?;
+    let marked = copies::write(&**device, &mut superblock);
+    if let Err(error) = marked.and_then(|()| forget_places(&**device, &late)) {
+        // The former log was not touched. If this fails too, the next repair goes on from here.
+        let mut former = before.clone();
+        former.generation = superblock.generation;
+        let _ = copies::write(&**device, &mut former);
+        return Err(error.into());
+    }
     let id = volume::log_id(&superblock);
     Journal::renew(log_device, region, id, &known)?;
     Ok(NewLog { discarded, log: log.unwrap_or(LogState::Unusable), superblock })

@@ -12,7 +12,8 @@
 //! # Why it never makes things worse
 //!
 //! * The log is replayed first, into the volume, as a mount does it. The repair tries the replay on
-//!   a copy in memory before; if it fails there, the repair writes nothing at all.
+//!   a copy in memory before; if it fails there, the repair writes nothing at all. If the volume
+//!   can't be written, that is no damage of the log, and no problem to report.
 //! * The free space of a group is rebuilt only if everything in the volume that can be in use could
 //!   be read: then every unowned block is free.
 //! * The link count of an inode is written only if all names could be read, and is never set to
@@ -179,6 +180,9 @@ impl Rounds<'_> {
         let (journal, log) = match self.replay(&mut tell) {
             Ok((journal, state)) => (Some(journal), state),
             Err(error) => {
+                if let Some(error) = error.unwritten() {
+                    return Err(CheckError::NotReplayed { error: error.clone() });
+                }
                 tell.add(error);
                 (None, LogState::Unusable)
             }

@@ -11,6 +11,8 @@ use crate::tools::check::{self, CheckError, Discarded, LogState, Options, Report
 use crate::volume::{Volume, VolumeOptions, copies};
 use crate::{LogPlace, Superblock};
 
+mod unwritable;
+
 /// The number of blocks of the log: few, so it is filled more than once.
 const LOG_BLOCKS: u64 = 256;
 /// The number of files that are written back.

@@ -1,6 +1,8 @@
 use std::sync::Arc;
 
-use vfscale_block::{CrashPlan, Device, FaultyDevice, MemoryDevice, Operation, RecordingDevice};
+use vfscale_block::{
+    CrashPlan, Device, FaultyDevice, MemoryDevice, Operation, OsError, RecordingDevice,
+};
 
 use super::*;
 use crate::VolumeOptions;

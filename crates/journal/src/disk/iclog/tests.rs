@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use vfscale_block::MemoryDevice;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vfscale_block::{Fault, FaultyDevice, MemoryDevice, Operation, OsError};
 
 use super::*;
 
@@ -34,6 +36,42 @@ fn a_record_goes_over_the_end_of_the_log() {
     writer.write(contents, head + 100).unwrap();
     let next = decoded(&*device, head + 4, 1).unwrap();
     assert_eq!((next.lsn, next.prev_lsn, next.prev_crc), (Lsn::new(4, 2), lsn, header.crc));
+}
+
+/// Writes `records` records of 64 blocks to a log of so many blocks. Returns how often storage was
+/// reserved, which a host that is full refuses.
+fn reservations(blocks: u32, records: u64, is_full: bool) -> u64 {
+    let geometry = Geometry { blocks, ..GEOMETRY };
+    let device = MemoryDevice::new(u64::from(blocks + 1) * 4096).unwrap();
+    let device = Arc::new(FaultyDevice::new(device));
+    let asked = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&asked);
+    let reserve = || Fault::on(Operation::Reserve);
+    device.arm(reserve().run(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    }));
+    if is_full {
+        device.arm(reserve().fail(OsError::NO_SPACE));
+    }
+    let end = LogEnd { head: u64::from(blocks), last_lsn: Lsn::new(1, 9), last_crc: 5 };
+    let mut writer = Writer::new(device, geometry, VOLUME, 2, end, 64, [0; 16]);
+    let contents = RecordContents::plain(RecordKind::Data, Lsn::new(1, 1), Lsn::new(1, 2));
+    for _ in 0..records {
+        assert!(writer.fill(&[7; 63 * LOG_BLOCK_BYTES]).is_empty());
+        writer.write(contents, Position::MAX).unwrap();
+    }
+    asked.load(Ordering::Relaxed)
+}
+
+#[test]
+fn storage_is_reserved_ahead_of_the_head() {
+    let window = RESERVED_AHEAD as u32;
+    assert_eq!(reservations(1024, 40, false), 1, "all of a small log at once");
+    let records = RESERVED_AHEAD / 2 / 64;
+    assert_eq!(reservations(4 * window, records - 1, false), 1);
+    assert_eq!(reservations(4 * window, records + 1, false), 2);
+    // A refusal fails nothing that has storage, and is not repeated for each record.
+    assert_eq!(reservations(4 * window, 9, true), 2);
 }
 
 #[test]
