@@ -405,6 +405,7 @@ impl FsckHelper {
             branch: None,
             repair: self.automatic || self.yes,
             discard_log: false,
+            give_up_unreadable: false,
             dry_run: self.no,
             json: false,
             quiet: self.progress.is_none(),

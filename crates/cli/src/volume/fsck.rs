@@ -49,6 +49,14 @@ pub(crate) struct FsckArgs {
     #[arg(long)]
     pub(crate) discard_log: bool,
 
+    /// With --repair: give up metadata that the device can't read, and metadata in whose place
+    /// something else is, as if they were destroyed: files without their inode lose their names,
+    /// directories and files lose the part in that block. Without it they are left as they are,
+    /// because the device may be able to read them another day. First copy the image to a device
+    /// that can be read, or what is left with copy-out
+    #[arg(long, requires = "repair")]
+    pub(crate) give_up_unreadable: bool,
+
     /// Write nothing, which is the default without --repair
     #[arg(long, short = 'n')]
     pub(crate) dry_run: bool,
@@ -233,8 +241,8 @@ fn check_one(
 ) -> Result<(u8, Value), Failure> {
     let mut teller = Teller::new(args)?;
     let log = open_log(args.log_device.as_deref(), !repair)?;
-    let (discard_log, findings) = (args.discard_log, args.findings);
-    let options = Options { repair, discard_log, log, findings };
+    let FsckArgs { discard_log, give_up_unreadable, findings, .. } = *args;
+    let options = Options { repair, discard_log, give_up_unreadable, log, findings };
     let report = check::check(device, &options, &mut teller);
     teller.bar.finish_and_clear();
     let report = report?;

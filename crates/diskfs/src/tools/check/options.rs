@@ -16,6 +16,10 @@ pub struct Options {
     /// one if they can't be replayed. Without a repair: whether to report the contents that would
     /// be lost.
     pub discard_log: bool,
+    /// Whether a repair gives up what the device can't read, and what is overwritten by other
+    /// blocks: as if it were destroyed. Otherwise such blocks are left, because the device, or a
+    /// copy of it, may be readable another day.
+    pub give_up_unreadable: bool,
     /// The device of the log, if it is not in the volume. A new log may be on another device than
     /// the former one.
     pub log: Option<Arc<dyn Device>>,
@@ -25,6 +29,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { repair: false, discard_log: false, log: None, findings: 1000 }
+        Self {
+            repair: false,
+            discard_log: false,
+            give_up_unreadable: false,
+            log: None,
+            findings: 1000,
+        }
     }
 }
