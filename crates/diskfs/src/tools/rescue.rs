@@ -37,13 +37,12 @@ use vfscale_block::Device;
 use crate::base::fault::Fault;
 use crate::btree::{Around, Error, Kind, Record, Tree};
 use crate::dir::{DirTree, Directory, NameHash, is_name};
+use crate::format::Damage;
 use crate::format::attr::CHUNK_BYTES;
 use crate::format::group::{CHUNK_ROOT_AT, FREE_ROOT_AT, FreeSpace, InodeChunks};
 use crate::format::inode::{
     CHUNK_BLOCKS, INODE_MAGIC, InodeRecord, block_of, chunk_of, ino_at, records, slot_of,
-    verify_torn,
 };
-use crate::format::{Block, Damage, Identity};
 use crate::inode::attr::{self, Attribute};
 use crate::inode::blob::{self, AttrTree, LinkTree};
 use crate::inode::core::{AttrFork, DataFork, InodeCore};
@@ -167,17 +166,8 @@ impl Rescue {
         if !media.is_one(block_of(ino)) {
             return Ok(None);
         }
-        let block = self.inodes_at(&media, block_of(ino))?;
+        let (block, _) = media.inodes(block_of(ino))?;
         Ok(decoded(&media, ino, &records(&block)[slot_of(ino)])?)
-    }
-
-    /// Reads a block of inodes. A wrong checksum of the block is accepted, because each record has
-    /// its own.
-    fn inodes_at(&self, media: &Media<'_>, address: u64) -> Result<Box<Block>, Damage> {
-        let block = media.raw(address)?;
-        let (owner, volume) = (chunk_of(address), media.volume());
-        verify_torn(&block, &Identity { magic: INODE_MAGIC, address, owner, volume })?;
-        Ok(block)
     }
 
     /// Returns the names in a directory, and its damage. Blocks for I/O.
@@ -260,7 +250,7 @@ impl Rescue {
             let (chunks, damages) = self.chunks(&media, group);
             losses.extend(damages.into_iter().map(Loss::Damage));
             for address in chunks.into_iter().flat_map(|start| start..start + CHUNK_BLOCKS) {
-                let block = match self.inodes_at(&media, address) {
+                let (block, _) = match media.inodes(address) {
                     Ok(block) => block,
                     Err(damage) => {
                         losses.push(damage.into());

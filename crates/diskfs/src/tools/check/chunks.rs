@@ -28,8 +28,7 @@ use crate::format::Damage;
 use crate::format::extent::Extent;
 use crate::format::group::{FREE_ROOT_AT, FreeSpace, InodeChunks, ROOT_CHUNK, RawChunk};
 use crate::format::inode::{
-    CHUNK_BLOCKS, CHUNK_INODES, INODE_MAGIC, InodeRecord, block_of, chunk_of, ino_at, records,
-    slot_of,
+    CHUNK_BLOCKS, CHUNK_INODES, InodeRecord, block_of, chunk_of, ino_at, records, slot_of,
 };
 use crate::inode::core::{DataFork, FileKind, InodeCore};
 use crate::inode::extents::ExtentTree;
@@ -117,7 +116,7 @@ impl Check<'_, '_> {
         let mut inquiry = Inquiry { candidates, to_ask };
         while let Some(start) = inquiry.to_ask.pop() {
             for address in start..start + CHUNK_BLOCKS {
-                let Ok(block) = self.media.block(INODE_MAGIC, address, start) else { continue };
+                let Ok((block, _)) = self.media.inodes(address) else { continue };
                 for (slot, record) in records(&block).iter().enumerate() {
                     let ino = ino_at(address, slot);
                     if let Some(core) = self.decoded(ino, record) {
@@ -133,8 +132,7 @@ impl Check<'_, '_> {
 
     /// Returns the inode with a number, if it is in use and readable.
     fn inode_at(&self, ino: u64) -> Option<InodeCore> {
-        let at = block_of(ino);
-        let block = self.media.block(INODE_MAGIC, at, chunk_of(at)).ok()?;
+        let (block, _) = self.media.inodes(block_of(ino)).ok()?;
         self.decoded(ino, &records(&block)[slot_of(ino)])
     }
 
@@ -169,13 +167,15 @@ impl Check<'_, '_> {
     /// Returns the chunk that begins at a block; `None` if no chunk begins there.
     ///
     /// # Errors
-    /// Returns the damage if the device can't read a block.
+    /// Returns the damage if the device can't read a block, unless such blocks are given up.
     fn chunk_at(&self, start: u64) -> Result<Option<Record<InodeChunks>>, Damage> {
         let (mut free, mut orphan, mut is_there) = (0, 0, false);
         for address in start..start + CHUNK_BLOCKS {
-            let block = match self.media.block(INODE_MAGIC, address, start) {
-                Ok(block) => block,
-                Err(damage @ Damage::Unreadable { .. }) => return Err(damage),
+            let block = match self.media.inodes(address) {
+                Ok((block, _)) => block,
+                Err(damage @ Damage::Unreadable { .. }) if !self.gives_up_unreadable() => {
+                    return Err(damage);
+                }
                 // Another block may be undamaged. The inodes of this one count as used.
                 Err(_) => continue,
             };

@@ -6,6 +6,7 @@ use std::ops::Range;
 use crate::format::Damage;
 use crate::format::damage::{ExtentDamage, ExtentFault};
 use crate::format::damage::{GroupDamage, GroupFault};
+use crate::format::damage::{InodeDamage, InodeFault};
 use crate::format::superblock::GroupSums;
 
 /// An inconsistency of a volume.
@@ -90,6 +91,8 @@ pub enum Remedy {
     Flags,
     /// Linking the inode into `/lost+found`.
     LostFound,
+    /// Making an empty root directory; what was in it is linked into `/lost+found`.
+    Root,
     /// Rebuilding the tree from its readable part.
     Rebuild,
     /// Freeing the inode, and removing its names.
@@ -115,6 +118,7 @@ impl Remedy {
             Self::Feature => "the feature is set in the superblock",
             Self::Flags => "the flags without a meaning are cleared",
             Self::LostFound => "the inode is linked into /lost+found",
+            Self::Root => "an empty one is made",
             Self::Rebuild => "the tree is rebuilt from its readable parts",
             Self::Clear => "it is removed",
             Self::Nothing => "nothing",
@@ -413,6 +417,14 @@ pub enum Problem {
         /// These flags.
         flags: u16,
     },
+    /// 1035: Data that have another owner too, and that the device can't read.
+    #[error("V1035: inode {ino}: data at block {file_block} of the file can't be read")]
+    Unread {
+        /// The file.
+        ino: u64,
+        /// The block, in blocks of the file.
+        file_block: u64,
+    },
     /// 1034: Wrong sums over all groups in the superblock.
     #[error(
         "V1034: superblock: the sums over all groups are {}, where they are {}",
@@ -488,6 +500,7 @@ impl Problem {
             Self::Unguarded { .. } => 1032,
             Self::UnknownFlags { .. } => 1033,
             Self::Sums { .. } => 1034,
+            Self::Unread { .. } => 1035,
         }
     }
 
@@ -501,6 +514,7 @@ impl Problem {
             Self::Nameless { .. } | Self::Dangling { .. } | Self::Unconnected { .. } => {
                 Severity::Loss
             }
+            Self::Unread { .. } => Severity::Loss,
             _ => Severity::Major,
         }
     }
@@ -523,7 +537,11 @@ impl Problem {
                 ExtentFault::List { .. } => Remedy::Nothing,
                 _ => Remedy::Cut,
             },
-            Self::BehindEnd { .. } => Remedy::Cut,
+            Self::Damage(Damage::Inode(InodeDamage {
+                fault: InodeFault::Checksum { .. }, ..
+            })) => Remedy::Clear,
+            Self::NoRoot => Remedy::Root,
+            Self::BehindEnd { .. } | Self::Unread { .. } => Remedy::Cut,
             Self::Broken { part: Part::Target, .. } => Remedy::Clear,
             Self::Broken { .. } => Remedy::Rebuild,
             Self::Outside { owner: Owner::Inode(_), .. } => Remedy::Cut,

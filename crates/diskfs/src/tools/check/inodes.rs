@@ -6,8 +6,8 @@ use super::report::Unfinished;
 use super::state::Check;
 use super::watch::Phase;
 use crate::format::inode::{
-    CHUNK_BLOCKS, CHUNK_INODES, FLAG_APPEND, FLAG_IMMUTABLE, FLAGS_KNOWN, INODE_MAGIC,
-    INODES_PER_BLOCK, InodeRecord, ROOT_INO, block_of, chunk_of, ino_at, records,
+    CHUNK_BLOCKS, CHUNK_INODES, FLAG_APPEND, FLAG_IMMUTABLE, FLAGS_KNOWN, INODES_PER_BLOCK,
+    InodeRecord, ROOT_INO, block_of, chunk_of, ino_at, records,
 };
 use crate::format::superblock::Features;
 use crate::inode::core::InodeCore;
@@ -26,13 +26,19 @@ impl Check<'_, '_> {
         // If it can't be read, the reason was reported before.
         if root != DIRECTORY && root != UNREADABLE {
             self.tell.add(Problem::NoRoot);
+            self.plan(|plan| plan.lacks_root = true);
             self.is_named = false;
         }
     }
 
     fn block_of_records(&mut self, chunk: u64, block: u64) {
-        match self.media.block(INODE_MAGIC, block, chunk) {
-            Ok(read) => {
+        match self.media.inodes(block) {
+            Ok((read, torn)) => {
+                if let Some(damage) = torn {
+                    // Nothing is lost unless a record is.
+                    self.tell.add(damage);
+                    self.plan(|plan| plan.records.insert(block));
+                }
                 for (slot, record) in records(&read).iter().enumerate() {
                     self.record(ino_at(block, slot), record);
                 }
@@ -41,6 +47,7 @@ impl Check<'_, '_> {
                 // Inodes that count as free are assumed free; others are lost.
                 self.lost(damage);
                 self.is_named = false;
+                self.plan(|plan| plan.records.insert(block));
                 let free = self.links.chunks.get(&chunk).map_or(0, |chunk| chunk.free);
                 for slot in 0..INODES_PER_BLOCK {
                     let ino = ino_at(block, slot as usize);
@@ -91,6 +98,7 @@ impl Check<'_, '_> {
                 self.lost(damage);
                 // A lost inode may have been a directory.
                 self.is_named = false;
+                self.plan(|plan| plan.records.insert(block_of(ino)));
                 Seen { kind: UNREADABLE, ..Seen::default() }
             }
         };
@@ -120,7 +128,7 @@ impl Check<'_, '_> {
             self.tell.progress(Phase::Contents, done, starts.len() as u64);
             for block in *start..*start + CHUNK_BLOCKS {
                 // The damage of the block was reported before.
-                let Ok(read) = self.media.block(INODE_MAGIC, block, *start) else { continue };
+                let Ok((read, _)) = self.media.inodes(block) else { continue };
                 for (slot, record) in records(&read).iter().enumerate() {
                     let ino = ino_at(block, slot);
                     if let Ok((core, _)) =

@@ -11,7 +11,8 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::btree::{Error, Nodes};
 use crate::format::geometry::Geometry;
-use crate::format::{Block, Damage, Expected, Header, Identity, Magic, byte_of_block};
+use crate::format::inode::{INODE_MAGIC, chunk_of, verify_torn};
+use crate::format::{BLOCK_BYTES, Block, Damage, Expected, Header, Identity, Magic, byte_of_block};
 use crate::volume::Places;
 use crate::volume::copies::read_block;
 use crate::{Superblock, Uuid};
@@ -108,13 +109,53 @@ impl<'d> Media<'d> {
     ) -> Result<Box<Block>, Damage> {
         let block = self.raw(address)?;
         block.verify(&Identity { magic, address, owner, volume: self.volume })?;
+        self.note(address, &block);
+        Ok(block)
+    }
+
+    /// Reads a block of inodes. A wrong checksum of the block is returned beside it, because each
+    /// record has its own.
+    ///
+    /// # Errors
+    /// The device can't read the block, or it is another one.
+    pub(crate) fn inodes(&self, address: u64) -> Result<(Box<Block>, Option<Damage>), Damage> {
+        let block = self.raw(address)?;
+        let identity = self.of_inodes(address);
+        verify_torn(&block, &identity)?;
+        let torn = block.verify(&identity).err();
+        if torn.is_none() {
+            self.note(address, &block);
+        }
+        Ok((block, torn))
+    }
+
+    /// Reads a block by sectors. Returns also the bytes that can't be read, which are zero.
+    pub(crate) fn sectors(&self, address: u64) -> (Box<Block>, Vec<Range<usize>>) {
+        let (mut block, mut lost) = (Block::zeroed(), Vec::new());
+        let length = (self.device.block_size() as usize).min(BLOCK_BYTES);
+        for (at, sector) in (0..).step_by(length).zip(block.bytes_mut().chunks_mut(length)) {
+            if self.device.read_at(byte_of_block(address) + at as u64, sector).is_err() {
+                sector.fill(0);
+                lost.push(at..at + length);
+            }
+        }
+        (block, lost)
+    }
+
+    /// Returns the identity of a block of inodes.
+    pub(crate) fn of_inodes(&self, address: u64) -> Identity {
+        let (magic, owner, volume) = (INODE_MAGIC, chunk_of(address), self.volume);
+        Identity { magic, address, owner, volume }
+    }
+
+    /// Notes the LSN of a valid block.
+    fn note(&self, address: u64, block: &Block) {
         let lsn = Lsn::from_bits(block.header().lsn.get());
         if lsn.cycle() >= Known::CYCLE_LATE {
             self.late.borrow_mut().insert(address);
         } else {
             self.newest.set(lsn.max(self.newest.get()));
         }
-        Ok(block)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::media::{Media, NoChange};
 use crate::btree::{Error, Nodes};
-use crate::format::inode::{INODE_MAGIC, block_of, chunk_of, records, records_mut, slot_of};
+use crate::format::inode::{block_of, records, records_mut, slot_of};
 use crate::format::{Block, Expected, Identity};
 use crate::inode::core::InodeCore;
 
@@ -28,8 +28,7 @@ impl<'m, 'd> Overlay<'m, 'd> {
         if let Some(block) = self.blocks.get(&address) {
             return Some(Cow::Borrowed(block));
         }
-        let read = self.media.block(INODE_MAGIC, address, chunk_of(address));
-        read.ok().map(|block| Cow::Owned(*block))
+        self.media.inodes(address).ok().map(|(block, _)| Cow::Owned(*block))
     }
 
     /// Returns an inode without its impossible extents; `None` if it can't be read.

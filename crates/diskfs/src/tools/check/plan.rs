@@ -21,6 +21,10 @@ pub(crate) struct Plan {
     pub(crate) inodes: BTreeMap<u64, InodeFix>,
     /// Whether the volume lacks the feature of immutable and append-only inodes, and has one.
     pub(crate) lacks_immutable: bool,
+    /// Whether there is no root directory.
+    pub(crate) lacks_root: bool,
+    /// Blocks of inodes that are damaged, or have damaged records.
+    pub(crate) records: BTreeSet<u64>,
     /// Groups whose trees of chunks are damaged, and the chunks that were found without them.
     pub(crate) chunk_trees: Vec<(u32, Vec<Record<InodeChunks>>)>,
     /// Parts of inodes to rebuild.

@@ -4,10 +4,11 @@
 //!
 //! One problem hides others: a lost name shows only when all directories can be read, and the free
 //! blocks are known only when all files are undamaged. So a repair proceeds in rounds. Each round
-//! checks the volume, and makes the first kind of repair that is due, in this order: trees of
-//! chunks, directories, extents and attributes that can't be read completely ([`trees`]), masks of
-//! inodes in use, impossible extents, blocks with two owners ([`files`]), names ([`names`]), inodes
-//! without a name ([`found`]). The last round writes figures and free space.
+//! checks the volume, and makes the first kind of repair that is due, in this order: blocks of
+//! inodes ([`records`]), directories, extents and attributes that can't be read completely
+//! ([`trees`]), trees of chunks, the root directory, masks of inodes in use, impossible extents,
+//! blocks with two owners ([`files`]), names ([`names`]), inodes without a name ([`found`]). The
+//! last round writes figures and free space.
 //!
 //! # Why it never makes things worse
 //!
@@ -30,6 +31,10 @@
 //! log first ([`discard`]), and blocks of inodes that were never written back are repaired as far
 //! as possible without the former one ([`records`]).
 //!
+//! Blocks that the device can't read, or that are quite other ones, are left as they are, because a
+//! read that failed proves nothing. A repair that may [give them up](Options::give_up_unreadable)
+//! proceeds as if they were destroyed.
+//!
 //! Afterwards the volume is checked again, and the findings of that check are the problems that
 //! remain. If there are none, the repair completes the work that a mount has begun: it removes
 //! inodes without a name, as the next mount would.
@@ -40,6 +45,8 @@ mod names;
 mod records;
 mod trees;
 
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -48,7 +55,7 @@ use vfscale_journal::{ItemState, Journal, LogItem, LogKey, LogVector, Lsn, Pushe
 
 use super::discard;
 use super::error::CheckError;
-use super::finding::Problem;
+use super::finding::{Part, Problem};
 use super::inspect::inspect;
 use super::links::UNREADABLE;
 use super::log::{CheckedLog, LogState};
@@ -108,8 +115,9 @@ pub(crate) fn repair(
     let logged = CheckedLog::new(device.clone(), options.log.as_ref(), superblock)?;
     let logged = logged.giving_up(options.give_up_unreadable);
     let without_log = options.discard_log && (why.is_some() || was_cut_off);
-    let state = State { without_log, ..State::default() };
-    let mut rounds = Rounds { logged, found: &found, superblock: superblock.clone(), state };
+    let state = State::new(without_log, options);
+    let mut rounds =
+        Rounds { logged, found: &found, superblock: superblock.clone(), state, lost: Vec::new() };
     let mut tell = Findings::new(watch, options.findings);
     why.into_iter().for_each(|why| tell.add(Problem::Log { why }));
     let (mut report, mut end) = rounds.round(tell)?;
@@ -138,7 +146,7 @@ pub(crate) fn repair(
         }
         // An inode that has a name again is no longer being removed, so it must be undamaged.
         end = End::NotYet;
-        rounds.state = State { without_log, ..State::default() };
+        rounds.state = State::new(without_log, options);
     }
     if report.left == 0 && end == End::Repaired {
         rounds.is_whole()?;
@@ -147,6 +155,9 @@ pub(crate) fn repair(
         report.finished = finish(&device, options)?;
         let after = again(&device, options)?;
         (report.left, report.figures) = (after.count, after.figures);
+    }
+    for problem in std::mem::take(&mut rounds.lost) {
+        report.add(problem.into(), options.findings, watch);
     }
     watch.progress(Phase::Repair, 1, 1);
     Ok(report)
@@ -159,6 +170,8 @@ struct Rounds<'r> {
     /// The superblock as it was written last.
     superblock: Superblock,
     state: State,
+    /// Data that were given up.
+    lost: Vec<Problem>,
 }
 
 /// The outcome of a round.
@@ -200,8 +213,10 @@ impl Rounds<'_> {
             if check.tell.count > 0 {
                 self.begin()?;
             }
-            let repair = Repair { check: &check, plan, journal: &journal, device: &device };
+            let lost = RefCell::default();
+            let repair = Repair { check: &check, plan, journal: &journal, device: &device, lost };
             let written = repair.write(&mut self.state);
+            self.lost.append(&mut repair.lost.into_inner());
             let closed = journal.close();
             end = if written? { End::Repaired } else { End::NotYet };
             closed?;
@@ -284,24 +299,33 @@ struct Repair<'r, 'd, 'w> {
     plan: &'r Plan,
     journal: &'r Journal,
     device: &'r Arc<dyn Device>,
+    /// Data that the repair gives up.
+    lost: RefCell<Vec<Problem>>,
 }
 
 /// Number of kinds of repairs that may reveal further problems, and are repeated.
-const STEPS: usize = 6;
+const STEPS: usize = 7;
 
 /// The state that a repair carries from round to round.
 #[derive(Default)]
 pub(crate) struct State {
     /// Whether the contents of the log are lost, or may be.
     without_log: bool,
-    /// Number of rounds that repaired blocks of inodes without the log.
+    /// Number of rounds that repaired blocks of inodes.
     records: u32,
     /// Number of rounds that made each kind of repair.
     tries: [u32; STEPS],
     /// Parts of inodes that were rebuilt, or that a round tried to rebuild.
-    rebuilt: GivenUp,
-    /// Parts of inodes that could not be rebuilt.
+    rebuilt: BTreeSet<(u64, Part)>,
+    /// Parts and blocks that are given up.
     given_up: GivenUp,
+}
+
+impl State {
+    fn new(without_log: bool, options: &Options) -> Self {
+        let given_up = GivenUp { unreadable: options.give_up_unreadable, ..GivenUp::default() };
+        Self { without_log, given_up, ..Self::default() }
+    }
 }
 
 /// Result of a write: whether anything was written.
@@ -310,7 +334,7 @@ pub(crate) type Written = vfscale_journal::Result<bool>;
 impl<'d> Repair<'_, 'd, '_> {
     /// Makes the first repair that is due. Returns whether it was the last one.
     fn write(&self, state: &mut State) -> Written {
-        if state.without_log && state.records < TRIES_MAX && self.records()? {
+        if state.records < TRIES_MAX && self.records(state)? {
             state.records += 1;
             return Ok(false);
         }
@@ -319,8 +343,15 @@ impl<'d> Repair<'_, 'd, '_> {
         if self.trees(state)? {
             return Ok(false);
         }
-        let steps: [fn(&Self) -> Written; STEPS] =
-            [Self::chunks, Self::masks, Self::cuts, Self::moves, Self::names, Self::lost];
+        let steps: [fn(&Self) -> Written; STEPS] = [
+            Self::chunks,
+            Self::root,
+            Self::masks,
+            Self::cuts,
+            Self::moves,
+            Self::names,
+            Self::lost,
+        ];
         for (step, tries) in steps.iter().zip(&mut state.tries) {
             // A problem that is found again and again cannot be repaired.
             if *tries < TRIES_MAX && step(self)? {
@@ -332,7 +363,11 @@ impl<'d> Repair<'_, 'd, '_> {
         for (number, group) in (0..).zip(&self.check.groups) {
             // The second check reports problems that cannot be repaired.
             if let Some(overlay) = fix_group(self.check, self.plan, number, group) {
-                commit(self.journal, self.device, overlay)?;
+                // The blocks of the tree below its root are free or belong to the former tree,
+                // which an interrupted repair can't leave for a mount.
+                let start = self.check.media.geometry().blocks_of(number).unwrap_or_default().start;
+                let fixed = [start + HEADER_AT, start + FREE_ROOT_AT];
+                self.commit_large(overlay, |address| !fixed.contains(&address))?;
             }
         }
         self.journal.force_all()?;
@@ -351,6 +386,17 @@ impl<'d> Repair<'_, 'd, '_> {
             self.journal.quiesce()?;
         }
         Ok(has_written)
+    }
+
+    /// Commits a change like [`commit`](Self::commit), even if it is too large for one transaction
+    /// of the log. Then the blocks for which `is_new` returns true are written home first, and the
+    /// rest in one transaction. Nothing on the device may refer to a new block, and no transaction
+    /// of this round may have changed it.
+    fn commit_large(&self, mut overlay: Overlay<'_, '_>, is_new: impl Fn(u64) -> bool) -> Written {
+        if !fits(self.journal, overlay.blocks.len())? {
+            write_home(self.device, &mut overlay, is_new)?;
+        }
+        self.commit(overlay)
     }
 
     /// Commits one change for all of `parts`; if that is impossible, one change for each part.
@@ -481,6 +527,23 @@ impl<'p> Pool<'p> {
         self.run.next()
     }
 
+    /// Returns some blocks that follow each other, at least one and at most `most`.
+    fn next_run(&mut self, most: u64) -> Option<Range<u64>> {
+        let start = self.next()?;
+        let mut run = start..start + 1;
+        while run.end - run.start < most {
+            match self.next() {
+                Some(next) if next == run.end => run.end += 1,
+                Some(other) => {
+                    self.back.push(other);
+                    break;
+                }
+                None => break,
+            }
+        }
+        Some(run)
+    }
+
     /// Gives an overlay blocks for its trees.
     fn lend(&mut self, overlay: &mut Overlay<'_, '_>) {
         overlay.pool.extend((0..TREE_BLOCKS).map_while(|_| self.next()));
@@ -576,6 +639,46 @@ fn take(runs: &mut Vec<Range<u64>>, count: usize) -> Vec<u64> {
     taken
 }
 
+/// Returns the bytes that a transaction of a number of blocks reserves.
+fn bytes_of(blocks: usize) -> u64 {
+    Reservation::item_bytes(BLOCK_BYTES as u64) * blocks as u64
+}
+
+/// Returns whether one transaction of the log can hold a number of blocks.
+fn fits(journal: &Journal, blocks: usize) -> vfscale_journal::Result<bool> {
+    match journal.begin(Reservation::new(bytes_of(blocks))) {
+        Err(vfscale_journal::Error::ReservationTooLarge { .. }) => Ok(false),
+        begun => begun.map(|_| true),
+    }
+}
+
+/// Writes new blocks of an overlay to their addresses, and removes them from it. They are durable
+/// when it returns.
+fn write_home(
+    device: &Arc<dyn Device>,
+    overlay: &mut Overlay<'_, '_>,
+    is_new: impl Fn(u64) -> bool,
+) -> vfscale_journal::Result<()> {
+    let (new, rest) =
+        std::mem::take(&mut overlay.blocks).into_iter().partition(|(address, _)| is_new(*address));
+    overlay.blocks = rest;
+    let mut new: BTreeMap<u64, Box<Block>> = new;
+    for (address, block) in &mut new {
+        seal(block, *address, Lsn::NONE);
+    }
+    for (address, block) in &new {
+        device.write_at(byte_of_block(*address), block.bytes())?;
+    }
+    Ok(device.flush()?)
+}
+
+/// Seals a block with the identity in its header.
+fn seal(block: &mut Block, address: u64, lsn: Lsn) {
+    let header = block.header();
+    let (magic, owner, volume) = (header.magic, header.owner.get(), header.volume);
+    block.seal(&Identity { magic, address, owner, volume }, lsn.to_bits());
+}
+
 /// Puts all blocks of an overlay into one transaction. Does nothing if there are none, or more than
 /// one transaction of the log can hold.
 pub(crate) fn commit(
@@ -583,11 +686,10 @@ pub(crate) fn commit(
     device: &Arc<dyn Device>,
     overlay: Overlay<'_, '_>,
 ) -> Written {
-    let count = overlay.blocks.len() as u64;
-    if count == 0 {
+    if overlay.blocks.is_empty() {
         return Ok(false);
     }
-    let bytes = Reservation::item_bytes(BLOCK_BYTES as u64) * count;
+    let bytes = bytes_of(overlay.blocks.len());
     let mut transaction = match journal.begin(Reservation::new(bytes)) {
         Err(vfscale_journal::Error::ReservationTooLarge { .. }) => return Ok(false),
         begun => begun?,
@@ -624,10 +726,8 @@ impl LogItem for Image {
         if self.state.is_pinned() {
             return Ok(Pushed::Pinned);
         }
-        let header = self.block.header();
-        let (magic, owner, volume) = (header.magic, header.owner.get(), header.volume);
         let mut block = self.block.clone();
-        block.seal(&Identity { magic, address: self.address, owner, volume }, lsn.to_bits());
+        seal(&mut block, self.address, lsn);
         self.device.write_at(byte_of_block(self.address), block.bytes())?;
         Ok(Pushed::Written)
     }

@@ -4,6 +4,7 @@ use super::finding::Finding;
 use super::log::{Discarded, LogState};
 #[cfg(doc)]
 use super::options::Options;
+use super::watch::Watch;
 use crate::format::superblock::Stopped;
 use crate::icache::inactivate::Orphans;
 use crate::tools::stopped::stopped;
@@ -58,6 +59,15 @@ pub struct Report {
 }
 
 impl Report {
+    /// Adds a finding that was repaired.
+    pub(super) fn add(&mut self, finding: Finding, findings_max: usize, watch: &mut dyn Watch) {
+        watch.finding(&finding);
+        self.count += 1;
+        if self.findings.len() < findings_max {
+            self.findings.push(finding);
+        }
+    }
+
     /// Returns the report as names and values.
     #[must_use]
     pub fn to_value(&self) -> Value {

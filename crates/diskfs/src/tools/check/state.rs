@@ -64,8 +64,14 @@ impl Candidate {
 /// Blocks of trees that nothing references, by the type and the owner in their headers.
 pub(crate) type Strays = HashMap<([u8; 4], u64), Vec<u64>>;
 
-/// Parts of inodes that can't be rebuilt.
-pub(crate) type GivenUp = BTreeSet<(u64, Part)>;
+/// Parts and blocks that a repair gives up.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GivenUp {
+    /// Parts of inodes that can't be rebuilt.
+    pub(crate) parts: BTreeSet<(u64, Part)>,
+    /// Whether blocks that the device can't read, or that are other ones, are lost.
+    pub(crate) unreadable: bool,
+}
 
 /// A check under way.
 pub(crate) struct Check<'d, 'w> {
@@ -83,7 +89,7 @@ pub(crate) struct Check<'d, 'w> {
     pub(super) features: Features,
     /// Changes that a repair is to make; `None` in a check without repair.
     pub(crate) plan: Option<Plan>,
-    /// Parts of inodes that the repair can't rebuild.
+    /// Parts and blocks that the repair gives up.
     pub(super) given_up: Option<&'d GivenUp>,
     /// Possible chunks of inodes, where trees of chunks are damaged.
     pub(super) candidates: Vec<Candidate>,
@@ -103,7 +109,7 @@ pub(crate) struct Check<'d, 'w> {
 
 impl<'d, 'w> Check<'d, 'w> {
     /// Creates the state before the first phase, for the volume on `device`. For a repair, the
-    /// check collects the changes to make; `given_up` lists the parts that can't be rebuilt.
+    /// check collects the changes to make; `given_up` is what it gives up.
     pub(super) fn new(
         device: &'d dyn Device,
         found: &FoundSuperblock,
@@ -173,7 +179,7 @@ impl<'d, 'w> Check<'d, 'w> {
     }
 
     /// Records a change for the repair.
-    pub(crate) fn plan(&mut self, add: impl FnOnce(&mut Plan)) {
+    pub(crate) fn plan<T>(&mut self, add: impl FnOnce(&mut Plan) -> T) {
         if let Some(plan) = &mut self.plan {
             add(plan);
         }
@@ -225,7 +231,8 @@ impl<'d, 'w> Check<'d, 'w> {
     /// Reports a part of an inode that cannot be read completely. If it can be rebuilt, it is
     /// examined again when the rest of the volume is known.
     pub(crate) fn broken(&mut self, ino: u64, part: Part, damages: Vec<Damage>) {
-        let is_given = !damages.iter().any(|damage| matches!(damage, Damage::Unreadable { .. }));
+        let is_given = self.gives_up_unreadable()
+            || !damages.iter().any(|damage| matches!(damage, Damage::Unreadable { .. }));
         let is_rebuilt = is_given && self.plan.is_some() && !self.is_given_up(ino, part);
         for damage in damages {
             if is_rebuilt { self.tell.add(damage) } else { self.lost(damage) }
@@ -247,6 +254,11 @@ impl<'d, 'w> Check<'d, 'w> {
     }
 
     fn is_given_up(&self, ino: u64, part: Part) -> bool {
-        self.given_up.is_some_and(|given_up| given_up.contains(&(ino, part)))
+        self.given_up.is_some_and(|given_up| given_up.parts.contains(&(ino, part)))
+    }
+
+    /// Returns whether a repair gives up what can't be read today.
+    pub(crate) fn gives_up_unreadable(&self) -> bool {
+        self.given_up.is_some_and(|given_up| given_up.unreadable)
     }
 }

@@ -5,9 +5,7 @@ use crate::btree::{Error, Record, Tree};
 use crate::dir::{Directory, NameHash};
 use crate::format::Damage;
 use crate::format::extent::Extent;
-use crate::format::inode::{
-    FLAG_NAMES, INODE_MAGIC, InodeRecord, ROOT_INO, block_of, chunk_of, records, slot_of,
-};
+use crate::format::inode::{FLAG_NAMES, InodeRecord, ROOT_INO, block_of, records, slot_of};
 use crate::inode::attr;
 use crate::inode::blob::{self, LinkTree};
 use crate::inode::core::{AttrFork, DataFork, InodeCore};
@@ -21,7 +19,7 @@ impl Dump {
         if !media.is_one(block) {
             return Err(DumpError::NoSuch(format!("there can be no inode {ino}")));
         }
-        let block = media.block(INODE_MAGIC, block, chunk_of(block))?;
+        let block = media.inodes(block)?.0;
         Ok(records(&block)[slot_of(ino)].clone())
     }
 

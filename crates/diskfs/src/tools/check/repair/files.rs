@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::super::contents::{Extents, Verdict, extent_of};
+use super::super::finding::Problem;
 use super::super::overlay::Overlay;
 use super::{Pool, Repair, Written};
 use crate::btree::Tree;
@@ -14,6 +15,8 @@ use crate::inode::extents::{ExtentMap, ExtentTree, MapOwner};
 
 /// Maximum number of blocks that are copied in one I/O.
 const COPY_BLOCKS: u64 = 256;
+/// Maximum number of places that can't be written before the copy of a run is given up.
+const FAILED_WRITES_MAX: u32 = 64;
 
 impl Repair<'_, '_, '_> {
     /// Removes extents that can't belong to their files. A hole replaces each of them.
@@ -134,8 +137,9 @@ impl Repair<'_, '_, '_> {
         Some(())
     }
 
-    /// Moves a part of an extent: `run`, in blocks of the device. Cuts blocks that can't be read,
-    /// or for which the volume has no room.
+    /// Moves a part of an extent: `run`, in blocks of the device. A block that can't be read stays
+    /// where it is, unless such blocks are given up: then there is a hole. Returns `None` if the
+    /// volume has no room for the copy.
     fn replace(
         &self,
         overlay: &mut Overlay<'_, '_>,
@@ -146,42 +150,72 @@ impl Repair<'_, '_, '_> {
     ) -> Option<()> {
         let owner = MapOwner { ino, list_max: core.extents_room() };
         let file_block = |place: u64| extent.file_block + (place - extent.start);
-        let range = (file_block(run.start), file_block(run.end));
-        map.remove(overlay, owner, range, usize::MAX, &mut Vec::new(), &mut 0).ok()?;
+        let cut = |overlay: &mut _, map: &mut ExtentMap, from, to| {
+            let range = (file_block(from), file_block(to));
+            map.remove(overlay, owner, range, usize::MAX, &mut Vec::new(), &mut 0).ok()
+        };
         // An unwritten extent has no data to copy.
         if extent.is_unwritten {
-            return Some(());
+            return cut(overlay, map, run.start, run.end).map(drop);
         }
-        let mut at = run.start;
+        let (mut at, mut single_until, mut failed_writes) = (run.start, run.start, 0);
         while at < run.end {
-            let Some(start) = pool.next() else { break };
-            let mut end = start + 1;
-            while end - start < COPY_BLOCKS.min(run.end - at) {
-                match pool.next() {
-                    Some(next) if next == end => end += 1,
-                    Some(other) => {
-                        pool.back.push(other);
-                        break;
-                    }
-                    None => break,
+            let most = if at < single_until { 1 } else { COPY_BLOCKS };
+            let to = pool.next_run(most.min(run.end - at))?;
+            let blocks = to.end - to.start;
+            match self.copy(at, &to) {
+                Copied::All => {
+                    cut(overlay, map, at, at + blocks)?;
+                    let (file_block, start, blocks) = (file_block(at), to.start, blocks as u32);
+                    let copy = Extent { file_block, start, blocks, ..*extent };
+                    map.insert(overlay, owner, copy).ok()?;
+                    at += u64::from(blocks);
                 }
+                Copied::Part => {
+                    pool.back.extend(to.rev());
+                    single_until = at + blocks;
+                }
+                Copied::Unread => {
+                    pool.back.extend(to.rev());
+                    if self.check.gives_up_unreadable() {
+                        cut(overlay, map, at, at + 1)?;
+                        let file_block = file_block(at);
+                        self.lost.borrow_mut().push(Problem::Unread { ino, file_block });
+                    }
+                    at += 1;
+                }
+                // The place is not used again.
+                Copied::Unwritten if failed_writes < FAILED_WRITES_MAX => failed_writes += 1,
+                Copied::Unwritten => return None,
             }
-            let blocks = end - start;
-            if self.copy(at, start, blocks).is_ok() {
-                let extent =
-                    Extent { file_block: file_block(at), start, blocks: blocks as u32, ..*extent };
-                map.insert(overlay, owner, extent).ok()?;
-            }
-            at += blocks;
         }
         Some(())
     }
 
-    fn copy(&self, from: u64, to: u64, blocks: u64) -> Result<(), vfscale_block::Error> {
+    fn copy(&self, from: u64, to: &Range<u64>) -> Copied {
+        let blocks = to.end - to.start;
         let mut bytes = vec![0; blocks as usize * BLOCK_BYTES];
-        self.device.read_at(byte_of_block(from), &mut bytes)?;
-        self.device.write_at(byte_of_block(to), &bytes)
+        let is_read = self.device.read_at(byte_of_block(from), &mut bytes).is_ok();
+        match is_read && self.device.write_at(byte_of_block(to.start), &bytes).is_ok() {
+            true => Copied::All,
+            // One of the blocks may be the reason.
+            false if blocks > 1 => Copied::Part,
+            false if is_read => Copied::Unwritten,
+            false => Copied::Unread,
+        }
     }
+}
+
+/// The result of copying blocks.
+enum Copied {
+    /// All were copied.
+    All,
+    /// Of several, some may be readable and writable.
+    Part,
+    /// The only one can't be read.
+    Unread,
+    /// The only one can't be written to its new place.
+    Unwritten,
 }
 
 /// The kind of a regular file.

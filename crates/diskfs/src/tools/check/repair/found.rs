@@ -1,13 +1,11 @@
-//! Names in `/lost+found` for inodes that are in use and have none.
+//! Names in `/lost+found` for inodes that are in use and have none, and a root to put it into.
 
 use std::cell::RefCell;
 
 use super::super::overlay::Overlay;
 use super::{Pool, Repair, Written};
 use crate::dir::Insertion;
-use crate::format::inode::{
-    CHUNK_INODES, INODE_MAGIC, ROOT_INO, block_of, chunk_of, records, slot_of,
-};
+use crate::format::inode::{CHUNK_INODES, ROOT_INO, block_of, chunk_of, records, slot_of};
 use crate::format::superblock::Timestamp;
 use crate::inode::core::{FileKind, InodeCore, TYPE_DIRECTORY};
 
@@ -95,33 +93,42 @@ impl Repair<'_, '_, '_> {
         None
     }
 
+    /// Makes an empty root directory, if there is no root.
+    pub(super) fn root(&self) -> Written {
+        let mut overlay = self.overlay();
+        let made = self.plan.lacks_root.then(|| self.occupy(&mut overlay, ROOT_INO, 0o755));
+        if made.flatten().is_some() { self.commit(overlay) } else { Ok(false) }
+    }
+
     /// Creates an empty directory whose parent is the root, in a free inode.
     fn make(&self, overlay: &mut Overlay<'_, '_>) -> Option<u64> {
-        let links = &self.check.links;
         let is_free = |free: u64, ino: u64| free >> (ino % CHUNK_INODES) & 1 == 1;
-        let (ino, generation) = links.chunks.iter().find_map(|(start, chunk)| {
+        self.check.links.chunks.iter().find_map(|(start, chunk)| {
             chunk.inodes(*start).find_map(|(ino, seen)| {
                 let is_usable = is_free(chunk.free, ino) && seen.kind == 0 && !chunk.is_orphan(ino);
-                let at = block_of(ino);
-                let block = || self.check.media.block(INODE_MAGIC, at, chunk_of(at)).ok();
-                let block = is_usable.then(block).flatten()?;
-                let record = &records(&block)[slot_of(ino)];
-                Some((ino, record.raw().generation.get()))
+                is_usable.then(|| self.occupy(overlay, ino, 0o700))?.map(|()| ino)
             })
-        })?;
-        let chunk = links.chunks.get(&chunk_of(block_of(ino)))?;
-        let free = chunk.free & !(1 << (ino % CHUNK_INODES));
-        self.set_mask(overlay, chunk_of(block_of(ino)), free, chunk.orphan)?;
+        })
+    }
+
+    /// Makes an inode an empty directory whose parent is the root.
+    fn occupy(&self, overlay: &mut Overlay<'_, '_>, ino: u64, permissions: u32) -> Option<()> {
+        let (block, _) = self.check.media.inodes(block_of(ino)).ok()?;
+        let generation = records(&block)[slot_of(ino)].generation();
+        let start = chunk_of(block_of(ino));
+        let chunk = self.check.links.chunks.get(&start)?;
+        let bit = 1 << (ino % CHUNK_INODES);
+        self.set_mask(overlay, start, chunk.free & !bit, chunk.orphan & !bit)?;
         let core = InodeCore {
             nlink: 2,
             parent: ROOT_INO,
             ..InodeCore::new(
-                TYPE_DIRECTORY | 0o700,
+                TYPE_DIRECTORY | permissions,
                 generation.wrapping_add(1),
                 Timestamp::now().in_nanoseconds(),
             )
         };
         overlay.set_core(ino, &core);
-        Some(ino)
+        Some(())
     }
 }

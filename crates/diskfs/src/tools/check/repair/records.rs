@@ -1,41 +1,51 @@
-//! Blocks of inodes that were not completely written back before their log was discarded.
+//! Blocks of inodes that are damaged, or have damaged records.
+
+use std::collections::BTreeSet;
 
 use super::super::overlay::Overlay;
-use super::{INODE_BLOCKS, Repair, Written};
+use super::{INODE_BLOCKS, Repair, State, Written};
 use crate::btree::Tree;
 use crate::format::group::{CHUNK_ROOT_AT, InodeChunks, ROOT_CHUNK};
-use crate::format::inode::{CHUNK_BLOCKS, INODE_MAGIC, InodeRecord, records_mut, verify_torn};
-use crate::format::{Block, Identity};
+use crate::format::inode::{
+    CHUNK_BLOCKS, InodeRecord, chunk_of, clear_lost, ino_at, records_mut, verify_torn,
+};
+use crate::format::{Block, Damage};
+use crate::inode::core::InodeCore;
 
 /// The state of a block of inodes.
 enum RecordState {
-    /// The block is the expected one, or unreadable.
+    /// A block that is left, because it can't be read today.
     Kept,
-    /// The block is the expected one, torn.
-    Torn(Box<Block>),
-    /// Another block is at this address: the expected one was never written back.
+    /// The expected block, with right records and wrong ones.
+    Found(Box<Block>),
+    /// Another block is at this address: the expected one was overwritten, or never written back.
     Absent,
 }
 
 impl Repair<'_, '_, '_> {
-    /// Repairs blocks of inodes as far as possible without a log. In a torn block, torn records
-    /// become those of free inodes. A block that was never written back gets free inodes only. A
-    /// chunk of which no block was written back is removed.
-    pub(super) fn records(&self) -> Written {
+    /// Repairs blocks of inodes. Wrong records become those of free inodes, right ones stay. The
+    /// same is done with the readable sectors of a block that can't be read, if such blocks are
+    /// given up. A block that is missing gets free inodes only, and a chunk of which no block is
+    /// there is removed, if such blocks are given up, or if the log that could have had them is
+    /// lost.
+    pub(super) fn records(&self, state: &State) -> Written {
         let (mut overlay, mut has_written) = (self.overlay(), false);
-        for start in self.check.links.chunks.keys() {
-            let blocks = *start..*start + CHUNK_BLOCKS;
-            let states: Vec<_> = blocks.clone().map(|at| (at, self.state_of(*start, at))).collect();
-            let is_absent = states.iter().all(|(_, state)| matches!(state, RecordState::Absent));
-            if is_absent && *start != ROOT_CHUNK {
-                has_written |= self.remove_chunk(*start)?;
+        let damaged = &self.plan.records;
+        let chunks: BTreeSet<_> = damaged.iter().map(|block| chunk_of(*block)).collect();
+        for start in chunks {
+            let blocks = damaged.range(start..start + CHUNK_BLOCKS);
+            let states: Vec<_> = blocks.map(|at| (*at, self.state_of(*at, state))).collect();
+            let is_absent = |(_, state): &_| matches!(state, RecordState::Absent);
+            let is_gone = states.len() as u64 == CHUNK_BLOCKS && states.iter().all(is_absent);
+            if is_gone && start != ROOT_CHUNK {
+                has_written |= self.remove_chunk(start)?;
                 continue;
             }
             for (address, state) in states {
                 // A block that has data of a file as well is left until a later round, after the
                 // data are copied.
                 if !self.plan.is_shared(address) {
-                    self.set_records(&mut overlay, *start, address, state);
+                    self.set_records(&mut overlay, address, state);
                 }
             }
             if overlay.blocks.len() >= INODE_BLOCKS {
@@ -45,46 +55,60 @@ impl Repair<'_, '_, '_> {
         Ok(self.commit(overlay)? || has_written)
     }
 
-    fn identity(&self, chunk: u64, address: u64) -> Identity {
-        let volume = self.check.media.volume();
-        Identity { magic: INODE_MAGIC, address, owner: chunk, volume }
-    }
-
-    fn state_of(&self, chunk: u64, address: u64) -> RecordState {
-        let identity = self.identity(chunk, address);
-        match self.check.media.raw(address) {
+    fn state_of(&self, address: u64, state: &State) -> RecordState {
+        let gives_up = self.check.gives_up_unreadable();
+        match self.check.media.inodes(address) {
+            Ok((block, _)) => RecordState::Found(block),
+            Err(Damage::Unreadable { .. }) if gives_up => self.readable_part(address),
+            Err(Damage::Unreadable { .. }) => RecordState::Kept,
+            Err(_) if gives_up || state.without_log => RecordState::Absent,
             Err(_) => RecordState::Kept,
-            Ok(block) if block.verify(&identity).is_ok() => RecordState::Kept,
-            Ok(block) => match verify_torn(&block, &identity) {
-                Ok(()) => RecordState::Torn(block),
-                Err(_) => RecordState::Absent,
-            },
         }
     }
 
-    fn set_records(
-        &self,
-        overlay: &mut Overlay<'_, '_>,
-        chunk: u64,
-        address: u64,
-        state: RecordState,
-    ) {
-        let is_absent = matches!(state, RecordState::Absent);
-        let is_lost =
-            |record: &InodeRecord| is_absent || !record.is_free() && record.verify().is_err();
-        let mut block = match state {
-            RecordState::Kept => return,
-            RecordState::Torn(block) => block,
-            RecordState::Absent => Block::zeroed(),
-        };
-        // An earlier inode of this number is very unlikely to have had this generation.
-        let place = self.check.media.newest().to_bits();
-        let generation = (place ^ place >> 32) as u32;
-        for record in records_mut(&mut block).iter_mut().filter(|record| is_lost(record)) {
-            *record = InodeRecord::free(generation);
+    /// Reads the sectors of a block that can be read, and clears the records in others.
+    fn readable_part(&self, address: u64) -> RecordState {
+        let (mut block, lost) = self.check.media.sectors(address);
+        let has_header = lost.first().is_none_or(|first| first.start > 0);
+        if has_header && verify_torn(&block, &self.check.media.of_inodes(address)).is_err() {
+            return RecordState::Absent;
         }
-        block.seal(&self.identity(chunk, address), 0);
+        for bytes in &lost {
+            clear_lost(&mut block, bytes, self.generation());
+        }
+        RecordState::Found(block)
+    }
+
+    /// Returns a generation that an earlier inode of the same number is very unlikely to have had.
+    fn generation(&self) -> u32 {
+        let place = self.check.media.newest().to_bits();
+        (place ^ place >> 32) as u32
+    }
+
+    fn set_records(&self, overlay: &mut Overlay<'_, '_>, address: u64, state: RecordState) {
+        let (mut block, is_absent) = match state {
+            RecordState::Kept => return,
+            RecordState::Found(block) => (block, false),
+            RecordState::Absent => (Block::zeroed(), true),
+        };
+        for (slot, record) in records_mut(&mut block).iter_mut().enumerate() {
+            if is_absent || self.is_lost(ino_at(address, slot), record) {
+                *record = InodeRecord::free(self.generation());
+            }
+        }
+        block.seal(&self.check.media.of_inodes(address), 0);
         overlay.blocks.insert(address, block);
+    }
+
+    /// Returns whether a record is wrong. One that is merely impossible, with a right checksum, is
+    /// so only if what can't be read is given up.
+    fn is_lost(&self, ino: u64, record: &InodeRecord) -> bool {
+        let media = &self.check.media;
+        let decoded = || {
+            InodeCore::decode_possible(ino, record, |start, blocks| media.has_ends(start, blocks))
+        };
+        !record.is_free()
+            && (record.verify().is_err() || self.check.gives_up_unreadable() && decoded().is_err())
     }
 
     /// Removes a chunk from the tree of its group. Its blocks are free then, unless they have

@@ -1,9 +1,11 @@
 //! Rebuilding of directories, extents, attributes and targets that can't be read completely.
 //!
 //! Each part is rebuilt in one transaction. Its readable blocks are used again, so a full volume
-//! can be repaired too, and a crash leaves either the old part or the new one. Inodes that lost
-//! their names with a part of a directory get names in `/lost+found` in the next rounds, lost
-//! extents of a file become a hole, and names of a link whose target is lost are removed.
+//! can be repaired too, and a crash leaves either the old part or the new one. A part that is too
+//! large for that is built in unowned blocks, and the transaction only has the inode refer to them.
+//! Inodes that lost their names with a part of a directory get names in `/lost+found` in the next
+//! rounds, lost extents of a file become a hole, and names of a link whose target is lost are
+//! removed.
 
 use super::super::overlay::Overlay;
 use super::super::plan::{Content, Rebuilt, SalvagedName};
@@ -26,18 +28,36 @@ impl Repair<'_, '_, '_> {
         let mut pool = Pool::new(self.plan);
         for rebuilt in &self.plan.rebuilt {
             let part = (rebuilt.ino, rebuilt.content.part());
-            let mut overlay = self.overlay();
-            overlay.pool.extend((0..room(rebuilt)).map_while(|_| pool.next()));
-            // The readable blocks are used first, because the pool is used from its end.
-            overlay.pool.extend(&rebuilt.blocks);
             let is_made = state.rebuilt.insert(part)
-                && self.rebuild(&mut overlay, rebuilt).is_some()
-                && self.commit(overlay)?;
+                && (self.rebuild_with(&mut pool, rebuilt, &rebuilt.blocks)?
+                    || self.rebuild_with(&mut pool, rebuilt, &[])?);
             if !is_made {
-                state.given_up.insert(part);
+                state.given_up.parts.insert(part);
             }
         }
         Ok(!self.plan.rebuilt.is_empty())
+    }
+
+    /// Rebuilds a part in the blocks `again`, which it has had, and in unowned ones. If it is too
+    /// large for one transaction of the log, all must be unowned: they are written first, and then
+    /// the inode that refers to them.
+    fn rebuild_with(&self, pool: &mut Pool<'_>, rebuilt: &Rebuilt, again: &[u64]) -> Written {
+        let mut overlay = self.overlay();
+        let fresh = room(rebuilt).saturating_sub(again.len());
+        let fresh: Vec<_> = (0..fresh).map_while(|_| pool.next()).collect();
+        // The blocks that are used again are used first, because the pool is used from its end.
+        overlay.pool.extend(fresh.iter().chain(again));
+        let is_made = self.rebuild(&mut overlay, rebuilt).is_some();
+        let unused = std::mem::take(&mut overlay.pool);
+        let inode = block_of(rebuilt.ino);
+        let has_written = match again {
+            _ if !is_made => false,
+            [] => self.commit_large(overlay, |address| address != inode)?,
+            _ => self.commit(overlay)?,
+        };
+        let back = if has_written { unused } else { fresh.iter().rev().copied().collect() };
+        pool.back.extend(back.into_iter().filter(|block| !again.contains(block)));
+        Ok(has_written)
     }
 
     fn rebuild(&self, overlay: &mut Overlay<'_, '_>, rebuilt: &Rebuilt) -> Option<()> {
@@ -91,8 +111,8 @@ fn map(
     Some(())
 }
 
-/// Returns the maximum number of blocks that a part needs besides its readable ones: for leaves
-/// that are half full, and some for the blocks above them.
+/// Returns the maximum number of blocks that a part needs: for leaves that are half full, and some
+/// for the blocks above them.
 fn room(rebuilt: &Rebuilt) -> usize {
     let blocks = match &rebuilt.content {
         Content::Names(names) => Tree::<DirTree>::blocks_to_build(names.len() * RECORDS, 50),
@@ -101,5 +121,5 @@ fn room(rebuilt: &Rebuilt) -> usize {
         Content::Attributes(_) => 64,
         Content::Target => 0,
     };
-    (blocks + 8).saturating_sub(rebuilt.blocks.len())
+    blocks + 8
 }

@@ -45,7 +45,7 @@ pub(super) fn extents(sample: &Sample, core: &InodeCore, ino: u64) -> Vec<Extent
 }
 
 /// Returns the data of a file in each of its blocks.
-fn data(sample: &Sample, ino: u64) -> BTreeMap<u64, Vec<u8>> {
+pub(super) fn data(sample: &Sample, ino: u64) -> BTreeMap<u64, Vec<u8>> {
     let mut data = BTreeMap::new();
     for extent in extents(sample, &sample.core(ino), ino) {
         for at in 0..u64::from(extent.blocks) {
@@ -82,7 +82,7 @@ pub(super) fn list(sample: &Sample, change: impl FnOnce(&mut Vec<Extent>)) {
 }
 
 /// Changes an extent of the file with a tree.
-fn in_tree(sample: &Sample, at: usize, change: impl FnOnce(&mut Extent)) {
+pub(super) fn in_tree(sample: &Sample, at: usize, change: impl FnOnce(&mut Extent)) {
     let core = sample.core(EXTENTS);
     let DataFork::Tree { root } = core.data else { panic!("a tree") };
     let mut extent = extents(sample, &core, EXTENTS)[at];

@@ -262,6 +262,48 @@ fn a_block_that_can_be_read_another_day_is_left() {
     assert_eq!(inner.check().findings, []);
 }
 
+/// Returns a sample with a directory that is larger than its log.
+fn with_large_directory(sample: &Sample) -> Sample {
+    let copy = sample.copied();
+    let run = GROUP + 16;
+    let mut core = copy.core(BELOW);
+    copy.trees(|overlay| {
+        overlay.pool = (run..run + 900).rev().collect();
+        let directory = Directory::new(BELOW, NameHash::of(super::sample::ID));
+        for n in 0..3000 {
+            let name = format!("{n:0>250}");
+            let to = (MANY, FileKind::Regular);
+            let _ = directory.insert(overlay, &mut core, name.as_bytes(), to).unwrap();
+        }
+        overlay.set_core(BELOW, &core);
+    });
+    assert_eq!(repair(&copy).left, 0, "{:#?}", copy.check().findings);
+    copy
+}
+
+#[test]
+fn a_directory_larger_than_the_log_is_rebuilt() {
+    let sample = with_large_directory(&Sample::new());
+    let before = names(&sample, BELOW);
+    let levels = levels::<DirTree>(&sample, root_of(&sample.core(BELOW)), BELOW);
+    assert!(levels[0].len() > 256, "{}", levels[0].len());
+    let (copy, other) = (sample.copied(), levels[0][levels[0].len() / 2]);
+    spoil(&copy, other);
+    mended(&copy, Remedy::Rebuild);
+    let after = names(&copy, BELOW);
+    assert!(after.len() < before.len() && after.len() + 30 > before.len(), "{}", after.len());
+    assert!(after.iter().all(|(name, ino)| before.get(name) == Some(ino)));
+    assert_eq!(
+        copy.core(MANY).nlink,
+        sample.core(MANY).nlink - (before.len() - after.len()) as u32
+    );
+    // Without its root it has all names.
+    let copy = sample.copied();
+    spoil(&copy, root_of(&sample.core(BELOW)));
+    mended(&copy, Remedy::Rebuild);
+    assert_eq!(names(&copy, BELOW), before);
+}
+
 /// A crash leaves the old part or the new one, and the next repair gets the same result.
 #[test]
 fn an_interrupted_rebuilding_is_finished_by_the_next() {
