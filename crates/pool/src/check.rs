@@ -124,6 +124,7 @@ pub(crate) fn check(shared: &Shared, state: &State) -> Result<(Report, Found), E
     let (report, found) = (Report::default(), Found::default());
     let mut checker = Checker { shared, state, seen, rows, report, found };
     checker.table()?;
+    checker.damaged();
     let mut records: Vec<&Record> = state.table.records().collect();
     // Parents come first: what a child sees first is its own. Of two, the later one is the younger.
     records.sort_by_key(|record| (record.depth, record.id));
@@ -142,6 +143,15 @@ impl Checker<'_> {
     fn problem(&mut self, text: String) {
         if self.report.problems.len() < PROBLEMS_MAX {
             self.report.problems.push(text);
+        }
+    }
+
+    /// Tells which branches can't be used.
+    fn damaged(&mut self) {
+        let table = &self.state.table;
+        for (id, why) in table.damaged() {
+            let name = table.get(*id).map_or("", |record| &record.name);
+            self.problem(format!("branch {name:?}: {why}"));
         }
     }
 

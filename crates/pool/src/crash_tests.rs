@@ -11,6 +11,7 @@ use vfscale_block::{
 use vfscale_sync::random::{Random, seed};
 
 use crate::commit::Shared;
+use crate::head::Purpose;
 use crate::plant::{Plant, Plants};
 use crate::{Branch, Error, Pool};
 
@@ -284,9 +285,16 @@ impl Run {
             };
             let faults = Plants::default();
             plants.iter().for_each(|plant| faults.add(*plant));
-            let pool = Shared::open_with(state.device(), self.first, 1, faults)
-                .and_then(|shared| Pool::recovered(Arc::new(shared)))
-                .map_err(|error| tell(error.to_string()))?;
+            let opened = Shared::open_with(state.device(), self.first, 1, Purpose::Use, faults)
+                .and_then(|shared| Pool::recovered(Arc::new(shared)));
+            let pool = match opened {
+                // It was being written, or else was flushed: only a repair goes on without it.
+                Err(Error::Unreadable { .. }) => {
+                    Pool::open_repaired(state.device(), self.first).map(|(pool, _)| pool)
+                }
+                opened => opened,
+            };
+            let pool = pool.map_err(|error| tell(error.to_string()))?;
             self.explain(&pool, state.marks()).map_err(tell)?;
         }
         Ok(count)
@@ -400,6 +408,7 @@ fn planted_faults_of_one_branch_are_found() {
         Plant::OverwriteUnconfirmed,
         Plant::EarlyReuse,
         Plant::RootBeforeContent,
+        Plant::SuperblockEarly,
         Plant::FirstRecordLate,
     ];
     for plant in plants {

@@ -35,11 +35,19 @@ impl Disk {
     where
         T: FromBytes + Immutable + KnownLayout + Unaligned + Clone,
     {
-        if place >= self.layout.places {
-            return Err(Error::Damage { place, what: "the place is outside of the pool" });
+        self.read_copy(magic, place, place)
+    }
+
+    /// Reads a block of the pool from the place `at`, which has it or a copy of it.
+    pub(crate) fn read_copy<T>(&self, magic: [u8; 4], place: u64, at: u64) -> Result<T, Error>
+    where
+        T: FromBytes + Immutable + KnownLayout + Unaligned + Clone,
+    {
+        if at >= self.layout.places {
+            return Err(Error::Damage { place: at, what: "the place is outside of the pool" });
         }
         let mut bytes = [0; PLACE_BYTES];
-        self.device.read_at(offset(place), &mut bytes)?;
+        self.device.read_at(offset(at), &mut bytes)?;
         Ok(format::read::<T>(&bytes, self.expect(magic, place))?.clone())
     }
 

@@ -95,6 +95,11 @@ impl Layout {
         [self.first + 8, self.first + 16]
     }
 
+    /// Returns the place of the copy of a superblock.
+    pub(crate) fn copy_of_superblock(&self, place: u64) -> u64 {
+        place + 4
+    }
+
     /// Returns whether a place is never handed out: the head of the pool, the bitmaps of zones, and
     /// the addresses at which programs look for copies of the superblock of a volume.
     pub(crate) fn is_fixed(&self, place: u64) -> bool {

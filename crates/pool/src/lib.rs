@@ -82,6 +82,7 @@ mod error;
 mod fork;
 mod format;
 mod handle;
+mod head;
 mod held;
 mod layout;
 mod map;
@@ -107,6 +108,8 @@ mod fault_tests;
 mod full_tests;
 #[cfg(test)]
 mod hostile_tests;
+#[cfg(test)]
+mod read_fault_tests;
 #[cfg(test)]
 mod repair_crash_tests;
 #[cfg(test)]

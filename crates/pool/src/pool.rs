@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use vfscale_block::Device;
+use vfscale_block::{CowDevice, Device};
 use vfscale_sync::cpu;
 
-use crate::branch::{Inner, log};
+use crate::branch::Inner;
+use crate::branch::log::{self, Broken, Replay};
 use crate::commit::{Change, Shared, State, check_layout};
 use crate::disk::Disk;
 use crate::format::PLACE_BYTES;
+use crate::head::Purpose;
 use crate::layout::Layout;
 use crate::plant::Plant;
 use crate::record::{BLOCKS_MAX, Record};
@@ -82,10 +84,15 @@ impl Pool {
     /// is read from their logs, and a checkpoint of each such branch is made. Nothing else may use
     /// the device until the pool and its branches are closed or dropped.
     ///
+    /// A branch whose log or map is damaged can't be used: each call that names it has the reason
+    /// as its error, and nothing of it is given up. If its log does not tell any more which places
+    /// it has, the pool can only be [read](Self::open_to_read).
+    ///
     /// Blocks for the I/O: reads the branch table, and the log of each branch that has one.
     ///
     /// # Errors
-    /// [`Error::NoPool`], [`Error::Features`], [`Error::Damage`] and errors of the device.
+    /// [`Error::NoPool`], [`Error::Features`], [`Error::Damage`], [`Error::Unreadable`] and errors
+    /// of the device.
     pub fn open(device: Arc<dyn Device>) -> Result<Self, Error> {
         Self::open_behind(device, 0)
     }
@@ -102,13 +109,28 @@ impl Pool {
         Self::recovered(shared)
     }
 
+    /// Opens a pool as [`open_behind`](Self::open_behind) does, to read it: what the opening and
+    /// its branches write goes to memory. A branch whose log can't be read does not hold up the
+    /// others.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// Errors of [`open`](Self::open).
+    pub fn open_to_read(device: Arc<dyn Device>, first: u64) -> Result<Self, Error> {
+        let device = Arc::new(CowDevice::new(device));
+        let slots = cpu::possible() as usize;
+        Self::recovered(Arc::new(Shared::open_for(device, first, slots, Purpose::Read)?))
+    }
+
     /// Makes the pool of a state that nobody has used yet.
     pub(crate) fn recovered(shared: Arc<Shared>) -> Result<Self, Error> {
         recover(&shared)?;
         if shared.plants.has(Plant::SpareAdoptedLate) {
             let mut state = shared.state.lock();
             let spares = std::mem::take(&mut state.spares);
-            state.spares = adopt::adopt(&shared.disk, &mut state.table, spares)?.spares;
+            let adopted = adopt::adopt(&shared.disk, &mut state.table, spares, shared.purpose)?;
+            state.spares = adopted.spares;
             drop(state);
             recover(&shared)?;
         }
@@ -148,7 +170,7 @@ impl Pool {
     #[must_use]
     pub fn info(&self, name: &str) -> Option<BranchInfo> {
         let state = self.shared.state.lock();
-        state.table.named(name).ok().map(BranchInfo::of)
+        state.table.find(name).map(BranchInfo::of)
     }
 
     /// Adds a branch that reads as zeros, of `size` bytes rounded down to blocks of 4096. The size
@@ -258,43 +280,67 @@ pub(crate) struct Logged {
     own_above: u32,
     /// The blocks and their new places, oldest first.
     pub(crate) maps: Vec<(u64, u64)>,
+    broken: Option<Broken>,
 }
 
 /// Reads the logs that have any record. Changes nothing.
-///
-/// # Errors
-/// Errors of the device, and [`Error::Damage`].
-pub(crate) fn read_logs(shared: &Shared, state: &State) -> Result<Vec<Logged>, Error> {
+pub(crate) fn read_logs(shared: &Shared, state: &State) -> Vec<Logged> {
     let open = |record: &&Record| record.log.is_some() && !record.is_frozen();
     let live = state.table.records().filter(open).filter(|record| !record.is_zombie());
-    let mut logs = Vec::new();
-    for record in live {
-        let replay = log::read(&shared.disk, record)?;
-        if replay.is_used {
-            let (record, own_above) = (record.clone(), state.table.own_above(record));
-            logs.push(Logged { record, own_above, maps: replay.maps });
-        }
-    }
-    Ok(logs)
+    let read = live.map(|record| {
+        let Replay { maps, is_used, broken } = log::read(&shared.disk, record, &shared.plants);
+        let (record, own_above) = (record.clone(), state.table.own_above(record));
+        is_used.then_some(Logged { record, own_above, maps, broken })
+    });
+    read.flatten().collect()
 }
 
-/// Makes checkpoints of what the logs have.
+/// Makes checkpoints of what the logs have. A branch whose log is broken, or whose map can't be
+/// read, stays as it is.
 fn recover(shared: &Arc<Shared>) -> Result<(), Error> {
-    let logs = read_logs(shared, &shared.state.lock())?;
+    let logs = read_logs(shared, &shared.state.lock());
+    let mut whole = Vec::new();
     // No place may be handed out before all that are in use are known.
-    for log in &logs {
-        for (_, place) in &log.maps {
-            if !shared.space.claim(*place)? {
-                let what = "a log refers to a place that is in use already";
-                return Err(Error::Damage { place: *place, what });
+    for mut log in logs {
+        let id = log.record.id;
+        let mut known = log.maps.iter().map(|(_, place)| *place).collect::<Vec<_>>();
+        match log.broken.take() {
+            None => whole.push(log),
+            Some(Broken { error, .. }) if shared.purpose == Purpose::Repair => {
+                let loss = format!("branch {:?}: {}", log.record.name, error.loss());
+                shared.state.lock().losses.push(loss);
+                whole.push(log);
             }
-            if !shared.space.budget.take(1) {
+            // Any free place may be one of its.
+            Some(Broken { error, places: None }) if shared.purpose == Purpose::Use => {
+                return Err(error);
+            }
+            Some(Broken { error, places }) => {
+                known.extend(places.unwrap_or_default());
+                shared.state.lock().table.damage(id, error);
+            }
+        }
+        for place in known {
+            if !shared.space.claim(place)? {
+                let what = "a log refers to a place that is in use already";
+                shared.state.lock().table.damage(id, Error::Damage { place, what });
+            } else if !shared.space.budget.take(1) {
                 shared.state.lock().owe(1);
             }
         }
     }
-    for Logged { record, own_above, maps } in logs {
-        Inner::open(shared, &record, own_above)?.replay(&maps)?;
+    for Logged { record, own_above, maps, .. } in whole {
+        if shared.state.lock().table.damaged().contains_key(&record.id) {
+            continue;
+        }
+        let opened = Inner::open(shared, &record, own_above);
+        if let Err(error) = opened.and_then(|inner| inner.replay(&maps)) {
+            shared.alive()?;
+            if error == Error::Full {
+                return Err(error);
+            }
+            shared.state.lock().table.damage(record.id, error);
+        }
     }
     end_logs(shared)
 }
@@ -303,7 +349,9 @@ fn recover(shared: &Arc<Shared>) -> Result<(), Error> {
 /// the opening has changed.
 fn end_logs(shared: &Shared) -> Result<(), Error> {
     let mut state = shared.state.lock();
+    let damaged = state.table.damaged();
     let with_log = state.table.records().filter(|record| record.log.is_some());
+    let with_log = with_log.filter(|record| !damaged.contains_key(&record.id));
     let ids: Vec<u64> = with_log.map(|record| record.id).collect();
     if ids.is_empty() && !state.must_commit {
         return Ok(());

@@ -24,6 +24,7 @@ use vfscale_sync::cpu;
 use crate::check::{Found, WrongList, check};
 use crate::commit::{Change, Shared, State};
 use crate::dead::{self, DeadList};
+use crate::head::Purpose;
 use crate::plant::Plant;
 use crate::pool::read_logs;
 use crate::{Error, Pool};
@@ -40,6 +41,8 @@ pub struct Repaired {
     /// How many lists of what a branch does not share with its parent any more were wrong or
     /// damaged.
     pub lists: u64,
+    /// The losses, in words: blocks that could not be read and were given up.
+    pub losses: Vec<String>,
 }
 
 impl Repaired {
@@ -60,13 +63,16 @@ impl Pool {
     /// # Errors
     /// Errors of [`open_behind`](Self::open_behind) and of [`check`](Self::check).
     pub fn open_repaired(device: Arc<dyn Device>, first: u64) -> Result<(Self, Repaired), Error> {
-        Self::repaired(Shared::open(device, first, cpu::possible() as usize)?)
+        let slots = cpu::possible() as usize;
+        Self::repaired(Shared::open_for(device, first, slots, Purpose::Repair)?)
     }
 
     /// Repairs the state of a pool that nobody has used yet, and then makes the pool of it.
     pub(crate) fn repaired(shared: Shared) -> Result<(Self, Repaired), Error> {
-        let repaired = repair(&shared)?;
-        Ok((Self::recovered(Arc::new(shared))?, repaired))
+        let mut repaired = repair(&shared)?;
+        let pool = Self::recovered(Arc::new(shared))?;
+        repaired.losses = std::mem::take(&mut pool.shared.state.lock().losses);
+        Ok((pool, repaired))
     }
 }
 
@@ -77,8 +83,14 @@ fn repair(shared: &Shared) -> Result<Repaired, Error> {
     let Found { lost, unmarked, counts, used, lists, disputed, .. } = found;
     let is_used_wrong = used != state.used;
     let (freed, marked) = (lost.len() as u64, unmarked.len() as u64);
-    let counted = counts.len() as u64 + u64::from(is_used_wrong);
-    let repaired = Repaired { freed, marked, counts: counted, lists: lists.len() as u64 };
+    let counts_wrong = counts.len() as u64 + u64::from(is_used_wrong);
+    let repaired = Repaired {
+        freed,
+        marked,
+        counts: counts_wrong,
+        lists: lists.len() as u64,
+        ..Repaired::default()
+    };
     if !repaired.is_any() {
         return Ok(repaired);
     }
@@ -113,7 +125,7 @@ fn claim_logged(shared: &Shared, state: &State) -> Result<Vec<u64>, Error> {
     if shared.plants.has(Plant::LoggedUnclaimed) {
         return Ok(claimed);
     }
-    for log in read_logs(shared, state)? {
+    for log in read_logs(shared, state) {
         for (_, place) in log.maps {
             if shared.space.claim(place)? {
                 claimed.push(place);

@@ -34,6 +34,8 @@ pub(crate) struct Table {
     id_of: HashMap<String, u64>,
     kids: HashMap<u64, u64>,
     free: BTreeSet<usize>,
+    /// The branches that can't be used, with the reasons. Nothing of them changes.
+    damaged: HashMap<u64, Error>,
     /// Blocks that changed since the last commit.
     dirty: BTreeSet<usize>,
     map: Map,
@@ -61,6 +63,7 @@ impl Table {
             id_of: HashMap::new(),
             kids: HashMap::new(),
             free: BTreeSet::new(),
+            damaged: HashMap::new(),
             dirty: BTreeSet::new(),
             map: Map::open(disk, TABLE_TREE, root, levels)?,
             levels,
@@ -116,13 +119,28 @@ impl Table {
         self.slots[*self.slot_of.get(&id)?].as_ref()
     }
 
+    /// Returns the node with a name, whether it can be used or not.
+    pub(crate) fn find(&self, name: &str) -> Option<&Record> {
+        self.get(*self.id_of.get(name)?)
+    }
+
     /// Returns the node with a name.
     ///
     /// # Errors
-    /// [`Error::NoBranch`].
+    /// [`Error::NoBranch`], and the reason why the branch can't be used.
     pub(crate) fn named(&self, name: &str) -> Result<&Record, Error> {
-        let found = self.id_of.get(name).and_then(|id| self.get(*id));
-        found.ok_or_else(|| Error::NoBranch(name.into()))
+        let record = self.find(name).ok_or_else(|| Error::NoBranch(name.into()))?;
+        self.damaged.get(&record.id).map_or(Ok(record), |why| Err(why.clone()))
+    }
+
+    /// Notes that a branch can't be used.
+    pub(crate) fn damage(&mut self, id: u64, why: Error) {
+        self.damaged.entry(id).or_insert(why);
+    }
+
+    /// Returns the reasons why branches can't be used.
+    pub(crate) fn damaged(&self) -> &HashMap<u64, Error> {
+        &self.damaged
     }
 
     /// Checks that a new branch may have a name.
