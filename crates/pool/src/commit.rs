@@ -20,9 +20,10 @@ use crate::Error;
 use crate::adopt::{self, Adopted};
 use crate::disk::Disk;
 use crate::format::{
-    self, Entry, FLAT_TABLE, LEAD, Lead, PLACE_BYTES, ROWS, SUPER, Superblock, TWICE, VERSION,
+    self, Bytes, Entry, FLAT_TABLE, LEAD, Lead, PLACE_BYTES, ROWS, SUPER, Superblock, TWICE,
+    VERSION,
 };
-use crate::head::{self, Newest, Purpose};
+use crate::head::{self, Newest, Opened, Purpose};
 use crate::held::Held;
 use crate::layout::Layout;
 use crate::map::Written;
@@ -51,6 +52,10 @@ pub(crate) struct State {
     pub(crate) spares: Vec<LogArea>,
     /// Whether there has to be a commit before the pool is used.
     pub(crate) must_commit: bool,
+    /// The blocks of the head that the commit writes again.
+    pub(crate) mends: Vec<(u64, Box<Bytes>)>,
+    /// How many blocks of the head were not whole, of those that are there twice.
+    pub(crate) copies: u64,
     /// Blocks that a repair could not read, and goes on without, in words.
     pub(crate) losses: Vec<String>,
     pub(crate) lease: Lease,
@@ -158,7 +163,8 @@ impl Shared {
         lead.superblocks = layout.superblocks().map(Into::into);
         lead.group = layout.group.into();
         lead.incompat = if layout.first == 0 { 0 } else { ROWS }.into();
-        disk.write(&[(layout.first, format::seal(&lead))])?;
+        let lead = format::seal(&lead);
+        disk.write(&[(layout.copy_of_lead(), lead.clone()), (layout.first, lead)])?;
         Ok(disk.device.flush()?)
     }
 
@@ -198,7 +204,7 @@ impl Shared {
         purpose: Purpose,
         plants: Plants,
     ) -> Result<Self, Error> {
-        let mut disk = head::open_disk(device, first)?;
+        let Opened { mut disk, mends } = head::open_disk(device, first, purpose)?;
         let Newest { block, is_twice, lost } = head::newest(&disk, purpose, &plants)?;
         disk.layout.places = block.places.get();
         let (used, next_node) = (block.used.get(), block.next_node.get());
@@ -230,7 +236,9 @@ impl Shared {
             root,
             used,
             spares: adopted.spares,
-            must_commit: !adopted.lost.is_empty() || !is_twice,
+            must_commit: !adopted.lost.is_empty() || !is_twice || !mends.is_empty(),
+            copies: mends.len() as u64 + u64::from(!is_twice),
+            mends,
             losses: lost.into_iter().chain(adopted.lost).map(|error| error.loss()).collect(),
             lease: Lease::default(),
             debt: used - paid,
@@ -315,6 +323,7 @@ impl Shared {
         }
         let bitmaps = self.space.commit(&change.sets, &change.clears, generation)?;
         written.blocks.extend(bitmaps);
+        written.blocks.append(&mut state.mends);
         self.disk.write(&written.blocks)?;
         if self.plants.has(Plant::SuperblockEarly) {
             self.write_superblock(state, root, generation)?;

@@ -288,7 +288,7 @@ impl Run {
             let opened = Shared::open_with(state.device(), self.first, 1, Purpose::Use, faults)
                 .and_then(|shared| Pool::recovered(Arc::new(shared)));
             let pool = match opened {
-                // It was being written, or else was flushed: only a repair goes on without it.
+                // Only a repair goes on without a block that was being written.
                 Err(Error::Unreadable { .. }) => {
                     Pool::open_repaired(state.device(), self.first).map(|(pool, _)| pool)
                 }

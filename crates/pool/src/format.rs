@@ -304,6 +304,13 @@ pub(crate) struct Expected {
     pub(crate) place: u64,
 }
 
+/// Returns the first bytes of a block as a header, whatever they are.
+pub(crate) fn header_of(bytes: &Bytes) -> Header {
+    let mut header: Header = zeroed();
+    header.as_mut_bytes().copy_from_slice(&bytes[..size_of::<Header>()]);
+    header
+}
+
 /// Interprets the bytes of a block, if they are whole and the block is the expected one.
 ///
 /// # Errors

@@ -21,16 +21,19 @@
 //! the pool is used. So does the first opening of a pool of an older program, which has written
 //! each block once. Neither writes to a place that it could not read, since the next commit has the
 //! two other ones.
+//!
+//! The first block never changes. An opening writes it, or its copy, again if it is wrong, from the
+//! other one.
 
 use std::sync::Arc;
 
 use vfscale_block::Device;
-use zerocopy::FromBytes;
 
 use crate::Error;
 use crate::disk::{Disk, offset};
 use crate::format::{
-    self, FLAT_TABLE, LEAD, Lead, PLACE_BYTES, ROWS, SPARES, SUPER, Superblock, TWICE, VERSION,
+    self, Bytes, FLAT_TABLE, LEAD, Lead, PLACE_BYTES, ROWS, SPARES, SUPER, Superblock, TWICE,
+    VERSION,
 };
 use crate::layout::Layout;
 use crate::plant::{Plant, Plants};
@@ -57,24 +60,40 @@ pub(crate) struct Newest {
     pub(crate) lost: Option<Error>,
 }
 
-/// Reads the first block of the pool that begins at place `first`.
+/// The first block of a pool, and what it leads to.
+pub(crate) struct Opened {
+    pub(crate) disk: Disk,
+    /// The block and its copy, as far as they are to be written again, each with its place.
+    pub(crate) mends: Vec<(u64, Box<Bytes>)>,
+}
+
+/// Reads the first block of the pool that begins at place `first`, or its copy.
 ///
 /// # Errors
 /// Errors of [`Shared::open`](crate::commit::Shared::open).
-pub(crate) fn open_disk(device: Arc<dyn Device>, first: u64) -> Result<Disk, Error> {
+pub(crate) fn open_disk(
+    device: Arc<dyn Device>,
+    first: u64,
+    purpose: Purpose,
+) -> Result<Opened, Error> {
     let places = device.size() / PLACE_BYTES as u64;
     if first >= places {
         return Err(Error::NoPool);
     }
     let layout = Layout { first, group: 0, places };
     let mut disk = Disk { layout, device, pool: [0; 16] };
-    let mut bytes = [0; PLACE_BYTES];
-    disk.device.read_at(offset(first), &mut bytes)?;
-    let lead = Lead::ref_from_bytes(&bytes).map_err(|_| Error::NoPool)?;
-    if lead.header.magic != LEAD {
-        return Err(Error::NoPool);
-    }
-    disk.pool = lead.header.pool;
+    let found = [first, layout.copy_of_lead()].map(|at| read_lead(&disk, at));
+    // Written over is only what could be read.
+    let is_mended = |found: &Result<_, Error>| match found {
+        Err(Error::Device(_)) => purpose == Purpose::Repair,
+        found => found.is_err(),
+    };
+    let places = [first, layout.copy_of_lead()].into_iter().zip(&found);
+    let mends: Vec<u64> =
+        places.filter(|(_, found)| is_mended(found)).map(|(place, _)| place).collect();
+    let [own, copy] = found;
+    let bytes = own.or_else(|error| copy.map_err(|_| error))?;
+    disk.pool = format::header_of(&bytes).pool;
     let lead: &Lead = format::read(&bytes, disk.expect(LEAD, first))?;
     let unknown = lead.incompat.get() & !ROWS;
     if unknown != 0 || lead.version.get() != VERSION {
@@ -84,7 +103,20 @@ pub(crate) fn open_disk(device: Arc<dyn Device>, first: u64) -> Result<Disk, Err
         return Err(Error::Damage { place: first, what: "the places of the superblocks" });
     }
     disk.layout.group = lead.group.get();
-    Ok(disk)
+    Ok(Opened { disk, mends: mends.into_iter().map(|place| (place, bytes.clone())).collect() })
+}
+
+/// Reads the first block of a pool from the place `at`, which has it or its copy.
+fn read_lead(disk: &Disk, at: u64) -> Result<Box<Bytes>, Error> {
+    let mut bytes = Box::new([0; PLACE_BYTES]);
+    disk.device.read_at(offset(at), &mut bytes[..])?;
+    let header = format::header_of(&bytes);
+    if header.magic != LEAD {
+        return Err(Error::NoPool);
+    }
+    let disk = Disk { pool: header.pool, ..disk.clone() };
+    format::read::<Lead>(&bytes, disk.expect(LEAD, disk.layout.first))?;
+    Ok(bytes)
 }
 
 /// Returns how many levels the tree of the branch table has.

@@ -95,6 +95,11 @@ impl Layout {
         [self.first + 8, self.first + 16]
     }
 
+    /// Returns the place of the copy of the first block.
+    pub(crate) fn copy_of_lead(&self) -> u64 {
+        self.first + 24
+    }
+
     /// Returns the place of the copy of a superblock.
     pub(crate) fn copy_of_superblock(&self, place: u64) -> u64 {
         place + 4

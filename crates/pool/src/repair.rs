@@ -41,6 +41,8 @@ pub struct Repaired {
     /// How many lists of what a branch does not share with its parent any more were wrong or
     /// damaged.
     pub lists: u64,
+    /// How many blocks that are there twice were damaged, and written again.
+    pub copies: u64,
     /// The losses, in words: blocks that could not be read and were given up.
     pub losses: Vec<String>,
 }
@@ -71,7 +73,9 @@ impl Pool {
     pub(crate) fn repaired(shared: Shared) -> Result<(Self, Repaired), Error> {
         let mut repaired = repair(&shared)?;
         let pool = Self::recovered(Arc::new(shared))?;
-        repaired.losses = std::mem::take(&mut pool.shared.state.lock().losses);
+        let mut state = pool.shared.state.lock();
+        (repaired.copies, repaired.losses) = (state.copies, std::mem::take(&mut state.losses));
+        drop(state);
         Ok((pool, repaired))
     }
 }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use vfscale_block::{CowDevice, Device, Fault, FaultyDevice, MemoryDevice, Operation, OsError};
 
+use zerocopy::FromBytes;
+
 use super::*;
 use crate::Pool;
 
@@ -120,7 +122,41 @@ fn a_pool_without_copies_gets_them() {
         let pool = Pool::open(device.clone()).unwrap();
         assert_eq!(names(&pool), ["main", "precious"]);
         pool.close().unwrap();
-        let disk = open_disk(device.clone(), 0).unwrap();
+        let disk = open_disk(device.clone(), 0, Purpose::Use).unwrap().disk;
         assert!(self::newest(&disk, Purpose::Use, &Plants::default()).unwrap().is_twice);
     }
+}
+
+/// The first block, or its copy, is bad: the other one is enough, and the next opening that can
+/// read it writes it again.
+#[test]
+fn the_first_block_is_there_twice() {
+    let (device, _) = device();
+    let lead = |device: &dyn Device, place: u64| {
+        let mut bytes = [0; PLACE_BYTES];
+        device.read_at(place * UNIT, &mut bytes).unwrap();
+        bytes
+    };
+    let right = lead(&device, 0);
+    for place in [0, 24] {
+        let image = image(&device);
+        image.arm(unreadable(place));
+        assert_eq!(names(&Pool::open(image.clone()).unwrap()), ["main", "precious"]);
+        assert_eq!(lead(image.inner(), place), right);
+        image.disarm();
+        for damage in [[0; PLACE_BYTES], [6; PLACE_BYTES]] {
+            image.write_at(place * UNIT, &damage).unwrap();
+            assert_eq!(names(&Pool::open(image.clone()).unwrap()), ["main", "precious"]);
+            assert_eq!(lead(&image, place), right, "{place}");
+        }
+        image.write_at(place * UNIT, &[6; 512]).unwrap();
+        let (_, repaired) = Pool::open_repaired(image.clone(), 0).unwrap();
+        assert_eq!(repaired.copies, 1);
+        let (_, again) = Pool::open_repaired(image.clone(), 0).unwrap();
+        assert!(!again.is_any(), "{again:?}");
+    }
+    // A pool of an older program has no copy.
+    device.write_at(24 * UNIT, &[0; PLACE_BYTES]).unwrap();
+    Pool::open(device.clone()).unwrap().close().unwrap();
+    assert_eq!(lead(&device, 24), right);
 }
