@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use crate::commit::{Shared, State};
 use crate::dead::{self, DeadList};
-use crate::format::{Entry, FANOUT};
+use crate::format::{Entry, FANOUT, NODE, NodeBlock, TABLE};
 use crate::map::{self, span};
 use crate::record::{LogArea, Record};
 use crate::table::TABLE_TREE;
@@ -55,6 +55,8 @@ pub(crate) struct Found {
     pub(crate) counts: Vec<(u64, u64)>,
     /// Dead lists that are wrong or can't be read.
     pub(crate) lists: Vec<WrongList>,
+    /// Blocks of the branch table that are not there twice any more, or whose nodes are not.
+    pub(crate) table: BTreeSet<u64>,
     /// Places with two uses that exclude each other.
     pub(crate) disputed: BTreeSet<u64>,
     /// How many places are in use.
@@ -255,6 +257,9 @@ impl Checker<'_> {
             self.visit_row(block..block + 1, entry.birth(), node)
         } else {
             let used = Use::Tree { tree, level, block, birth: entry.birth() };
+            if tree == TABLE_TREE {
+                self.copy(entry, at);
+            }
             u64::from(self.visit(entry.place(), used, node))
         };
         if new == 0 {
@@ -274,6 +279,21 @@ impl Checker<'_> {
             own += self.walk(entry, at.below(index), node)?;
         }
         Ok(own)
+    }
+
+    /// Visits the copy of a block of the branch table, or of its tree, and reads both.
+    fn copy(&mut self, entry: Entry, at: Position) {
+        let (disk, magic) = (&self.shared.disk, if at.level == 0 { TABLE } else { NODE });
+        let read = |place| disk.read_copy::<NodeBlock>(magic, entry.place(), place).err();
+        let bad = entry.table_places().find_map(read).filter(|_| entry.is_twice());
+        if let Some(error) = bad {
+            self.found.table.insert(at.block);
+            self.problem(format!("one of two blocks of the branch table: {error}"));
+        }
+        if entry.is_twice() {
+            let Position { tree, level, block } = at;
+            self.visit(entry.place() + 1, Use::Tree { tree, level, block, birth: 2 }, 0);
+        }
     }
 
     /// Reads the entries of a node; all empty if there is none.

@@ -117,6 +117,20 @@ impl Change {
         self.reserved += 1;
         Ok(place)
     }
+
+    /// Takes a place for a block of the branch table from the reserve, and the next one for its
+    /// copy from the budget, if that has it. Returns the entry of the block.
+    fn table_place(&mut self, space: &Space, lease: &mut Lease) -> Result<Entry, Error> {
+        if space.budget.take(1) {
+            if let Ok((place, _)) = space.take(lease, 2, 2) {
+                self.sets.extend([place, place + 1]);
+                self.reserved += 1;
+                return Ok(Entry::twice(place));
+            }
+            space.give(1);
+        }
+        Ok(Entry::new(self.place(space, lease)?, 1))
+    }
 }
 
 impl Shared {
@@ -209,7 +223,7 @@ impl Shared {
         disk.layout.places = block.places.get();
         let (used, next_node) = (block.used.get(), block.next_node.get());
         let root = Entry(block.table.get());
-        if let Some(what) = disk.layout.complaint(root, 1) {
+        if let Some(what) = disk.layout.complaint_of_table(root) {
             return Err(Error::Damage { place: block.header.place.get(), what });
         }
         let mut table =
@@ -313,7 +327,7 @@ impl Shared {
         let generation = state.generation + 1;
         let mut written = std::mem::take(&mut change.written);
         let (lease, table) = (&mut state.lease, &mut state.table);
-        let mut place = || change.place(&self.space, lease);
+        let mut place = || change.table_place(&self.space, lease);
         let (root, given_up) = table.write(generation, &mut place, &mut written)?;
         change.replaced += given_up.len() as u64;
         change.clears.extend(given_up);

@@ -562,9 +562,10 @@ fn space_comes_back() {
         while run.reap(50) {}
         let blocks = run.world[&keep].blocks.len() as u64;
         let report = run.pool.check().unwrap();
-        // Contents, a root and three leaves at most; logs; the table: blocks, a leaf, the root.
+        // Contents, a root and three leaves at most; logs; the table, twice: blocks, a leaf, the
+        // root.
         let state = run.pool.shared.state.lock();
-        let table = state.table.blocks() + u64::from(state.table.levels());
+        let table = 2 * (state.table.blocks() + u64::from(state.table.levels()));
         drop(state);
         let most = blocks + 4 + run.pool.shared.spare_places() + table;
         assert!(report.used <= most, "{} of {most} places", report.used);

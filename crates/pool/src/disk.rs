@@ -6,7 +6,7 @@ use vfscale_block::Device;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use crate::Error;
-use crate::format::{self, Bytes, Expected, PLACE_BYTES};
+use crate::format::{self, Bytes, Entry, Expected, PLACE_BYTES};
 use crate::layout::Layout;
 
 /// The device of a pool, and what every block of the pool names.
@@ -49,6 +49,17 @@ impl Disk {
         let mut bytes = [0; PLACE_BYTES];
         self.device.read_at(offset(at), &mut bytes)?;
         Ok(format::read::<T>(&bytes, self.expect(magic, place))?.clone())
+    }
+
+    /// Reads a block of the branch table, or of its tree, or else its copy.
+    pub(crate) fn read_twice<T>(&self, magic: [u8; 4], entry: Entry) -> Result<T, Error>
+    where
+        T: FromBytes + Immutable + KnownLayout + Unaligned + Clone,
+    {
+        let read = |at| self.read_copy(magic, entry.place(), at);
+        let mut places = entry.table_places();
+        let first = read(places.next().unwrap_or(0));
+        first.or_else(|error| places.next().and_then(|at| read(at).ok()).ok_or(error))
     }
 
     /// Writes blocks.

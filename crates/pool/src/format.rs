@@ -254,6 +254,22 @@ impl Entry {
         (self.0 >> 36) as u32 & DEPTH_MAX
     }
 
+    /// Makes an entry of the tree of the branch table for a block that has a copy in the next place.
+    pub(crate) fn twice(place: u64) -> Self {
+        Self::new(place, 2)
+    }
+
+    /// Returns whether a block of the branch table, or of its tree, has a copy in the next place.
+    pub(crate) fn is_twice(self) -> bool {
+        self.birth() == 2
+    }
+
+    /// Returns the places of a block of the branch table, or of its tree; none for no block.
+    pub(crate) fn table_places(self) -> std::ops::Range<u64> {
+        let count = if self.is_none() { 0 } else { 1 + u64::from(self.is_twice()) };
+        self.place()..self.place() + count
+    }
+
     pub(crate) fn is_none(self) -> bool {
         self.0 == 0
     }

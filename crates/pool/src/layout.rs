@@ -156,6 +156,12 @@ impl Layout {
         }
     }
 
+    /// Returns what is wrong with an entry of the tree of the branch table.
+    pub(crate) fn complaint_of_table(&self, entry: Entry) -> Option<&'static str> {
+        let is_outside = entry.is_twice() && !self.has(entry.place() + 1);
+        self.complaint(entry, 2).or(is_outside.then_some("a copy is not in the pool"))
+    }
+
     /// Returns what is wrong with a row of blocks, each of which has the place with its own number.
     pub(crate) fn complaint_of_row(&self, row: Range<u64>) -> Option<&'static str> {
         let has_lead = [0, self.group, 2 * self.group].iter().any(|lead| row.contains(lead));

@@ -74,7 +74,8 @@ impl Pool {
         let mut repaired = repair(&shared)?;
         let pool = Self::recovered(Arc::new(shared))?;
         let mut state = pool.shared.state.lock();
-        (repaired.copies, repaired.losses) = (state.copies, std::mem::take(&mut state.losses));
+        repaired.copies += state.copies;
+        repaired.losses = std::mem::take(&mut state.losses);
         drop(state);
         Ok((pool, repaired))
     }
@@ -84,7 +85,7 @@ impl Pool {
 fn repair(shared: &Shared) -> Result<Repaired, Error> {
     let mut state = shared.state.lock();
     let (_, found) = check(shared, &state)?;
-    let Found { lost, unmarked, counts, used, lists, disputed, .. } = found;
+    let Found { lost, unmarked, counts, used, lists, table, disputed, .. } = found;
     let is_used_wrong = used != state.used;
     let (freed, marked) = (lost.len() as u64, unmarked.len() as u64);
     let counts_wrong = counts.len() as u64 + u64::from(is_used_wrong);
@@ -93,11 +94,13 @@ fn repair(shared: &Shared) -> Result<Repaired, Error> {
         marked,
         counts: counts_wrong,
         lists: lists.len() as u64,
+        copies: table.len() as u64,
         ..Repaired::default()
     };
     if !repaired.is_any() {
         return Ok(repaired);
     }
+    table.into_iter().for_each(|block| state.table.renew(block));
     for (id, own) in counts {
         state.table.update(id, |record| record.own = own);
     }
