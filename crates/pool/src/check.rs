@@ -57,6 +57,10 @@ pub(crate) struct Found {
     pub(crate) lists: Vec<WrongList>,
     /// Blocks of the branch table that are not there twice any more, or whose nodes are not.
     pub(crate) table: BTreeSet<u64>,
+    /// Zones whose bitmap is wrong or can't be read, each with its places that are in use.
+    pub(crate) zones: Vec<(usize, Vec<u64>)>,
+    /// Whether a part of a map can't be read: nothing is known of the places below it.
+    pub(crate) is_partial: bool,
     /// Places with two uses that exclude each other.
     pub(crate) disputed: BTreeSet<u64>,
     /// How many places are in use.
@@ -109,7 +113,7 @@ impl Pool {
     /// Blocks for the I/O: reads all maps. Commits wait for it.
     ///
     /// # Errors
-    /// Errors of the device, and [`Error::Damage`] for a block that can't be interpreted.
+    /// [`Error::Failed`].
     pub fn check(&self) -> Result<Report, Error> {
         self.shared.alive()?;
         let state = self.shared.state.lock();
@@ -168,8 +172,11 @@ impl Checker<'_> {
 
     fn node(&mut self, record: &Record) -> Result<(), Error> {
         let at = Position { tree: 0, level: map::levels(record.blocks), block: 0 };
+        let was_partial = std::mem::take(&mut self.found.is_partial);
         let own = self.walk(record.root, at, record.id)?;
-        if own != record.own {
+        let is_partial = std::mem::replace(&mut self.found.is_partial, was_partial);
+        self.found.is_partial |= is_partial;
+        if own != record.own && !is_partial {
             let (id, told) = (record.id, record.own);
             self.found.counts.push((id, own));
             self.problem(format!("node {id}: has {own} places of its own, not {told}"));
@@ -179,21 +186,16 @@ impl Checker<'_> {
                 self.visit(place, Use::Log, record.id);
             }
         }
-        let blocks = self.read_list(record)?.map_or_else(Vec::new, |(_, blocks)| blocks);
+        let blocks = self.read_list(record).map_or_else(Vec::new, |(_, blocks)| blocks);
         for place in blocks {
             self.visit(place, Use::Dead, record.id);
         }
         Ok(())
     }
 
-    /// Reads the dead list of a node; `None` if it is damaged.
-    fn read_list(&self, record: &Record) -> Result<Option<dead::Contents>, Error> {
-        let list = DeadList::of(record);
-        match dead::read(&self.shared.disk, list) {
-            Ok(read) => Ok(Some(read)),
-            Err(Error::Damage { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+    /// Reads the dead list of a node; `None` if it is damaged, or can't be read.
+    fn read_list(&self, record: &Record) -> Option<dead::Contents> {
+        dead::read(&self.shared.disk, DeadList::of(record)).ok()
     }
 
     /// Enters the use of places that have the blocks with their own numbers, and returns how many
@@ -274,8 +276,16 @@ impl Checker<'_> {
         if level == 0 || entry.is_row() {
             return Ok(new);
         }
+        let entries = match self.entries(entry, at) {
+            Ok(entries) => entries,
+            Err(error) => {
+                self.found.is_partial = true;
+                self.problem(format!("node {node}: a part of its map: {error}"));
+                return Ok(new);
+            }
+        };
         let mut own = new;
-        for (index, entry) in self.entries(entry, at)?.into_iter().enumerate() {
+        for (index, entry) in entries.into_iter().enumerate() {
             own += self.walk(entry, at.below(index), node)?;
         }
         Ok(own)
@@ -312,7 +322,7 @@ impl Checker<'_> {
     /// Checks that a dead list has what the parent has and the node has not. That of a zombie only
     /// has to be readable, since its map goes.
     fn dead_list(&mut self, record: &Record) -> Result<(), Error> {
-        let read = self.read_list(record)?;
+        let read = self.read_list(record);
         if record.is_zombie() && read.is_some() {
             return Ok(());
         }
@@ -320,7 +330,10 @@ impl Checker<'_> {
         let parent = self.state.table.get(record.parent).filter(|_| !record.is_zombie());
         if let Some(parent) = parent {
             let at = Position { tree: 0, level: map::levels(record.blocks), block: 0 };
-            self.difference(parent.root, record.root, at, &mut found)?;
+            if self.difference(parent.root, record.root, at, &mut found).is_err() {
+                // A map that can't be read says nothing about the list.
+                return Ok(());
+            }
         }
         found.sort();
         let node = record.id;
@@ -379,6 +392,7 @@ impl Checker<'_> {
                 self.found.doubled.insert(std::cmp::max(age(*node), age(other.node)).1);
                 format!("node {node} uses it as {used:?}, node {} as a block", other.node)
             }
+            (true, None, None) if self.found.is_partial => return,
             (true, None, None) => {
                 self.found.lost.push(place);
                 "lost".into()
@@ -425,13 +439,21 @@ impl Checker<'_> {
                 }
                 continue;
             }
+            if let Err(error) = space.status(range.start) {
+                self.problem(format!("bitmap of zone {zone}: {error}"));
+                let is_used =
+                    |place: &u64| self.seen.contains_key(place) || self.rows.user(*place).is_some();
+                let used = range.filter(is_used).collect();
+                self.found.zones.push((zone, used));
+                continue;
+            }
             for place in range.filter(|place| layout.has(*place)) {
                 self.place(place, space.status(place)?);
             }
         }
         self.report.used = self.seen.len() as u64 + self.rows.count();
         self.found.used = self.report.used;
-        if self.report.used != self.state.used {
+        if self.report.used != self.state.used && !self.found.is_partial {
             let (found, told) = (self.report.used, self.state.used);
             self.problem(format!("{found} places are in use, not {told}"));
         }

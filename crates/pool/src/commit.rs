@@ -11,6 +11,7 @@
 //!
 //! `PoolState` is held over the commit's I/O.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -101,6 +102,8 @@ pub(crate) struct Change {
     pub(crate) sets: Vec<u64>,
     /// Places that are not any more.
     pub(crate) clears: Vec<u64>,
+    /// Zones whose bitmaps are written although no place of them changes.
+    pub(crate) zones: BTreeSet<usize>,
     /// How many of `sets` were taken from the reserve.
     pub(crate) reserved: u64,
     /// How many of `clears` were blocks of the pool itself that others have replaced.
@@ -335,10 +338,15 @@ impl Shared {
             let reused = |place: &u64| (*place, Box::new([0xee; PLACE_BYTES]));
             self.disk.write(&change.clears.iter().map(reused).collect::<Vec<_>>())?;
         }
-        let bitmaps = self.space.commit(&change.sets, &change.clears, generation)?;
+        let bitmaps = self.space.commit(
+            &change.sets,
+            &change.clears,
+            std::mem::take(&mut change.zones),
+            generation,
+        )?;
         written.blocks.extend(bitmaps);
         written.blocks.append(&mut state.mends);
-        self.disk.write(&written.blocks)?;
+        self.disk.write_twice(&written.blocks, &written.twice)?;
         if self.plants.has(Plant::SuperblockEarly) {
             self.write_superblock(state, root, generation)?;
         }

@@ -64,8 +64,19 @@ impl Disk {
 
     /// Writes blocks.
     pub(crate) fn write(&self, blocks: &[(u64, Box<Bytes>)]) -> Result<(), Error> {
+        self.write_twice(blocks, &[])
+    }
+
+    /// Writes blocks, those with the indices `twice` to the next place, too.
+    pub(crate) fn write_twice(
+        &self,
+        blocks: &[(u64, Box<Bytes>)],
+        twice: &[usize],
+    ) -> Result<(), Error> {
+        let copies = twice.iter().map(|index| (blocks[*index].0 + 1, &blocks[*index].1));
+        let writes = blocks.iter().map(|(place, bytes)| (*place, bytes)).chain(copies);
         let writes: Vec<(u64, &[u8])> =
-            blocks.iter().map(|(place, bytes)| (offset(*place), &bytes[..])).collect();
+            writes.map(|(place, bytes)| (offset(place), &bytes[..])).collect();
         Ok(self.device.write_many(&writes)?)
     }
 }

@@ -254,7 +254,7 @@ impl Entry {
         (self.0 >> 36) as u32 & DEPTH_MAX
     }
 
-    /// Makes an entry of the tree of the branch table for a block that has a copy in the next place.
+    /// Makes an entry of the tree of the branch table, for a block with a copy in the next place.
     pub(crate) fn twice(place: u64) -> Self {
         Self::new(place, 2)
     }

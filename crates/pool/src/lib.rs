@@ -92,6 +92,7 @@ mod pool;
 mod pool_tests;
 mod reap;
 mod record;
+mod recovery;
 mod registry;
 mod repair;
 mod space;
@@ -102,6 +103,8 @@ mod table;
 mod convert_tests;
 #[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod damage_tests;
 #[cfg(test)]
 mod fault_tests;
 #[cfg(test)]

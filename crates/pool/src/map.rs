@@ -80,6 +80,8 @@ pub(crate) struct Path<'m> {
 pub(crate) struct Written {
     /// The blocks to be written.
     pub(crate) blocks: Vec<(u64, Box<Bytes>)>,
+    /// The indices of those of them that are written to the next place, too.
+    pub(crate) twice: Vec<usize>,
     /// Dirty nodes that need no place any more, since they are empty.
     pub(crate) spared: u64,
 }
@@ -88,7 +90,7 @@ impl Written {
     /// Adds a block of the branch table, or of its tree, with its copy if it has one.
     pub(crate) fn push_twice(&mut self, entry: Entry, bytes: Box<Bytes>) {
         if entry.is_twice() {
-            self.blocks.push((entry.place() + 1, bytes.clone()));
+            self.twice.push(self.blocks.len());
         }
         self.blocks.push((entry.place(), bytes));
     }

@@ -11,6 +11,9 @@
 //! lost, and become free as such. A block that something else uses as well stays marked: whichever
 //! of both goes first, the other one has it still.
 //!
+//! A bitmap that can't be read is made of the maps. A part of a map that can't be read may have had
+//! any place that nothing else refers to: then none is freed, and no bitmap is made.
+//!
 //! This happens before the logs of branches are replayed, because that hands places out. One commit
 //! makes it durable: a crash leaves the pool as it was, or repaired. Blocks that were flushed since
 //! the last commit are in places that only a log refers to, and that are marked as free. So the
@@ -26,7 +29,7 @@ use crate::commit::{Change, Shared, State};
 use crate::dead::{self, DeadList};
 use crate::head::Purpose;
 use crate::plant::Plant;
-use crate::pool::read_logs;
+use crate::recovery::read_logs;
 use crate::{Error, Pool};
 
 /// The result of [`Pool::open_repaired`].
@@ -41,6 +44,8 @@ pub struct Repaired {
     /// How many lists of what a branch does not share with its parent any more were wrong or
     /// damaged.
     pub lists: u64,
+    /// How many bitmaps were damaged or could not be read.
+    pub bitmaps: u64,
     /// How many blocks that are there twice were damaged, and written again.
     pub copies: u64,
     /// The losses, in words: blocks that could not be read and were given up.
@@ -85,7 +90,10 @@ impl Pool {
 fn repair(shared: &Shared) -> Result<Repaired, Error> {
     let mut state = shared.state.lock();
     let (_, found) = check(shared, &state)?;
-    let Found { lost, unmarked, counts, used, lists, table, disputed, .. } = found;
+    let Found { lost, unmarked, counts, used, lists, table, disputed, is_partial, .. } = found;
+    // A part that can't be read has places that nothing else tells.
+    let zones = if is_partial { Vec::new() } else { found.zones };
+    let used = if is_partial { state.used } else { used };
     let is_used_wrong = used != state.used;
     let (freed, marked) = (lost.len() as u64, unmarked.len() as u64);
     let counts_wrong = counts.len() as u64 + u64::from(is_used_wrong);
@@ -95,6 +103,7 @@ fn repair(shared: &Shared) -> Result<Repaired, Error> {
         counts: counts_wrong,
         lists: lists.len() as u64,
         copies: table.len() as u64,
+        bitmaps: zones.len() as u64,
         ..Repaired::default()
     };
     if !repaired.is_any() {
@@ -104,6 +113,7 @@ fn repair(shared: &Shared) -> Result<Repaired, Error> {
     for (id, own) in counts {
         state.table.update(id, |record| record.own = own);
     }
+    zones.iter().for_each(|(zone, used)| shared.space.rebuild(*zone, used));
     // The commit itself must not get these, nor what only logs refer to.
     for place in &unmarked {
         shared.space.claim(*place)?;
@@ -112,7 +122,8 @@ fn repair(shared: &Shared) -> Result<Repaired, Error> {
     // The commit counts the marked places as new, and the lost ones as given up.
     let told = std::mem::replace(&mut state.used, (used + freed).saturating_sub(marked));
     pay(shared, &mut state, told, used + freed);
-    let mut change = Change { sets: unmarked, clears: lost, ..Change::default() };
+    let zones = zones.into_iter().map(|(zone, _)| zone).collect();
+    let mut change = Change { sets: unmarked, clears: lost, zones, ..Change::default() };
     for WrongList { node, entries, mut blocks } in lists {
         let empty = DeadList::default();
         let list = dead::append(shared, &mut state, &mut change, node, empty, entries)?;

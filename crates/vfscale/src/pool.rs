@@ -468,12 +468,14 @@ impl Pool {
     /// was opened, and what is lost; empty if nothing was.
     #[must_use]
     pub fn repaired(&self) -> Vec<String> {
-        let Repaired { freed, marked, counts, lists, copies, losses } = self.shared.repaired();
+        let Repaired { freed, marked, counts, lists, bitmaps, copies, losses } =
+            self.shared.repaired();
         let told = [
             (freed, "places that no branch has were not free"),
             (marked, "places that a branch has were free"),
             (counts, "counts of places were wrong"),
             (lists, "lists of places that a branch has replaced were wrong"),
+            (bitmaps, "bitmaps were damaged"),
             (copies, "blocks that the pool has twice were damaged"),
         ];
         let some = told.iter().filter(|(count, _)| **count > 0);
