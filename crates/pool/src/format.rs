@@ -292,8 +292,9 @@ fn checksum(bytes: &Bytes) -> u32 {
 
 /// Returns the bytes of a block, with a checksum.
 pub(crate) fn seal<T: IntoBytes + Immutable>(block: &T) -> Box<Bytes> {
-    let mut bytes = Box::new([0; PLACE_BYTES]);
-    bytes.copy_from_slice(block.as_bytes());
+    // Not filled with zeros first.
+    let bytes: Result<Box<Bytes>, _> = Box::<[u8]>::from(block.as_bytes()).try_into();
+    let Ok(mut bytes) = bytes else { unreachable!("a block has 4096 bytes") };
     let sum = checksum(&bytes);
     bytes[4..8].copy_from_slice(&sum.to_le_bytes());
     bytes
