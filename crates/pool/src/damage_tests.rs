@@ -132,6 +132,33 @@ fn one_bad_block_of_a_former_volume_costs_what_it_holds() {
     sweep(&former_volume(), FIRST);
 }
 
+/// A block can't be read, and stays so: the rest can, and a repair ends.
+#[test]
+fn one_unreadable_block_costs_what_it_holds() {
+    let device = image();
+    let before = contents(&Pool::open_to_read(device.clone(), 0).unwrap());
+    let mut refused = Vec::new();
+    for (place, magic) in own_blocks(&*device) {
+        let copy = || {
+            let copy = Arc::new(FaultyDevice::new(CowDevice::new(device.clone())));
+            let range = place * UNIT..(place + 1) * UNIT;
+            copy.arm(Fault::on(Operation::Read).within(range).fail(OsError::IO));
+            copy
+        };
+        match Pool::open_to_read(copy(), 0) {
+            Ok(pool) => {
+                compare(&pool, &before, magic).unwrap_or_else(|why| panic!("{place}: {why}"))
+            }
+            Err(Error::Unreadable { what, .. }) => refused.push((magic, what)),
+            Err(error) => panic!("{place}: {error}"),
+        }
+        let (pool, _) = Pool::open_repaired(copy(), 0).unwrap();
+        compare(&pool, &before, magic).unwrap_or_else(|why| panic!("{place}, repaired: {why}"));
+    }
+    // Nothing tells whose log a spare is if its first record can't be read.
+    assert!(refused.iter().all(|(magic, what)| *magic == LOG && what.contains("spare")));
+}
+
 /// The bitmap of a zone can't be read: the opening makes it of the maps, and a branch that was not
 /// closed is whole. Nothing is written over the block.
 #[test]
