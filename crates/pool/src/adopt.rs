@@ -5,6 +5,7 @@ use crate::Error;
 use crate::branch::log::{self, First};
 use crate::disk::Disk;
 use crate::format::{RawSpare, SPARES, Superblock};
+use crate::head::Purpose;
 use crate::layout::Layout;
 use crate::record::{LogArea, unused_sequence};
 use crate::table::Table;
@@ -14,8 +15,9 @@ use crate::table::Table;
 pub(crate) struct Adopted {
     /// The spares that no branch has.
     pub(crate) spares: Vec<LogArea>,
-    /// Whether one of them has got a sequence that no superblock has.
-    pub(crate) is_renamed: bool,
+    /// The first records that a repair could not read. These spares have got sequences that no
+    /// superblock has.
+    pub(crate) lost: Vec<Error>,
 }
 
 /// Returns the spares that a superblock names.
@@ -62,21 +64,24 @@ pub(crate) fn write(spares: &[LogArea], block: &mut Superblock) {
 /// yet.
 ///
 /// # Errors
-/// Errors of the device, and [`Error::Damage`] for a record of a branch that can't have the log.
+/// [`Error::Unreadable`] for a first record that may have been flushed, unless the purpose is a
+/// repair, and [`Error::Damage`] for a record of a branch that can't have the log.
 pub(crate) fn adopt(
     disk: &Disk,
     table: &mut Table,
     spares: Vec<LogArea>,
+    purpose: Purpose,
 ) -> Result<Adopted, Error> {
     let mut adopted = Adopted::default();
     for area in spares {
-        match log::first(disk, area)? {
-            First::Absent => adopted.spares.push(area),
-            First::Unreadable => {
+        match log::first(disk, area) {
+            Ok(First::Absent) => adopted.spares.push(area),
+            Err(error) if purpose == Purpose::Repair => {
                 adopted.spares.push(LogArea { sequence: unused_sequence(), ..area });
-                adopted.is_renamed = true;
+                adopted.lost.push(error);
             }
-            First::Of(node) => {
+            Err(error) => return Err(error),
+            Ok(First::Of(node)) => {
                 let can_have = table.get(node).is_some_and(|record| {
                     record.log.is_none() && !record.is_frozen() && !record.is_zombie()
                 });

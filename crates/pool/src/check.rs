@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use crate::commit::{Shared, State};
 use crate::dead::{self, DeadList};
-use crate::format::{Entry, FANOUT};
+use crate::format::{Entry, FANOUT, NODE, NodeBlock, TABLE};
 use crate::map::{self, span};
 use crate::record::{LogArea, Record};
 use crate::table::TABLE_TREE;
@@ -55,6 +55,12 @@ pub(crate) struct Found {
     pub(crate) counts: Vec<(u64, u64)>,
     /// Dead lists that are wrong or can't be read.
     pub(crate) lists: Vec<WrongList>,
+    /// Blocks of the branch table that are not there twice any more, or whose nodes are not.
+    pub(crate) table: BTreeSet<u64>,
+    /// Zones whose bitmap is wrong or can't be read, each with its places that are in use.
+    pub(crate) zones: Vec<(usize, Vec<u64>)>,
+    /// Whether a part of a map can't be read: nothing is known of the places below it.
+    pub(crate) is_partial: bool,
     /// Places with two uses that exclude each other.
     pub(crate) disputed: BTreeSet<u64>,
     /// How many places are in use.
@@ -107,7 +113,7 @@ impl Pool {
     /// Blocks for the I/O: reads all maps. Commits wait for it.
     ///
     /// # Errors
-    /// Errors of the device, and [`Error::Damage`] for a block that can't be interpreted.
+    /// [`Error::Failed`].
     pub fn check(&self) -> Result<Report, Error> {
         self.shared.alive()?;
         let state = self.shared.state.lock();
@@ -124,6 +130,7 @@ pub(crate) fn check(shared: &Shared, state: &State) -> Result<(Report, Found), E
     let (report, found) = (Report::default(), Found::default());
     let mut checker = Checker { shared, state, seen, rows, report, found };
     checker.table()?;
+    checker.damaged();
     let mut records: Vec<&Record> = state.table.records().collect();
     // Parents come first: what a child sees first is its own. Of two, the later one is the younger.
     records.sort_by_key(|record| (record.depth, record.id));
@@ -145,6 +152,15 @@ impl Checker<'_> {
         }
     }
 
+    /// Tells which branches can't be used.
+    fn damaged(&mut self) {
+        let table = &self.state.table;
+        for (id, why) in table.damaged() {
+            let name = table.get(*id).map_or("", |record| &record.name);
+            self.problem(format!("branch {name:?}: {why}"));
+        }
+    }
+
     /// Visits what belongs to no node: the branch table, and the spare logs.
     fn table(&mut self) -> Result<(), Error> {
         let at = Position { tree: TABLE_TREE, level: self.state.table.levels(), block: 0 };
@@ -156,8 +172,11 @@ impl Checker<'_> {
 
     fn node(&mut self, record: &Record) -> Result<(), Error> {
         let at = Position { tree: 0, level: map::levels(record.blocks), block: 0 };
+        let was_partial = std::mem::take(&mut self.found.is_partial);
         let own = self.walk(record.root, at, record.id)?;
-        if own != record.own {
+        let is_partial = std::mem::replace(&mut self.found.is_partial, was_partial);
+        self.found.is_partial |= is_partial;
+        if own != record.own && !is_partial {
             let (id, told) = (record.id, record.own);
             self.found.counts.push((id, own));
             self.problem(format!("node {id}: has {own} places of its own, not {told}"));
@@ -167,21 +186,16 @@ impl Checker<'_> {
                 self.visit(place, Use::Log, record.id);
             }
         }
-        let blocks = self.read_list(record)?.map_or_else(Vec::new, |(_, blocks)| blocks);
+        let blocks = self.read_list(record).map_or_else(Vec::new, |(_, blocks)| blocks);
         for place in blocks {
             self.visit(place, Use::Dead, record.id);
         }
         Ok(())
     }
 
-    /// Reads the dead list of a node; `None` if it is damaged.
-    fn read_list(&self, record: &Record) -> Result<Option<dead::Contents>, Error> {
-        let list = DeadList::of(record);
-        match dead::read(&self.shared.disk, list) {
-            Ok(read) => Ok(Some(read)),
-            Err(Error::Damage { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+    /// Reads the dead list of a node; `None` if it is damaged, or can't be read.
+    fn read_list(&self, record: &Record) -> Option<dead::Contents> {
+        dead::read(&self.shared.disk, DeadList::of(record)).ok()
     }
 
     /// Enters the use of places that have the blocks with their own numbers, and returns how many
@@ -245,6 +259,9 @@ impl Checker<'_> {
             self.visit_row(block..block + 1, entry.birth(), node)
         } else {
             let used = Use::Tree { tree, level, block, birth: entry.birth() };
+            if tree == TABLE_TREE {
+                self.copy(entry, at);
+            }
             u64::from(self.visit(entry.place(), used, node))
         };
         if new == 0 {
@@ -259,11 +276,34 @@ impl Checker<'_> {
         if level == 0 || entry.is_row() {
             return Ok(new);
         }
+        let entries = match self.entries(entry, at) {
+            Ok(entries) => entries,
+            Err(error) => {
+                self.found.is_partial = true;
+                self.problem(format!("node {node}: a part of its map: {error}"));
+                return Ok(new);
+            }
+        };
         let mut own = new;
-        for (index, entry) in self.entries(entry, at)?.into_iter().enumerate() {
+        for (index, entry) in entries.into_iter().enumerate() {
             own += self.walk(entry, at.below(index), node)?;
         }
         Ok(own)
+    }
+
+    /// Visits the copy of a block of the branch table, or of its tree, and reads both.
+    fn copy(&mut self, entry: Entry, at: Position) {
+        let (disk, magic) = (&self.shared.disk, if at.level == 0 { TABLE } else { NODE });
+        let read = |place| disk.read_copy::<NodeBlock>(magic, entry.place(), place).err();
+        let bad = entry.table_places().find_map(read).filter(|_| entry.is_twice());
+        if let Some(error) = bad {
+            self.found.table.insert(at.block);
+            self.problem(format!("one of two blocks of the branch table: {error}"));
+        }
+        if entry.is_twice() {
+            let Position { tree, level, block } = at;
+            self.visit(entry.place() + 1, Use::Tree { tree, level, block, birth: 2 }, 0);
+        }
     }
 
     /// Reads the entries of a node; all empty if there is none.
@@ -282,7 +322,7 @@ impl Checker<'_> {
     /// Checks that a dead list has what the parent has and the node has not. That of a zombie only
     /// has to be readable, since its map goes.
     fn dead_list(&mut self, record: &Record) -> Result<(), Error> {
-        let read = self.read_list(record)?;
+        let read = self.read_list(record);
         if record.is_zombie() && read.is_some() {
             return Ok(());
         }
@@ -290,7 +330,10 @@ impl Checker<'_> {
         let parent = self.state.table.get(record.parent).filter(|_| !record.is_zombie());
         if let Some(parent) = parent {
             let at = Position { tree: 0, level: map::levels(record.blocks), block: 0 };
-            self.difference(parent.root, record.root, at, &mut found)?;
+            if self.difference(parent.root, record.root, at, &mut found).is_err() {
+                // A map that can't be read says nothing about the list.
+                return Ok(());
+            }
         }
         found.sort();
         let node = record.id;
@@ -349,6 +392,7 @@ impl Checker<'_> {
                 self.found.doubled.insert(std::cmp::max(age(*node), age(other.node)).1);
                 format!("node {node} uses it as {used:?}, node {} as a block", other.node)
             }
+            (true, None, None) if self.found.is_partial => return,
             (true, None, None) => {
                 self.found.lost.push(place);
                 "lost".into()
@@ -395,13 +439,21 @@ impl Checker<'_> {
                 }
                 continue;
             }
+            if let Err(error) = space.status(range.start) {
+                self.problem(format!("bitmap of zone {zone}: {error}"));
+                let is_used =
+                    |place: &u64| self.seen.contains_key(place) || self.rows.user(*place).is_some();
+                let used = range.filter(is_used).collect();
+                self.found.zones.push((zone, used));
+                continue;
+            }
             for place in range.filter(|place| layout.has(*place)) {
                 self.place(place, space.status(place)?);
             }
         }
         self.report.used = self.seen.len() as u64 + self.rows.count();
         self.found.used = self.report.used;
-        if self.report.used != self.state.used {
+        if self.report.used != self.state.used && !self.found.is_partial {
             let (found, told) = (self.report.used, self.state.used);
             self.problem(format!("{found} places are in use, not {told}"));
         }

@@ -4,32 +4,34 @@
 //!
 //! A commit takes the pool from one consistent state to the next: roots of branches, branch table
 //! and bitmaps change together. All new blocks go to fresh places (bitmaps to the copy that is not
-//! valid); a flush; then the superblock, to the one of its two places that is older; a flush. What
-//! the commit gave up is handed out again only after that.
+//! valid); a flush; then the superblock, twice, to those of its places that are older
+//! ([`crate::head`]); a flush. What the commit gave up is handed out again only after that.
 //!
 //! # Locks
 //!
 //! `PoolState` is held over the commit's I/O.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vfscale_sync::Mutex;
-use zerocopy::FromBytes;
 
 use crate::Error;
 use crate::adopt::{self, Adopted};
-use crate::disk::{Disk, offset};
+use crate::disk::Disk;
 use crate::format::{
-    self, Entry, FLAT_TABLE, LEAD, Lead, PLACE_BYTES, ROWS, SPARES, SUPER, Superblock, VERSION,
+    self, Bytes, Entry, FLAT_TABLE, LEAD, Lead, PLACE_BYTES, ROWS, SUPER, Superblock, TWICE,
+    VERSION,
 };
+use crate::head::{self, Newest, Opened, Purpose};
 use crate::held::Held;
 use crate::layout::Layout;
 use crate::map::Written;
 use crate::plant::{Plant, Plants};
 use crate::record::LogArea;
 use crate::space::{self, Lease, Space};
-use crate::table::{TABLE_LEVELS, Table};
+use crate::table::Table;
 
 vfscale_sync::lock_class! {
     /// The branch table of a pool, and the right to commit.
@@ -51,6 +53,12 @@ pub(crate) struct State {
     pub(crate) spares: Vec<LogArea>,
     /// Whether there has to be a commit before the pool is used.
     pub(crate) must_commit: bool,
+    /// The blocks of the head that the commit writes again.
+    pub(crate) mends: Vec<(u64, Box<Bytes>)>,
+    /// How many blocks of the head were not whole, of those that are there twice.
+    pub(crate) copies: u64,
+    /// Blocks that a repair could not read, and goes on without, in words.
+    pub(crate) losses: Vec<String>,
     pub(crate) lease: Lease,
     /// Places that commits took from the reserve, and still owe to it.
     debt: u64,
@@ -64,6 +72,7 @@ pub(crate) struct Shared {
     pub(crate) state: Mutex<State, PoolState>,
     /// CPU slots of the locks of branches.
     pub(crate) slots: usize,
+    pub(crate) purpose: Purpose,
     pub(crate) plants: Plants,
     /// How many places the spare logs have.
     pub(crate) spare_places: AtomicU64,
@@ -93,6 +102,8 @@ pub(crate) struct Change {
     pub(crate) sets: Vec<u64>,
     /// Places that are not any more.
     pub(crate) clears: Vec<u64>,
+    /// Zones whose bitmaps are written although no place of them changes.
+    pub(crate) zones: BTreeSet<usize>,
     /// How many of `sets` were taken from the reserve.
     pub(crate) reserved: u64,
     /// How many of `clears` were blocks of the pool itself that others have replaced.
@@ -108,6 +119,20 @@ impl Change {
         self.sets.push(place);
         self.reserved += 1;
         Ok(place)
+    }
+
+    /// Takes a place for a block of the branch table from the reserve, and the next one for its
+    /// copy from the budget, if that has it. Returns the entry of the block.
+    fn table_place(&mut self, space: &Space, lease: &mut Lease) -> Result<Entry, Error> {
+        if space.budget.take(1) {
+            if let Ok((place, _)) = space.take(lease, 2, 2) {
+                self.sets.extend([place, place + 1]);
+                self.reserved += 1;
+                return Ok(Entry::twice(place));
+            }
+            space.give(1);
+        }
+        Ok(Entry::new(self.place(space, lease)?, 1))
     }
 }
 
@@ -138,15 +163,16 @@ impl Shared {
     pub(crate) fn begin(disk: &Disk, used: u64) -> Result<(), Error> {
         let layout = disk.layout;
         let [other, place] = layout.superblocks();
-        disk.write(&[(other, Box::new([0; PLACE_BYTES]))])?;
+        let zero = |place| (place, Box::new([0; PLACE_BYTES]));
+        disk.write(&[other, layout.copy_of_superblock(other)].map(zero))?;
         let mut block: Superblock = format::zeroed();
         block.header = format::header(disk.expect(SUPER, place), 1, 0, 1);
         block.version = VERSION.into();
         block.places = layout.places.into();
         block.next_node = 1.into();
-        block.incompat = FLAT_TABLE.into();
+        block.incompat = (FLAT_TABLE | TWICE).into();
         block.used = used.into();
-        disk.write(&[(place, format::seal(&block))])?;
+        head::write_superblock(disk, &block)?;
         disk.device.flush()?;
         let mut lead: Lead = format::zeroed();
         lead.header = format::header(disk.expect(LEAD, layout.first), 0, 0, 0);
@@ -154,7 +180,8 @@ impl Shared {
         lead.superblocks = layout.superblocks().map(Into::into);
         lead.group = layout.group.into();
         lead.incompat = if layout.first == 0 { 0 } else { ROWS }.into();
-        disk.write(&[(layout.first, format::seal(&lead))])?;
+        let lead = format::seal(&lead);
+        disk.write(&[(layout.copy_of_lead(), lead.clone()), (layout.first, lead)])?;
         Ok(disk.device.flush()?)
     }
 
@@ -167,10 +194,23 @@ impl Shared {
         first: u64,
         slots: usize,
     ) -> Result<Self, Error> {
-        Self::open_with(device, first, slots, Plants::default())
+        Self::open_for(device, first, slots, Purpose::Use)
     }
 
-    /// Opens a pool as [`open`](Self::open) does, with faults.
+    /// Opens a pool as [`open`](Self::open) does, for a purpose.
+    ///
+    /// # Errors
+    /// Errors of [`open`](Self::open).
+    pub(crate) fn open_for(
+        device: Arc<dyn vfscale_block::Device>,
+        first: u64,
+        slots: usize,
+        purpose: Purpose,
+    ) -> Result<Self, Error> {
+        Self::open_with(device, first, slots, purpose, Plants::default())
+    }
+
+    /// Opens a pool as [`open_for`](Self::open_for) does, with faults.
     ///
     /// # Errors
     /// Errors of [`open`](Self::open).
@@ -178,25 +218,27 @@ impl Shared {
         device: Arc<dyn vfscale_block::Device>,
         first: u64,
         slots: usize,
+        purpose: Purpose,
         plants: Plants,
     ) -> Result<Self, Error> {
-        let mut disk = open_disk(device, first)?;
-        let block = newest(&disk)?;
+        let Opened { mut disk, mends } = head::open_disk(device, first, purpose)?;
+        let Newest { block, is_twice, lost } = head::newest(&disk, purpose, &plants)?;
         disk.layout.places = block.places.get();
         let (used, next_node) = (block.used.get(), block.next_node.get());
         let root = Entry(block.table.get());
-        if let Some(what) = disk.layout.complaint(root, 1) {
+        if let Some(what) = disk.layout.complaint_of_table(root) {
             return Err(Error::Damage { place: block.header.place.get(), what });
         }
-        let mut table = Table::open(&disk, root, table_levels(&block), block.table_blocks.get())?;
+        let mut table =
+            Table::open(&disk, root, head::table_levels(&block), block.table_blocks.get())?;
         if table.records().any(|record| record.id >= next_node) {
             return Err(Error::Damage { place: root.place(), what: "the id of a branch" });
         }
         let spares = adopt::read(&block, &disk.layout)?;
         let is_late = plants.has(Plant::SpareNotAdopted) || plants.has(Plant::SpareAdoptedLate);
         let adopted = match is_late {
-            false => adopt::adopt(&disk, &mut table, spares)?,
-            true => Adopted { spares, is_renamed: false },
+            false => adopt::adopt(&disk, &mut table, spares, purpose)?,
+            true => Adopted { spares, lost: Vec::new() },
         };
         let space = Space::new(&disk, &block.copies, block.zones_made.get(), slots);
         let paid = used.min(space.budget.total());
@@ -212,13 +254,17 @@ impl Shared {
             root,
             used,
             spares: adopted.spares,
-            must_commit: adopted.is_renamed,
+            must_commit: !adopted.lost.is_empty() || !is_twice || !mends.is_empty(),
+            copies: mends.len() as u64 + u64::from(!is_twice),
+            mends,
+            losses: lost.into_iter().chain(adopted.lost).map(|error| error.loss()).collect(),
             lease: Lease::default(),
             debt: used - paid,
         };
         let (spare_places, failed, is_low) = Default::default();
         let state = Mutex::new(state);
-        let this = Self { disk, space, state, slots, plants, spare_places, failed, is_low };
+        let this =
+            Self { disk, space, state, slots, purpose, plants, spare_places, failed, is_low };
         this.count_spares(&this.state.lock());
         Ok(this)
     }
@@ -285,7 +331,7 @@ impl Shared {
         let generation = state.generation + 1;
         let mut written = std::mem::take(&mut change.written);
         let (lease, table) = (&mut state.lease, &mut state.table);
-        let mut place = || change.place(&self.space, lease);
+        let mut place = || change.table_place(&self.space, lease);
         let (root, given_up) = table.write(generation, &mut place, &mut written)?;
         change.replaced += given_up.len() as u64;
         change.clears.extend(given_up);
@@ -293,9 +339,18 @@ impl Shared {
             let reused = |place: &u64| (*place, Box::new([0xee; PLACE_BYTES]));
             self.disk.write(&change.clears.iter().map(reused).collect::<Vec<_>>())?;
         }
-        let bitmaps = self.space.commit(&change.sets, &change.clears, generation)?;
+        let bitmaps = self.space.commit(
+            &change.sets,
+            &change.clears,
+            std::mem::take(&mut change.zones),
+            generation,
+        )?;
         written.blocks.extend(bitmaps);
-        self.disk.write(&written.blocks)?;
+        written.blocks.append(&mut state.mends);
+        self.disk.write_twice(&written.blocks, &written.twice)?;
+        if self.plants.has(Plant::SuperblockEarly) {
+            self.write_superblock(state, root, generation)?;
+        }
         if !self.plants.has(Plant::RootBeforeContent) {
             self.disk.device.flush()?;
         }
@@ -352,45 +407,11 @@ impl Shared {
             let logs = state.table.records().filter_map(|record| record.log);
             spares.extend(logs.filter(LogArea::is_new));
         }
-        block.incompat = if state.table.levels() == 1 { FLAT_TABLE } else { 0 }.into();
+        let levels = if state.table.levels() == 1 { FLAT_TABLE } else { 0 };
+        block.incompat = (levels | TWICE).into();
         adopt::write(&spares, &mut block);
-        self.disk.write(&[(place, format::seal(&block))])
+        head::write_superblock(&self.disk, &block)
     }
-}
-
-/// Reads the first block of the pool that begins at place `first`.
-///
-/// # Errors
-/// Errors of [`Shared::open`].
-fn open_disk(device: Arc<dyn vfscale_block::Device>, first: u64) -> Result<Disk, Error> {
-    let places = device.size() / PLACE_BYTES as u64;
-    if first >= places {
-        return Err(Error::NoPool);
-    }
-    let layout = Layout { first, group: 0, places };
-    let mut disk = Disk { layout, device, pool: [0; 16] };
-    let mut bytes = [0; PLACE_BYTES];
-    disk.device.read_at(offset(first), &mut bytes)?;
-    let lead = Lead::ref_from_bytes(&bytes).map_err(|_| Error::NoPool)?;
-    if lead.header.magic != LEAD {
-        return Err(Error::NoPool);
-    }
-    disk.pool = lead.header.pool;
-    let lead: &Lead = format::read(&bytes, disk.expect(LEAD, first))?;
-    let unknown = lead.incompat.get() & !ROWS;
-    if unknown != 0 || lead.version.get() != VERSION {
-        return Err(Error::Features(unknown));
-    }
-    if lead.superblocks.map(u64::from) != layout.superblocks() {
-        return Err(Error::Damage { place: first, what: "the places of the superblocks" });
-    }
-    disk.layout.group = lead.group.get();
-    Ok(disk)
-}
-
-/// Returns how many levels the tree of the branch table has.
-fn table_levels(block: &Superblock) -> u8 {
-    if block.incompat.get() & FLAT_TABLE == 0 { TABLE_LEVELS } else { 1 }
 }
 
 /// Checks that a pool can have a layout.
@@ -405,42 +426,4 @@ pub(crate) fn check_layout(layout: &Layout) -> Result<(), Error> {
         0 => "a pool has 512 KiB to 3.6 TiB",
         _ => "a volume that becomes a pool has 1.8 TiB at most, and its pool some space behind it",
     }))
-}
-
-/// Returns the newest superblock that is whole.
-fn newest(disk: &Disk) -> Result<Superblock, Error> {
-    let mut best: Result<Superblock, Error> = Err(Error::NoPool);
-    for place in disk.layout.superblocks() {
-        let block: Superblock = match disk.read(SUPER, place) {
-            Ok(block) => block,
-            Err(error) => {
-                best = best.or(Err(error));
-                continue;
-            }
-        };
-        let generation = block.header.generation.get();
-        if best.as_ref().is_ok_and(|best| best.header.generation.get() > generation) {
-            continue;
-        }
-        best = Ok(block);
-    }
-    let best = best?;
-    let place = best.header.place.get();
-    let unknown = best.incompat.get() & !(SPARES | FLAT_TABLE) | best.ro_compat.get();
-    if best.version.get() != VERSION || unknown != 0 {
-        return Err(Error::Features(unknown));
-    }
-    let places = best.places.get();
-    let layout = Layout { places, ..disk.layout };
-    let is_wrong = places > disk.layout.places
-        || !layout.is_valid()
-        || best.zones_made.get() > layout.new_zones()
-        || best.used.get() > places
-        || best.header.generation.get() > 1 << 62
-        || best.next_node.get() > 1 << 62
-        || best.table_blocks.get() > crate::map::span(table_levels(&best));
-    if is_wrong {
-        return Err(Error::Damage { place, what: "the sizes of the pool" });
-    }
-    Ok(best)
 }

@@ -70,10 +70,10 @@ fn read_block(disk: &Disk, place: u64) -> Result<(Vec<Entry>, u64), Error> {
     }
 }
 
-/// Appends entries to the dead list of node `id`.
+/// Appends entries to the dead list of node `id`, whether that can be read or not.
 ///
 /// # Errors
-/// Errors of reading, [`Error::Damage`], and [`Error::Full`] if the reserve is used up.
+/// Errors of reading bitmaps, and [`Error::Full`] if the reserve is used up.
 pub(crate) fn append(
     shared: &Shared,
     state: &mut State,
@@ -87,9 +87,10 @@ pub(crate) fn append(
     }
     let count = list.count + entries.len() as u64;
     let mut head = list.head;
-    if !list.count.is_multiple_of(FANOUT as u64) && head != 0 {
-        // The newest block has room.
-        let (former, previous) = read_block(&shared.disk, head)?;
+    let has_room = !list.count.is_multiple_of(FANOUT as u64) && head != 0;
+    // A block that can't be read stays in the list, which only a repair can use again.
+    let newest = has_room.then(|| read_block(&shared.disk, head));
+    if let Some(Ok((former, previous))) = newest {
         change.clears.push(head);
         change.replaced += 1;
         entries.splice(0..0, former);

@@ -18,6 +18,19 @@ pub enum Error {
     /// The pool has features that this version does not know.
     #[error("the pool has features that this version does not know: {0:#x}")]
     Features(u64),
+    /// The device does not read a block that may have what was flushed. Nothing was written.
+    #[error(
+        "block {place} of the pool, {what}: {source}; it may be readable another time; \
+         `vfscale fsck --repair` goes on without it, and tells what is lost"
+    )]
+    Unreadable {
+        /// Address of the block, in blocks of 4096 bytes.
+        place: u64,
+        /// The kind of the block.
+        what: &'static str,
+        /// The error of the device.
+        source: DeviceError,
+    },
     /// A block of the pool is damaged.
     #[error("block {place} of the pool: {what}")]
     Damage {
@@ -61,10 +74,30 @@ pub enum Error {
 }
 
 impl Error {
+    /// Tells of the error of a device that the block at `place` may have what was flushed.
+    pub(crate) fn unreadable(self, place: u64, what: &'static str) -> Self {
+        match self {
+            Self::Device(source) => Self::Unreadable { place, what, source },
+            error => error,
+        }
+    }
+
+    /// Returns what a repair says that goes on without an unreadable block.
+    pub(crate) fn loss(&self) -> String {
+        match self {
+            Self::Unreadable { place, what, source } => {
+                format!("block {place}, {what}: {source}; what was flushed there is lost")
+            }
+            error => format!("{error}; what was flushed there is lost"),
+        }
+    }
+
     /// Returns the error number that a failed device call reports.
     pub(crate) fn os_error(&self) -> OsError {
         match self {
-            Self::Device(error) => error.os().unwrap_or(OsError::IO),
+            Self::Device(error) | Self::Unreadable { source: error, .. } => {
+                error.os().unwrap_or(OsError::IO)
+            }
             Self::Full => OsError::NO_SPACE,
             _ => OsError::IO,
         }

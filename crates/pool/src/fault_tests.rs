@@ -179,12 +179,13 @@ fn a_pool_that_has_failed_says_so() {
     assert_eq!(device.calls(Operation::Write), writes);
 }
 
-/// A record that can't be read ends the log only if none of a later flush follows it.
+/// A record that can't be read never ends the log, whether one of a later flush follows it or not.
 #[test]
-fn a_flushed_record_that_cannot_be_read_is_an_error() {
+fn a_record_that_cannot_be_read_is_an_error() {
     let device = Arc::new(FaultyDevice::new(MemoryDevice::new(300 * UNIT).unwrap()));
     let pool = Pool::create(device.clone(), [1; 16]).unwrap();
     pool.create_branch("main", 1000 * UNIT).unwrap();
+    pool.create_branch("other", 10 * UNIT).unwrap();
     let branch = pool.branch("main").unwrap();
     // The first flush makes the log, with a record; then two of one batch, and another one.
     for (block, count) in [(0, 1), (2, 170), (300, 1)] {
@@ -197,12 +198,26 @@ fn a_flushed_record_that_cannot_be_read_is_an_error() {
         let image = Arc::new(FaultyDevice::new(image));
         let start = (log.place + number) * UNIT;
         image.arm(Fault::on(Operation::Read).within(start..start + UNIT).fail(OsError::IO));
-        let opened = Pool::open(image);
-        assert_eq!(opened.is_ok(), number == 3, "record {number}");
-        if let Ok(pool) = opened {
-            let mut bytes = vec![0; UNIT as usize];
-            pool.branch("main").unwrap().read_at(100 * UNIT, &mut bytes).unwrap();
-            assert_eq!(bytes[0], 3);
+        let writes = image.calls(Operation::Write);
+        let error = Pool::open(image.clone()).unwrap_err();
+        assert!(matches!(error, Error::Unreadable { .. }), "record {number}: {error}");
+        assert_eq!(image.calls(Operation::Write), writes);
+        // To read, it costs that branch.
+        let pool = Pool::open_to_read(image.clone(), 0).unwrap();
+        assert_eq!(pool.list().len(), 2);
+        assert_eq!(pool.branch("main").unwrap_err(), error);
+        let mut bytes = vec![0; UNIT as usize];
+        pool.branch("other").unwrap().read_at(0, &mut bytes).unwrap();
+        drop(pool);
+        // A repair goes on with what comes before, and says so.
+        let (pool, repaired) = Pool::open_repaired(image, 0).unwrap();
+        let [loss] = &repaired.losses[..] else { panic!("{repaired:?}") };
+        assert!(loss.starts_with("branch \"main\": block "), "{loss}");
+        assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+        let branch = pool.branch("main").unwrap();
+        for (block, record) in [(0, 0), (100, 1), (300, 3)] {
+            branch.read_at(block * UNIT, &mut bytes).unwrap();
+            assert_eq!(bytes[0] != 0, record < number, "record {number} block {block}");
         }
     }
 }

@@ -35,6 +35,9 @@ pub(crate) const ROWS: u64 = 1;
 pub(crate) const SPARES: u64 = 1;
 /// Bit of the superblock's incompat: the tree of the branch table has one level.
 pub(crate) const FLAT_TABLE: u64 = 2;
+/// Bit of the superblock's incompat: this superblock has a copy, and so may blocks of the branch
+/// table.
+pub(crate) const TWICE: u64 = 4;
 /// Most spare logs.
 pub(crate) const SPARES_MAX: usize = 4;
 /// The version of the format.
@@ -251,6 +254,22 @@ impl Entry {
         (self.0 >> 36) as u32 & DEPTH_MAX
     }
 
+    /// Makes an entry of the tree of the branch table, for a block with a copy in the next place.
+    pub(crate) fn twice(place: u64) -> Self {
+        Self::new(place, 2)
+    }
+
+    /// Returns whether a block of the branch table, or of its tree, has a copy in the next place.
+    pub(crate) fn is_twice(self) -> bool {
+        self.birth() == 2
+    }
+
+    /// Returns the places of a block of the branch table, or of its tree; none for no block.
+    pub(crate) fn table_places(self) -> std::ops::Range<u64> {
+        let count = if self.is_none() { 0 } else { 1 + u64::from(self.is_twice()) };
+        self.place()..self.place() + count
+    }
+
     pub(crate) fn is_none(self) -> bool {
         self.0 == 0
     }
@@ -273,8 +292,9 @@ fn checksum(bytes: &Bytes) -> u32 {
 
 /// Returns the bytes of a block, with a checksum.
 pub(crate) fn seal<T: IntoBytes + Immutable>(block: &T) -> Box<Bytes> {
-    let mut bytes = Box::new([0; PLACE_BYTES]);
-    bytes.copy_from_slice(block.as_bytes());
+    // Not filled with zeros first.
+    let bytes: Result<Box<Bytes>, _> = Box::<[u8]>::from(block.as_bytes()).try_into();
+    let Ok(mut bytes) = bytes else { unreachable!("a block has 4096 bytes") };
     let sum = checksum(&bytes);
     bytes[4..8].copy_from_slice(&sum.to_le_bytes());
     bytes
@@ -301,6 +321,13 @@ pub(crate) struct Expected {
     pub(crate) place: u64,
 }
 
+/// Returns the first bytes of a block as a header, whatever they are.
+pub(crate) fn header_of(bytes: &Bytes) -> Header {
+    let mut header: Header = zeroed();
+    header.as_mut_bytes().copy_from_slice(&bytes[..size_of::<Header>()]);
+    header
+}
+
 /// Interprets the bytes of a block, if they are whole and the block is the expected one.
 ///
 /// # Errors
@@ -323,6 +350,53 @@ where
     }
     T::ref_from_bytes(bytes).map_err(|_| damage("no block"))
 }
+
+/// Returns the block that these bytes were before one of them became wrong. `None` if no wrong byte
+/// explains the checksum; of other bytes one in four thousand has such an explanation.
+pub(crate) fn mended(bytes: &Bytes) -> Option<Bytes> {
+    // The difference that the wrong byte makes is followed back, over the bytes behind it.
+    let mut difference = checksum_of(bytes) ^ checksum(bytes);
+    for at in (0..PLACE_BYTES).rev() {
+        let index = INDICES[(difference >> 24) as usize];
+        difference = ((difference ^ SUMS[index as usize]) << 8) | u32::from(index);
+        if difference == 0 {
+            return None;
+        }
+        if difference < 256 && !(4..8).contains(&at) {
+            let mut right = *bytes;
+            right[at] ^= difference as u8;
+            return Some(right);
+        }
+    }
+    None
+}
+
+/// The effect of a byte on a CRC-32C.
+const SUMS: [u32; 256] = {
+    let mut sums = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut sum, mut bit) = (byte as u32, 0);
+        while bit < 8 {
+            sum = (sum >> 1) ^ ((sum & 1) * 0x82f6_3b78);
+            bit += 1;
+        }
+        sums[byte] = sum;
+        byte += 1;
+    }
+    sums
+};
+
+/// For the highest byte of each of [`SUMS`], which one it is.
+const INDICES: [u8; 256] = {
+    let mut indices = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        indices[(SUMS[byte] >> 24) as usize] = byte as u8;
+        byte += 1;
+    }
+    indices
+};
 
 /// Makes the header of a block.
 pub(crate) fn header(expected: Expected, generation: u64, owner: u64, number: u64) -> Header {

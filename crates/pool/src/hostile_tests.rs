@@ -15,7 +15,7 @@ const BLOCKS: u64 = 1200;
 const UNIT: u64 = PLACE_BYTES as u64;
 
 /// Makes an image that has every structure.
-fn image() -> Arc<dyn Device> {
+pub(crate) fn image() -> Arc<dyn Device> {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(PLACES * UNIT).unwrap());
     let pool = Pool::create(device.clone(), [7; 16]).unwrap();
     pool.create_branch("main", BLOCKS * UNIT).unwrap();
@@ -24,10 +24,10 @@ fn image() -> Arc<dyn Device> {
 }
 
 /// The size of a volume that becomes a pool.
-const FIRST: u64 = 1200;
+pub(crate) const FIRST: u64 = 1200;
 
 /// Makes an image of a pool that was a volume.
-fn former_volume() -> Arc<dyn Device> {
+pub(crate) fn former_volume() -> Arc<dyn Device> {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new((FIRST + 700) * UNIT).unwrap());
     let (id, name, leads) = ([7; 16], "main", [&[0; 4096]; 3]);
     let conversion = Conversion { id, name, first: FIRST, group: 256, blocks: FIRST + 700, leads };
@@ -65,7 +65,7 @@ fn play(pool: &Pool) {
 }
 
 /// Returns the places of the blocks of the pool itself.
-fn own_blocks(device: &dyn Device) -> Vec<(u64, [u8; 4])> {
+pub(crate) fn own_blocks(device: &dyn Device) -> Vec<(u64, [u8; 4])> {
     let kinds = [LEAD, SUPER, NODE, BITMAP, TABLE, LOG, DEAD];
     let mut found = Vec::new();
     for place in 0..device.size() / UNIT {

@@ -95,6 +95,16 @@ impl Layout {
         [self.first + 8, self.first + 16]
     }
 
+    /// Returns the place of the copy of the first block.
+    pub(crate) fn copy_of_lead(&self) -> u64 {
+        self.first + 24
+    }
+
+    /// Returns the place of the copy of a superblock.
+    pub(crate) fn copy_of_superblock(&self, place: u64) -> u64 {
+        place + 4
+    }
+
     /// Returns whether a place is never handed out: the head of the pool, the bitmaps of zones, and
     /// the addresses at which programs look for copies of the superblock of a volume.
     pub(crate) fn is_fixed(&self, place: u64) -> bool {
@@ -144,6 +154,12 @@ impl Layout {
         } else {
             None
         }
+    }
+
+    /// Returns what is wrong with an entry of the tree of the branch table.
+    pub(crate) fn complaint_of_table(&self, entry: Entry) -> Option<&'static str> {
+        let is_outside = entry.is_twice() && !self.has(entry.place() + 1);
+        self.complaint(entry, 2).or(is_outside.then_some("a copy is not in the pool"))
     }
 
     /// Returns what is wrong with a row of blocks, each of which has the place with its own number.

@@ -82,6 +82,7 @@ mod error;
 mod fork;
 mod format;
 mod handle;
+mod head;
 mod held;
 mod layout;
 mod map;
@@ -91,6 +92,7 @@ mod pool;
 mod pool_tests;
 mod reap;
 mod record;
+mod recovery;
 mod registry;
 mod repair;
 mod space;
@@ -102,6 +104,8 @@ mod convert_tests;
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
+mod damage_tests;
+#[cfg(test)]
 mod fault_tests;
 #[cfg(test)]
 mod full_host_tests;
@@ -109,6 +113,8 @@ mod full_host_tests;
 mod full_tests;
 #[cfg(test)]
 mod hostile_tests;
+#[cfg(test)]
+mod read_fault_tests;
 #[cfg(test)]
 mod repair_crash_tests;
 #[cfg(test)]

@@ -80,15 +80,20 @@ pub(crate) struct Path<'m> {
 pub(crate) struct Written {
     /// The blocks to be written.
     pub(crate) blocks: Vec<(u64, Box<Bytes>)>,
+    /// The indices of those of them that are written to the next place, too.
+    pub(crate) twice: Vec<usize>,
     /// Dirty nodes that need no place any more, since they are empty.
     pub(crate) spared: u64,
 }
 
-/// Identifies the checkpoint that writes a node.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stamp {
-    pub(crate) generation: u64,
-    pub(crate) birth: u32,
+impl Written {
+    /// Adds a block of the branch table, or of its tree, with its copy if it has one.
+    pub(crate) fn push_twice(&mut self, entry: Entry, bytes: Box<Bytes>) {
+        if entry.is_twice() {
+            self.twice.push(self.blocks.len());
+        }
+        self.blocks.push((entry.place(), bytes));
+    }
 }
 
 /// A tree of places.
@@ -326,24 +331,24 @@ impl Map {
 
     /// Writes the dirty nodes into blocks, and returns the entry of the root. No other thread may
     /// change the map meanwhile. `place` hands out the places that dirty nodes have taken from the
-    /// budget.
+    /// budget, each with the birth of what it is for.
     ///
     /// # Errors
     /// Errors of `place`; the map is of no use then.
     pub(crate) fn write(
         &self,
-        stamp: Stamp,
-        place: &mut dyn FnMut() -> Result<u64, Error>,
+        generation: u64,
+        place: &mut dyn FnMut() -> Result<Entry, Error>,
         written: &mut Written,
     ) -> Result<Entry, Error> {
-        self.write_node(&self.root, stamp, place, written)
+        self.write_node(&self.root, generation, place, written)
     }
 
     fn write_node(
         &self,
         node: &MapNode,
-        stamp: Stamp,
-        place: &mut dyn FnMut() -> Result<u64, Error>,
+        generation: u64,
+        place: &mut dyn FnMut() -> Result<Entry, Error>,
         written: &mut Written,
     ) -> Result<Entry, Error> {
         if !node.dirty.load(Ordering::Relaxed) {
@@ -351,7 +356,7 @@ impl Map {
         }
         for (index, kid) in node.kids() {
             if kid.dirty.load(Ordering::Relaxed) {
-                let new = self.write_node(kid, stamp, place, written)?;
+                let new = self.write_node(kid, generation, place, written)?;
                 node.entries[index].store(new.0, Ordering::Release);
             }
         }
@@ -359,18 +364,22 @@ impl Map {
         if node.entries.iter().all(|entry| entry.load(Ordering::Relaxed) == 0) {
             written.spared += 1;
         } else {
-            home = Entry::new(place()?, stamp.birth);
-            written.blocks.push((home.place(), self.block(node, home, stamp)));
+            home = place()?;
+            let bytes = self.block(node, home, generation);
+            match self.tree {
+                0 => written.blocks.push((home.place(), bytes)),
+                _ => written.push_twice(home, bytes),
+            }
         }
         node.home.store(home.0, Ordering::Relaxed);
         node.dirty.store(false, Ordering::Release);
         Ok(home)
     }
 
-    fn block(&self, node: &MapNode, home: Entry, stamp: Stamp) -> Box<Bytes> {
+    fn block(&self, node: &MapNode, home: Entry, generation: u64) -> Box<Bytes> {
         let mut block: NodeBlock = format::zeroed();
         let expected = self.disk.expect(NODE, home.place());
-        block.header = format::header(expected, stamp.generation, self.tree, node.first);
+        block.header = format::header(expected, generation, self.tree, node.first);
         block.header.extra = (u64::from(node.level) | u64::from(home.birth()) << 32).into();
         for (disk, entry) in block.entries.iter_mut().zip(&node.entries) {
             disk.set(entry.load(Ordering::Relaxed));
@@ -391,7 +400,10 @@ pub(crate) fn read_node(
     first: u64,
 ) -> Result<NodeBlock, Error> {
     let place = entry.place();
-    let block: NodeBlock = disk.read(NODE, place)?;
+    let block: NodeBlock = match tree {
+        0 => disk.read(NODE, place)?,
+        _ => disk.read_twice(NODE, entry)?,
+    };
     let damage = |what| Err(Error::Damage { place, what });
     if block.header.owner.get() != tree || block.header.number.get() != first {
         return damage("a node of another place in the tree");
@@ -402,6 +414,7 @@ pub(crate) fn read_node(
     let wrong = |(index, raw): (usize, &zerocopy::little_endian::U64)| {
         let below = Entry(raw.get());
         match below.is_row() {
+            _ if tree != 0 => disk.layout.complaint_of_table(below),
             true => complaint_of_row(disk, below, entry.birth(), level, first, index as u64),
             false => disk.layout.complaint(below, entry.birth()),
         }

@@ -36,6 +36,10 @@ pub(crate) enum Plant {
     SpareAdoptedLate = 1 << 14,
     /// The first record of a spare has no checksums of contents that were not flushed.
     FirstUnchecked = 1 << 15,
+    /// A superblock is written before what it leads to is flushed, too.
+    SuperblockEarly = 1 << 16,
+    /// An opening takes blocks that it can't read for ones that were never written.
+    UnreadableAbsent = 1 << 17,
 }
 
 /// The faults of a pool: none outside of tests.

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use vfscale_block::Device;
+use vfscale_block::{CowDevice, Device};
 use vfscale_sync::cpu;
 
-use crate::branch::{Inner, log};
+use crate::branch::Inner;
 use crate::commit::{Change, Shared, State, check_layout};
 use crate::disk::Disk;
 use crate::format::PLACE_BYTES;
+use crate::head::Purpose;
 use crate::layout::Layout;
-use crate::plant::Plant;
 use crate::record::{BLOCKS_MAX, Record};
 use crate::registry::{self, Registry};
-use crate::{Branch, Error, adopt};
+use crate::{Branch, Error};
 
 /// A pool of branches on one device, opened by one process. `Send` and `Sync`.
 #[derive(Debug)]
@@ -82,10 +82,15 @@ impl Pool {
     /// is read from their logs, and a checkpoint of each such branch is made. Nothing else may use
     /// the device until the pool and its branches are closed or dropped.
     ///
+    /// A branch whose log or map is damaged can't be used: each call that names it has the reason
+    /// as its error, and nothing of it is given up. If its log does not tell any more which places
+    /// it has, the pool can only be [read](Self::open_to_read).
+    ///
     /// Blocks for the I/O: reads the branch table, and the log of each branch that has one.
     ///
     /// # Errors
-    /// [`Error::NoPool`], [`Error::Features`], [`Error::Damage`] and errors of the device.
+    /// [`Error::NoPool`], [`Error::Features`], [`Error::Damage`], [`Error::Unreadable`] and errors
+    /// of the device.
     pub fn open(device: Arc<dyn Device>) -> Result<Self, Error> {
         Self::open_behind(device, 0)
     }
@@ -102,17 +107,18 @@ impl Pool {
         Self::recovered(shared)
     }
 
-    /// Makes the pool of a state that nobody has used yet.
-    pub(crate) fn recovered(shared: Arc<Shared>) -> Result<Self, Error> {
-        recover(&shared)?;
-        if shared.plants.has(Plant::SpareAdoptedLate) {
-            let mut state = shared.state.lock();
-            let spares = std::mem::take(&mut state.spares);
-            state.spares = adopt::adopt(&shared.disk, &mut state.table, spares)?.spares;
-            drop(state);
-            recover(&shared)?;
-        }
-        Ok(Self { shared, open: Arc::default() })
+    /// Opens a pool as [`open_behind`](Self::open_behind) does, to read it: what the opening and
+    /// its branches write goes to memory. A branch whose log can't be read does not hold up the
+    /// others.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// Errors of [`open`](Self::open).
+    pub fn open_to_read(device: Arc<dyn Device>, first: u64) -> Result<Self, Error> {
+        let device = Arc::new(CowDevice::new(device));
+        let slots = cpu::possible() as usize;
+        Self::recovered(Arc::new(Shared::open_for(device, first, slots, Purpose::Read)?))
     }
 
     /// Returns the id of the pool.
@@ -148,7 +154,7 @@ impl Pool {
     #[must_use]
     pub fn info(&self, name: &str) -> Option<BranchInfo> {
         let state = self.shared.state.lock();
-        state.table.named(name).ok().map(BranchInfo::of)
+        state.table.find(name).map(BranchInfo::of)
     }
 
     /// Adds a branch that reads as zeros, of `size` bytes rounded down to blocks of 4096. The size
@@ -250,69 +256,4 @@ pub(crate) fn next_id(state: &mut State) -> u64 {
     let id = state.next_node;
     state.next_node += 1;
     id
-}
-
-/// The changes that the log of a branch has.
-pub(crate) struct Logged {
-    record: Record,
-    own_above: u32,
-    /// The blocks and their new places, oldest first.
-    pub(crate) maps: Vec<(u64, u64)>,
-}
-
-/// Reads the logs that have any record. Changes nothing.
-///
-/// # Errors
-/// Errors of the device, and [`Error::Damage`].
-pub(crate) fn read_logs(shared: &Shared, state: &State) -> Result<Vec<Logged>, Error> {
-    let open = |record: &&Record| record.log.is_some() && !record.is_frozen();
-    let live = state.table.records().filter(open).filter(|record| !record.is_zombie());
-    let mut logs = Vec::new();
-    for record in live {
-        let replay = log::read(&shared.disk, record)?;
-        if replay.is_used {
-            let (record, own_above) = (record.clone(), state.table.own_above(record));
-            logs.push(Logged { record, own_above, maps: replay.maps });
-        }
-    }
-    Ok(logs)
-}
-
-/// Makes checkpoints of what the logs have.
-fn recover(shared: &Arc<Shared>) -> Result<(), Error> {
-    let logs = read_logs(shared, &shared.state.lock())?;
-    // No place may be handed out before all that are in use are known.
-    for log in &logs {
-        for (_, place) in &log.maps {
-            if !shared.space.claim(*place)? {
-                let what = "a log refers to a place that is in use already";
-                return Err(Error::Damage { place: *place, what });
-            }
-            if !shared.space.budget.take(1) {
-                shared.state.lock().owe(1);
-            }
-        }
-    }
-    for Logged { record, own_above, maps } in logs {
-        Inner::open(shared, &record, own_above)?.replay(&maps)?;
-    }
-    end_logs(shared)
-}
-
-/// Gives the logs up of branches that were open at a crash and had no record. Makes durable what
-/// the opening has changed.
-fn end_logs(shared: &Shared) -> Result<(), Error> {
-    let mut state = shared.state.lock();
-    let with_log = state.table.records().filter(|record| record.log.is_some());
-    let ids: Vec<u64> = with_log.map(|record| record.id).collect();
-    if ids.is_empty() && !state.must_commit {
-        return Ok(());
-    }
-    let mut change = Change::default();
-    for id in ids {
-        let mut log = None;
-        state.table.update(id, |record| log = record.log.take());
-        shared.end_log(&mut state, log, &mut change);
-    }
-    shared.commit(&mut state, change, || ())
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use crate::commit::{Change, State};
 use crate::dead::{self, DeadList};
 use crate::format::{Entry, FANOUT};
-use crate::map::{self, Map, Stamp};
+use crate::map::{self, Map};
 use crate::record::{MERGED, Record, ZOMBIE};
 use crate::registry::{Branches, key_of_node};
 use crate::{Error, Pool, space};
@@ -91,10 +91,11 @@ impl Pool {
             }
             state.table.remove(record.id);
         } else {
-            let stamp = Stamp { generation: state.generation + 1, birth: record.depth };
+            let generation = state.generation + 1;
             let mut written = std::mem::take(&mut change.written);
-            let mut place = || self.shared.reserved(state, &mut change);
-            let root = map.write(stamp, &mut place, &mut written)?;
+            let reserved = |place| Entry::new(place, record.depth);
+            let mut place = || self.shared.reserved(state, &mut change).map(reserved);
+            let root = map.write(generation, &mut place, &mut written)?;
             change.written = written;
             let own = record.own.saturating_add(change.sets.len() as u64);
             let own = own.saturating_sub(change.clears.len() as u64);

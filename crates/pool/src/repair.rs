@@ -11,6 +11,9 @@
 //! lost, and become free as such. A block that something else uses as well stays marked: whichever
 //! of both goes first, the other one has it still.
 //!
+//! A bitmap that can't be read is made of the maps. A part of a map that can't be read may have had
+//! any place that nothing else refers to: then none is freed, and no bitmap is made.
+//!
 //! This happens before the logs of branches are replayed, because that hands places out. One commit
 //! makes it durable: a crash leaves the pool as it was, or repaired. Blocks that were flushed since
 //! the last commit are in places that only a log refers to, and that are marked as free. So the
@@ -24,8 +27,9 @@ use vfscale_sync::cpu;
 use crate::check::{Found, WrongList, check};
 use crate::commit::{Change, Shared, State};
 use crate::dead::{self, DeadList};
+use crate::head::Purpose;
 use crate::plant::Plant;
-use crate::pool::read_logs;
+use crate::recovery::read_logs;
 use crate::{Error, Pool};
 
 /// The result of [`Pool::open_repaired`].
@@ -40,6 +44,12 @@ pub struct Repaired {
     /// How many lists of what a branch does not share with its parent any more were wrong or
     /// damaged.
     pub lists: u64,
+    /// How many bitmaps were damaged or could not be read.
+    pub bitmaps: u64,
+    /// How many blocks that are there twice were damaged, and written again.
+    pub copies: u64,
+    /// The losses, in words: blocks that could not be read and were given up.
+    pub losses: Vec<String>,
 }
 
 impl Repaired {
@@ -60,13 +70,19 @@ impl Pool {
     /// # Errors
     /// Errors of [`open_behind`](Self::open_behind) and of [`check`](Self::check).
     pub fn open_repaired(device: Arc<dyn Device>, first: u64) -> Result<(Self, Repaired), Error> {
-        Self::repaired(Shared::open(device, first, cpu::possible() as usize)?)
+        let slots = cpu::possible() as usize;
+        Self::repaired(Shared::open_for(device, first, slots, Purpose::Repair)?)
     }
 
     /// Repairs the state of a pool that nobody has used yet, and then makes the pool of it.
     pub(crate) fn repaired(shared: Shared) -> Result<(Self, Repaired), Error> {
-        let repaired = repair(&shared)?;
-        Ok((Self::recovered(Arc::new(shared))?, repaired))
+        let mut repaired = repair(&shared)?;
+        let pool = Self::recovered(Arc::new(shared))?;
+        let mut state = pool.shared.state.lock();
+        repaired.copies += state.copies;
+        repaired.losses = std::mem::take(&mut state.losses);
+        drop(state);
+        Ok((pool, repaired))
     }
 }
 
@@ -74,17 +90,30 @@ impl Pool {
 fn repair(shared: &Shared) -> Result<Repaired, Error> {
     let mut state = shared.state.lock();
     let (_, found) = check(shared, &state)?;
-    let Found { lost, unmarked, counts, used, lists, disputed, .. } = found;
+    let Found { lost, unmarked, counts, used, lists, table, disputed, is_partial, .. } = found;
+    // A part that can't be read has places that nothing else tells.
+    let zones = if is_partial { Vec::new() } else { found.zones };
+    let used = if is_partial { state.used } else { used };
     let is_used_wrong = used != state.used;
     let (freed, marked) = (lost.len() as u64, unmarked.len() as u64);
-    let counted = counts.len() as u64 + u64::from(is_used_wrong);
-    let repaired = Repaired { freed, marked, counts: counted, lists: lists.len() as u64 };
+    let counts_wrong = counts.len() as u64 + u64::from(is_used_wrong);
+    let repaired = Repaired {
+        freed,
+        marked,
+        counts: counts_wrong,
+        lists: lists.len() as u64,
+        copies: table.len() as u64,
+        bitmaps: zones.len() as u64,
+        ..Repaired::default()
+    };
     if !repaired.is_any() {
         return Ok(repaired);
     }
+    table.into_iter().for_each(|block| state.table.renew(block));
     for (id, own) in counts {
         state.table.update(id, |record| record.own = own);
     }
+    zones.iter().for_each(|(zone, used)| shared.space.rebuild(*zone, used));
     // The commit itself must not get these, nor what only logs refer to.
     for place in &unmarked {
         shared.space.claim(*place)?;
@@ -93,7 +122,8 @@ fn repair(shared: &Shared) -> Result<Repaired, Error> {
     // The commit counts the marked places as new, and the lost ones as given up.
     let told = std::mem::replace(&mut state.used, (used + freed).saturating_sub(marked));
     pay(shared, &mut state, told, used + freed);
-    let mut change = Change { sets: unmarked, clears: lost, ..Change::default() };
+    let zones = zones.into_iter().map(|(zone, _)| zone).collect();
+    let mut change = Change { sets: unmarked, clears: lost, zones, ..Change::default() };
     for WrongList { node, entries, mut blocks } in lists {
         let empty = DeadList::default();
         let list = dead::append(shared, &mut state, &mut change, node, empty, entries)?;
@@ -113,7 +143,7 @@ fn claim_logged(shared: &Shared, state: &State) -> Result<Vec<u64>, Error> {
     if shared.plants.has(Plant::LoggedUnclaimed) {
         return Ok(claimed);
     }
-    for log in read_logs(shared, state)? {
+    for log in read_logs(shared, state) {
         for (_, place) in log.maps {
             if shared.space.claim(place)? {
                 claimed.push(place);

@@ -9,6 +9,7 @@ use vfscale_block::{CrashPlan, Device, RecordingDevice};
 use crate::Pool;
 use crate::commit::Shared;
 use crate::dead::{self, DeadList};
+use crate::head::Purpose;
 use crate::plant::Plant;
 use crate::repair::Repaired;
 use crate::repair_tests::{
@@ -40,7 +41,8 @@ fn plan() -> CrashPlan {
 }
 
 fn open(device: Arc<dyn Device>, first: u64, plants: &[Plant]) -> Result<(Pool, Repaired), String> {
-    let shared = Shared::open(device, first, 1).map_err(|error| error.to_string())?;
+    let shared =
+        Shared::open_for(device, first, 1, Purpose::Repair).map_err(|error| error.to_string())?;
     plants.iter().for_each(|plant| shared.plants.add(*plant));
     Pool::repaired(shared).map_err(|error| error.to_string())
 }

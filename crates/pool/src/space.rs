@@ -32,6 +32,7 @@
 //! many zones.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::slice::from_ref;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -344,6 +345,17 @@ impl Space {
                 && self.urgent.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
     }
 
+    /// Makes the bitmaps of a zone, which could not be read, of the places that the last commit
+    /// refers to.
+    pub(crate) fn rebuild(&self, zone: usize, used: &[u64]) {
+        let mut words = Box::new([0_u64; WORDS]);
+        for place in used {
+            let (_, at) = self.disk.layout.locate(*place);
+            words[at as usize / 64] |= 1 << (at % 64);
+        }
+        self.zones[zone].lock().maps = Some(self.maps(zone, words));
+    }
+
     /// Locks a zone whose bitmaps are in memory.
     fn loaded(&self, zone: usize) -> Result<MutexGuard<'_, Zone, PoolZone>, Error> {
         let mut guard = self.zones[zone].lock();
@@ -369,6 +381,12 @@ impl Space {
         } else if layout.former(zone).is_some() {
             words.fill(u64::MAX);
         }
+        Ok(self.maps(zone, words))
+    }
+
+    /// Makes the bitmaps of a zone of which these places are in use.
+    fn maps(&self, zone: usize, mut words: Box<[u64; WORDS]>) -> Maps {
+        let layout = &self.disk.layout;
         let range = layout.range(zone);
         for at in 0..ZONE_PLACES {
             let place = range.start + at;
@@ -384,14 +402,15 @@ impl Space {
             let allocated = self.disk.device.reserve_ranges(from_ref(&bitmaps));
             is_backed = !allocated.is_err_and(|error| error.is_no_space());
         }
-        Ok(Maps { committed: words.clone(), used: words, hollow, free, is_backed })
+        Maps { committed: words.clone(), used: words, hollow, free, is_backed }
     }
 
     /// Takes up to `most` consecutive places, at least `least`. The caller has taken as many from
     /// the budget as it may keep, and gives back the rest; or takes from the reserve.
     ///
     /// # Errors
-    /// [`Error::Full`] if no zone has `least` consecutive places.
+    /// [`Error::Full`] if no zone has `least` consecutive places, and errors of reading bitmaps if
+    /// none has whose bitmap can be read.
     pub(crate) fn take(
         &self,
         lease: &mut Lease,
@@ -412,11 +431,13 @@ impl Space {
         least: u64,
         most: u64,
     ) -> Result<(u64, u64), Error> {
-        let count = self.zones.len();
-        if let Some(zone) = lease.zone
-            && let Some(found) = self.take_in(taker, zone, lease, least, most)?
-        {
-            return Ok(found);
+        let (count, mut failed) = (self.zones.len(), Error::Full);
+        if let Some(zone) = lease.zone {
+            match self.take_in(taker, zone, lease, least, most) {
+                Ok(Some(found)) => return Ok(found),
+                Ok(None) => {}
+                Err(error) => failed = error,
+            }
         }
         let first = lease.zone.map_or(0, |zone| zone + 1);
         // First zones that nobody prefers, then any.
@@ -426,15 +447,19 @@ impl Space {
                     continue;
                 }
                 let mut next = Lease { zone: Some(zone), cursor: 0 };
-                if let Some(found) = self.take_in(taker, zone, &mut next, least, most)? {
-                    self.lessees[zone].fetch_add(1, Ordering::Relaxed);
-                    self.end(lease);
-                    *lease = next;
-                    return Ok(found);
+                match self.take_in(taker, zone, &mut next, least, most) {
+                    Ok(Some(found)) => {
+                        self.lessees[zone].fetch_add(1, Ordering::Relaxed);
+                        self.end(lease);
+                        *lease = next;
+                        return Ok(found);
+                    }
+                    Ok(None) => {}
+                    Err(error) => failed = error,
                 }
             }
         }
-        Err(Error::Full)
+        Err(failed)
     }
 
     /// Ends a lease. Takes no lock.
@@ -529,7 +554,7 @@ impl Space {
     }
 
     /// Enters the changes of a commit into the committed bitmaps, and returns the blocks of all
-    /// bitmaps that it changed, for the copies that are not valid.
+    /// bitmaps that it changed, and those of `zones`, for the copies that are not valid.
     ///
     /// # Errors
     /// Errors of reading bitmaps, and [`Error::Damage`] for a place that is given up and was not in
@@ -538,9 +563,9 @@ impl Space {
         &self,
         sets: &[u64],
         clears: &[u64],
+        mut zones: BTreeSet<usize>,
         generation: u64,
     ) -> Result<Vec<(u64, Box<Bytes>)>, Error> {
-        let mut zones = std::collections::BTreeSet::new();
         let changes = sets.iter().map(|place| (*place, true));
         for (place, set) in changes.chain(clears.iter().map(|place| (*place, false))) {
             let (zone, at) = self.disk.layout.locate(place);

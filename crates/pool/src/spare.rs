@@ -37,9 +37,9 @@
 //!   the second record of such a batch could be there without the first, and would count after
 //!   another first record with the same bytes. Later batches are written after the flush of the
 //!   first record.
-//! * A first record that can't be read may be readable another time, so the spare gets another
-//!   sequence, in a commit before the pool is used. If a record of a later batch is there, the
-//!   first one was flushed, and the error is the device's.
+//! * A first record that can't be read may have been flushed. A later record tells whose log it
+//!   is; without one, nothing does, and the pool is not opened. A repair goes on, and gives the
+//!   spare another sequence, since the record may be readable another time.
 
 use std::sync::atomic::Ordering;
 

@@ -8,6 +8,9 @@
 //! The table's blocks hang from a tree like those of a branch. A commit writes the blocks that
 //! changed to fresh places, and the nodes above them. The tree has one level as long as that is
 //! enough, for 7560 nodes of the history, so that a commit writes one block less; then two.
+//!
+//! Each block of the table and of its tree has a copy in the next place, if the pool had two free
+//! places in a row when it was written: one bad block would lose all branches otherwise.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,7 +19,7 @@ use vfscale_sync::percpu::Budget;
 use crate::Error;
 use crate::disk::Disk;
 use crate::format::{self, Entry, TABLE, TABLE_RECORDS};
-use crate::map::{Map, Stamp, Written, span};
+use crate::map::{Map, Written, span};
 use crate::record::{self, Record};
 use crate::space::Purse;
 
@@ -34,6 +37,8 @@ pub(crate) struct Table {
     id_of: HashMap<String, u64>,
     kids: HashMap<u64, u64>,
     free: BTreeSet<usize>,
+    /// The branches that can't be used, with the reasons. Nothing of them changes.
+    damaged: HashMap<u64, Error>,
     /// Blocks that changed since the last commit.
     dirty: BTreeSet<usize>,
     map: Map,
@@ -61,6 +66,7 @@ impl Table {
             id_of: HashMap::new(),
             kids: HashMap::new(),
             free: BTreeSet::new(),
+            damaged: HashMap::new(),
             dirty: BTreeSet::new(),
             map: Map::open(disk, TABLE_TREE, root, levels)?,
             levels,
@@ -68,8 +74,8 @@ impl Table {
             unbounded: Budget::new(u64::MAX, 1),
         };
         for number in 0..blocks {
-            let place = this.map.find(number)?.place();
-            let block: format::TableBlock = disk.read(TABLE, place)?;
+            let entry = this.map.find(number)?;
+            let (place, block) = (entry.place(), disk.read_twice(TABLE, entry)?);
             for record in record::read_block(&block, number, place, &disk.layout)? {
                 let slot = this.slots.len();
                 this.slots.push(None);
@@ -116,13 +122,33 @@ impl Table {
         self.slots[*self.slot_of.get(&id)?].as_ref()
     }
 
+    /// Returns the node with a name, whether it can be used or not.
+    pub(crate) fn find(&self, name: &str) -> Option<&Record> {
+        self.get(*self.id_of.get(name)?)
+    }
+
     /// Returns the node with a name.
     ///
     /// # Errors
-    /// [`Error::NoBranch`].
+    /// [`Error::NoBranch`], and the reason why the branch can't be used.
     pub(crate) fn named(&self, name: &str) -> Result<&Record, Error> {
-        let found = self.id_of.get(name).and_then(|id| self.get(*id));
-        found.ok_or_else(|| Error::NoBranch(name.into()))
+        let record = self.find(name).ok_or_else(|| Error::NoBranch(name.into()))?;
+        self.damaged.get(&record.id).map_or(Ok(record), |why| Err(why.clone()))
+    }
+
+    /// Has the next commit write a block of the table again, with the nodes that lead to it.
+    pub(crate) fn renew(&mut self, block: u64) {
+        self.dirty.insert(block as usize);
+    }
+
+    /// Notes that a branch can't be used.
+    pub(crate) fn damage(&mut self, id: u64, why: Error) {
+        self.damaged.entry(id).or_insert(why);
+    }
+
+    /// Returns the reasons why branches can't be used.
+    pub(crate) fn damaged(&self) -> &HashMap<u64, Error> {
+        &self.damaged
     }
 
     /// Checks that a new branch may have a name.
@@ -212,30 +238,29 @@ impl Table {
     pub(crate) fn write(
         &mut self,
         generation: u64,
-        place: &mut dyn FnMut() -> Result<u64, Error>,
+        place: &mut dyn FnMut() -> Result<Entry, Error>,
         written: &mut Written,
     ) -> Result<(Entry, Vec<u64>), Error> {
         let mut given_up = Vec::new();
         if self.blocks() > span(self.levels) {
             self.grow()?;
-            given_up.extend((!self.root.is_none()).then(|| self.root.place()));
+            given_up.extend(self.root.table_places());
         }
         for number in std::mem::take(&mut self.dirty) {
-            let new = Entry::new(place()?, 1);
+            let new = place()?;
             let path = self.map.path(number as u64)?;
             let mut homes = Vec::new();
             let mut note = |home: Entry| homes.push(home);
             path.make_dirty(&Purse::new(&self.unbounded, 0), &mut note)?;
             homes.push(path.leaf().replace(number as u64, new));
-            homes.retain(|home| !home.is_none());
-            given_up.extend(homes.iter().map(|home| home.place()));
+            given_up.extend(homes.iter().flat_map(|home| home.table_places()));
             let expected = self.disk.expect(TABLE, new.place());
             let header = format::header(expected, generation, TABLE_TREE, number as u64);
             let first = number * TABLE_RECORDS;
             let bytes = record::seal_block(&self.slots[first..first + TABLE_RECORDS], header);
-            written.blocks.push((new.place(), bytes));
+            written.push_twice(new, bytes);
         }
-        self.root = self.map.write(Stamp { generation, birth: 1 }, place, written)?;
+        self.root = self.map.write(generation, place, written)?;
         Ok((self.root, given_up))
     }
 

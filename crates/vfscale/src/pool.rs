@@ -465,18 +465,22 @@ impl Pool {
     }
 
     /// Returns what was wrong with the pool and has been [repaired](PoolBuilder::repair) when it
-    /// was opened; empty if nothing was.
+    /// was opened, and what is lost; empty if nothing was.
     #[must_use]
     pub fn repaired(&self) -> Vec<String> {
-        let Repaired { freed, marked, counts, lists } = *self.shared.repaired();
+        let Repaired { freed, marked, counts, lists, bitmaps, copies, losses } =
+            self.shared.repaired();
         let told = [
             (freed, "places that no branch has were not free"),
             (marked, "places that a branch has were free"),
             (counts, "counts of places were wrong"),
             (lists, "lists of places that a branch has replaced were wrong"),
+            (bitmaps, "bitmaps were damaged"),
+            (copies, "blocks that the pool has twice were damaged"),
         ];
-        let some = told.iter().filter(|(count, _)| *count > 0);
-        some.map(|(count, what)| format!("{count} {what}")).collect()
+        let some = told.iter().filter(|(count, _)| **count > 0);
+        let some = some.map(|(count, what)| format!("{count} {what}"));
+        some.chain(losses.iter().cloned()).collect()
     }
 
     /// Closes the pool, so that the next opening has nothing to recover. The image can be opened

@@ -33,7 +33,6 @@ use crate::commit::{Change, State};
 use crate::dead::{self, DeadList};
 use crate::disk::offset;
 use crate::format::{Entry, LOG_MAPS, LogMap, PLACE_BYTES, checksum_of};
-use crate::map::Stamp;
 use crate::plant::Plant;
 use crate::record::{LogArea, Record, unused_sequence};
 use crate::space::{Lease, Purse};
@@ -306,12 +305,13 @@ impl Inner {
             return Err(Error::NoBranch(self.label.to_string()));
         };
         let mut change = Change { held: Some(self.held.clone()), ..Change::default() };
-        let stamp = Stamp { generation: state.generation + 1, birth: record.depth };
+        let generation = state.generation + 1;
         let (pending, root, is_next) = {
             let _alone = self.gate.write();
             let Some(backing) = self.backing(next.is_some()) else { return Ok(None) };
             let pending = self.take_pending();
-            let root = self.write_map(stamp, &mut self.lease.lock(), &mut change)?;
+            let root =
+                self.write_map(generation, record.depth, &mut self.lease.lock(), &mut change)?;
             let next = next.filter(|next| next.parent_root != Some(root));
             if let Some(next) = next {
                 self.begin(next, record.depth);
@@ -346,7 +346,7 @@ impl Inner {
         let list = dead::append(&self.shared, state, &mut change, record.id, list, deads)?;
         list.store(&mut record);
         record.log = match fate {
-            LogFate::GoesOn => self.next_log(state, record.log, stamp.generation, &mut change),
+            LogFate::GoesOn => self.next_log(state, record.log, generation, &mut change),
             LogFate::Ends => {
                 self.shared.end_log(state, record.log, &mut change);
                 None
@@ -396,7 +396,8 @@ impl Inner {
 
     fn write_map(
         &self,
-        stamp: Stamp,
+        generation: u64,
+        birth: u32,
         lease: &mut Lease,
         change: &mut Change,
     ) -> Result<Entry, Error> {
@@ -404,9 +405,9 @@ impl Inner {
         let mut place = || {
             let (place, _) = self.shared.space.take(lease, 1, 1)?;
             sets.push(place);
-            Ok(place)
+            Ok(Entry::new(place, birth))
         };
-        let root = self.map.write(stamp, &mut place, &mut change.written)?;
+        let root = self.map.write(generation, &mut place, &mut change.written)?;
         let spared = std::mem::take(&mut change.written.spared);
         self.shared.space.give(self.held.refill(spared));
         change.sets = sets;

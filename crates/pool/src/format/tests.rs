@@ -61,3 +61,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn one_wrong_byte_is_found() {
+    let mut block: LogBlock = zeroed();
+    block.header.place = 9.into();
+    block.maps[100].place = 0x1234_5678.into();
+    let right = seal(&block);
+    for (at, bits) in [(0, 1), (3, 0x80), (8, 0x11), (63, 0xff), (2464, 0x10), (4095, 0x7e)] {
+        let mut wrong = *right;
+        wrong[at] ^= bits;
+        assert_eq!(mended(&wrong), Some(*right), "{at} {bits:#x}");
+        wrong[(at + 1000) % PLACE_BYTES] ^= 1;
+        assert_eq!(mended(&wrong), None, "{at} {bits:#x}");
+    }
+}

@@ -40,10 +40,10 @@ fn a_map_is_read_as_it_was_written() {
             if is_skipped(next) {
                 next += 1;
             }
-            Ok(next)
+            Ok(Entry::new(next, 1))
         };
         let mut written = Written::default();
-        root = map.write(Stamp { generation, birth: 1 }, &mut place, &mut written).unwrap();
+        root = map.write(generation, &mut place, &mut written).unwrap();
         disk.write(&written.blocks).unwrap();
     }
 }
@@ -67,9 +67,9 @@ fn a_node_gives_up_its_place_once() {
     let (mut next, mut written) = (100, Written::default());
     let mut place = || {
         next += 1;
-        Ok(next)
+        Ok(Entry::new(next, 1))
     };
-    map.write(Stamp { generation: 1, birth: 1 }, &mut place, &mut written).unwrap();
+    map.write(1, &mut place, &mut written).unwrap();
     let mut homes = Vec::new();
     path.make_dirty(&Purse::new(&budget, 0), &mut |home| homes.push(home.place())).unwrap();
     path.make_dirty(&Purse::new(&budget, 0), &mut |home| homes.push(home.place())).unwrap();
@@ -84,7 +84,7 @@ fn an_empty_node_takes_no_place() {
     map.path(7).unwrap().make_dirty(&Purse::new(&budget, 0), &mut |_| ()).unwrap();
     let mut written = Written::default();
     let mut place = || panic!("no place is needed");
-    let root = map.write(Stamp { generation: 1, birth: 1 }, &mut place, &mut written).unwrap();
+    let root = map.write(1, &mut place, &mut written).unwrap();
     assert_eq!((root, written.spared), (Entry::NONE, 2));
 }
 

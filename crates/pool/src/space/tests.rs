@@ -56,7 +56,7 @@ fn bitmaps_are_read_as_they_were_written() {
             if used.remove(&place) { clears.push(place) } else { sets.push(place) }
         }
         used.extend(&sets);
-        let blocks = space.commit(&sets, &clears, generation).unwrap();
+        let blocks = space.commit(&sets, &clears, BTreeSet::new(), generation).unwrap();
         space.disk.write(&blocks).unwrap();
         let mut copies = [0; 3840];
         let made = space.describe(&mut copies);
@@ -65,5 +65,5 @@ fn bitmaps_are_read_as_they_were_written() {
             assert_eq!(again.status(place).unwrap().0, used.contains(&place), "place {place}");
         }
     }
-    assert!(space.commit(&[*used.first().unwrap()], &[], 99).is_err());
+    assert!(space.commit(&[*used.first().unwrap()], &[], BTreeSet::new(), 99).is_err());
 }

@@ -6,7 +6,9 @@ use vfscale_block::{CrashPlan, Device, MemoryDevice, RecordingDevice};
 
 use super::TABLE_LEVELS;
 use crate::commit::{Change, Shared};
-use crate::format::{FANOUT, FLAT_TABLE, SUPER, Superblock, TABLE_RECORDS};
+use crate::format::{FANOUT, FLAT_TABLE, TABLE_RECORDS};
+use crate::head::{self, Purpose};
+use crate::plant::Plants;
 use crate::pool::next_id;
 use crate::record::Record;
 use crate::{Error, Pool};
@@ -38,9 +40,8 @@ fn device(branches: usize) -> Arc<dyn Device> {
 fn levels(device: &Arc<dyn Device>) -> (u8, bool) {
     let shared = Shared::open(device.clone(), 0, 1).unwrap();
     let state = shared.state.lock();
-    let place = shared.disk.layout.superblocks()[(state.generation % 2) as usize];
-    let block: Superblock = shared.disk.read(SUPER, place).unwrap();
-    (state.table.levels(), block.incompat.get() & FLAT_TABLE != 0)
+    let newest = head::newest(&shared.disk, Purpose::Use, &Plants::default()).unwrap();
+    (state.table.levels(), newest.block.incompat.get() & FLAT_TABLE != 0)
 }
 
 /// Returns how many branches a pool has, which is whole.
@@ -67,8 +68,9 @@ fn a_full_tree_gets_a_level() {
         assert_eq!(pool.shared.state.lock().table.levels(), expected, "{n}");
         recording.mark("fork");
     }
-    // A block of the table, and a leaf for it and one for the others; the root is one as before.
-    assert_eq!(pool.usage().free, free - 3 * UNIT);
+    // A block of the table, and a leaf for it and one for the others, each twice; the root is one
+    // as before.
+    assert_eq!(pool.usage().free, free - 6 * UNIT);
     drop(pool);
     let mut found = [false; 2];
     let plan = CrashPlan::default().exhaustive_bits(3).listed_max(6).samples(2);

@@ -35,7 +35,7 @@ pub enum PoolError {
         errno: Errno,
     },
     /// The call on the branches failed.
-    #[error("{name}: {error}")]
+    #[error("{name}: {error}{}", remedy(.error))]
     Branches {
         /// The image.
         name: String,
@@ -89,10 +89,18 @@ impl PoolError {
                 Error::InUse(_) => Errno::BUSY,
                 Error::Full => Errno::NOSPC,
                 Error::Damage { .. } => Errno::UCLEAN,
-                Error::Device(_) | Error::Failed => Errno::IO,
+                Error::Device(_) | Error::Unreadable { .. } | Error::Failed => Errno::IO,
                 _ => Errno::INVAL,
             },
         }
+    }
+}
+
+/// Returns what to do about the error of a pool, to be put behind its text.
+fn remedy(error: &vfscale_pool::Error) -> &'static str {
+    match error {
+        vfscale_pool::Error::Damage { .. } => "; `vfscale fsck` shows what is damaged",
+        _ => "",
     }
 }
 

@@ -158,12 +158,16 @@ impl PoolShared {
             true => Arc::new(CowDevice::new(device.device())),
             false => device.device(),
         };
+        let failed = |error| PoolError::Branches { name: name.into(), error };
         let opened = convert::find(name, &*on).and_then(|first| {
             let pool = match access {
-                Access::Repair => vfscale_pool::Pool::open_repaired(on, first),
-                _ => vfscale_pool::Pool::open_behind(on, first).map(|it| (it, Repaired::default())),
+                Access::Repair => {
+                    return vfscale_pool::Pool::open_repaired(on, first).map_err(failed);
+                }
+                Access::Read => vfscale_pool::Pool::open_to_read(on, first),
+                Access::Write => vfscale_pool::Pool::open_behind(on, first),
             };
-            pool.map_err(|error| PoolError::Branches { name: name.into(), error })
+            pool.map(|pool| (pool, Repaired::default())).map_err(failed)
         });
         let (pool, repaired) = opened?;
         let (name, volumes, reaper) = (name.to_owned(), Mutex::default(), Mutex::default());
