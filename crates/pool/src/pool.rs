@@ -11,8 +11,8 @@ use crate::disk::Disk;
 use crate::format::PLACE_BYTES;
 use crate::layout::Layout;
 use crate::plant::Plant;
-use crate::record::{BLOCKS_MAX, Record};
-use crate::registry::{self, Registry};
+use crate::record::{BLOCKS_MAX, Record, TEMPORARY};
+use crate::registry::{self, Branches, Registry};
 use crate::{Branch, Error, adopt};
 
 /// A pool of branches on one device, opened by one process. `Send` and `Sync`.
@@ -112,7 +112,19 @@ impl Pool {
             drop(state);
             recover(&shared)?;
         }
-        Ok(Self { shared, open: Arc::default() })
+        let pool = Self { shared, open: Arc::default() };
+        pool.delete_temporary()?;
+        Ok(pool)
+    }
+
+    /// Deletes the branches that were to live as long as the pool was open.
+    fn delete_temporary(&self) -> Result<(), Error> {
+        let names: Vec<String> = {
+            let state = self.shared.state.lock();
+            let temporary = state.table.records().filter(|record| record.has(TEMPORARY));
+            temporary.map(|record| record.name.clone()).filter(|name| !name.is_empty()).collect()
+        };
+        names.iter().try_for_each(|name| self.delete(name))
     }
 
     /// Returns the id of the pool.
@@ -193,24 +205,21 @@ impl Pool {
         Ok(Arc::new(Branch::new(inner, &self.open, name)))
     }
 
-    /// Opens the state that a branch had at its last fork, as parent or as child, for reading.
-    ///
-    /// Blocks for the I/O: reads the root of the map.
+    /// Opens a frozen node for reading. The reaper leaves it alone meanwhile.
     ///
     /// # Errors
-    /// [`Error::NoBranch`], [`Error::Refused`] if it was never forked, or if that state is gone as
-    /// for [`rollback`](Self::rollback), [`Error::Damage`] and errors of the device.
-    pub fn base(&self, name: &str) -> Result<Arc<Branch>, Error> {
+    /// [`Error::NoBranch`] if it is gone, [`Error::Damage`] and errors of the device.
+    pub(crate) fn open_node(
+        &self,
+        branches: &mut Branches<'_>,
+        id: u64,
+    ) -> Result<Arc<Branch>, Error> {
         self.shared.alive()?;
-        let id = {
-            let state = self.shared.state.lock();
-            state.table.base_of(state.table.named(name)?)?.id
-        };
         let key = registry::key_of_node(id);
-        let inner = self.open.open(&key, || {
+        let inner = registry::open_in(branches, &key, || {
             let state = self.shared.state.lock();
             let record = state.table.get(id).cloned();
-            let record = record.ok_or_else(|| Error::NoBranch(name.into()))?;
+            let record = record.ok_or_else(|| Error::NoBranch(key.clone()))?;
             let own_above = state.table.own_above(&record);
             drop(state);
             Inner::open(&self.shared, &record, own_above)

@@ -156,7 +156,7 @@ pub(crate) fn serve(
         }
         BranchRequest::Delete { name } => pool.delete(&name),
         BranchRequest::Rename { name, to } => pool.rename(&name, &to),
-        BranchRequest::Rollback { name } => pool.rollback(&name),
+        BranchRequest::Rollback { name } => pool.rollback(&name).map(drop),
     };
     made.map_err(refused)
 }
