@@ -1,10 +1,12 @@
 //! Adoptions, and the frozen states that they and comparisons look at.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
 use vfscale_block::{Device, MemoryDevice};
 
-use crate::{Error, Kind, Pool};
+use crate::{Branch, Error, Kind, Pool};
 
 const UNIT: u64 = 4096;
 
@@ -324,4 +326,98 @@ fn temporary_branches_end_with_the_pool() {
     assert_eq!(names, ["child", "main", "wanted"]);
     reap(&pool);
     assert_eq!((get(&pool, "child"), get(&pool, "wanted")), (1, 1));
+}
+
+/// Returns whether two states have the same blocks.
+fn is_equal(a: &dyn Device, b: &dyn Device) -> bool {
+    let all = |device: &dyn Device| {
+        let mut bytes = vec![0; 100 * UNIT as usize];
+        device.read_at(0, &mut bytes).unwrap();
+        bytes
+    };
+    all(a) == all(b)
+}
+
+/// Opens the branch `main` when nobody else has it open.
+fn when_free(pool: &Pool) -> Arc<Branch> {
+    loop {
+        match pool.branch("main") {
+            Ok(main) => return main,
+            Err(Error::InUse(_)) => thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Race: sessions of a branch beside its rollbacks, adoptions, snapshots and the reaper.
+///
+/// What a session has closed is in the branch, or in one that a rollback has kept.
+#[test]
+fn nothing_that_was_closed_is_lost_beside_all_verbs() {
+    let (_, pool) = new_pool();
+    let (is_over, decisions) = (AtomicBool::new(false), AtomicU64::new(0));
+    let until_over = |call: &dyn Fn(u64)| {
+        for n in 0.. {
+            call(n);
+            if is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            thread::yield_now();
+        }
+    };
+    let adopt = |n: u64| {
+        let name = format!("t{n}");
+        pool.fork("main", &name, false).unwrap();
+        let trial = pool.branch(&name).unwrap();
+        trial.write_at(8 * UNIT, &[n as u8; UNIT as usize]).unwrap();
+        trial.close().unwrap();
+        let decided = pool.adoption("main", &name).and_then(|adoption| {
+            let is_equal = is_equal(&**adoption.base(), &**adoption.now());
+            // A session may come in here.
+            decisions.fetch_add(1, Ordering::Relaxed);
+            thread::yield_now();
+            match is_equal {
+                true => pool.adopt(&adoption),
+                false => Err(Error::Changed("main".into())),
+            }
+        });
+        match decided {
+            Ok(()) => {}
+            Err(Error::Changed(_) | Error::InUse(_)) => pool.delete(&name).unwrap(),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let roll_back = |_| match pool.rollback("main") {
+        Ok(_) | Err(Error::InUse(_) | Error::Refused { .. }) => {}
+        Err(error) => panic!("{error}"),
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| until_over(&adopt));
+        scope.spawn(|| until_over(&roll_back));
+        scope.spawn(|| until_over(&|_| _ = pool.reap(3).unwrap()));
+        scope.spawn(|| until_over(&|_| pool.snapshot("main", || ()).unwrap().close().unwrap()));
+        for block in 10..60_u64 {
+            let before = decisions.load(Ordering::Relaxed);
+            while decisions.load(Ordering::Relaxed) == before {
+                thread::yield_now();
+            }
+            let main = when_free(&pool);
+            main.write_at(block * UNIT, &[block as u8; UNIT as usize]).unwrap();
+            main.close().unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    reap(&pool);
+    assert_eq!(looked_at(&pool), 0);
+    let mut lost: Vec<u64> = (10..60).collect();
+    for info in pool.list() {
+        let branch = pool.branch(&info.name).unwrap();
+        let has = |block: u64| {
+            let mut bytes = [0];
+            branch.read_at(block * UNIT, &mut bytes).unwrap();
+            bytes == [block as u8]
+        };
+        lost.retain(|block| !has(*block));
+    }
+    assert_eq!(lost, [0; 0]);
 }
