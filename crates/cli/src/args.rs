@@ -216,8 +216,10 @@ pub(crate) enum Command {
 
     /// Give a branch the contents of a branch that was forked from it
     ///
-    /// That is done only if nothing has changed in the parent since the fork. The name of the child
-    /// is free afterwards. Neither of them may be mounted; other branches of the image may be.
+    /// That is done only if nothing has changed in the parent since the fork; what was read, forked
+    /// or compared since then is no change. The name of the child is free afterwards. A rollback of
+    /// the parent leads to this moment. Neither of them may be mounted; other branches of the image
+    /// may be.
     ///
     /// Example: vfscale adopt disk.vfs trial
     Adopt(diff::AdoptArgs),
