@@ -216,8 +216,10 @@ pub(crate) enum Command {
 
     /// Give a branch the contents of a branch that was forked from it
     ///
-    /// That is done only if nothing has changed in the parent since the fork. The name of the child
-    /// is free afterwards. Neither of them may be mounted; other branches of the image may be.
+    /// That is done only if nothing has changed in the parent since the fork; what was read, forked
+    /// or compared since then is no change. The name of the child is free afterwards. A rollback of
+    /// the parent leads to this moment. Neither of them may be mounted; other branches of the image
+    /// may be.
     ///
     /// Example: vfscale adopt disk.vfs trial
     Adopt(diff::AdoptArgs),
@@ -250,10 +252,11 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) serve: ServeArgs,
 
-    /// Run the command in a new branch, which is deleted when it ends: nothing of what it does is
-    /// kept. It is a copy of `main`, or of the branch that --branch names; if vfscale is killed, it
-    /// is left under the name `run N`. The first branch of an image makes it a pool, see `vfscale
-    /// branch create`
+    /// Run the command in a copy of the file system: nothing of what it does is kept. Of an image
+    /// with branches it is a new branch `run N`, forked from `main` or from the one that --branch
+    /// names, and deleted when the command ends; if vfscale is killed, when the image is opened
+    /// next. An image without branches is not written at all, and the changes are in memory; but if
+    /// it is mounted, it becomes a pool, see `vfscale branch create`
     #[arg(long, conflicts_with = "memory")]
     pub(crate) discard: bool,
 

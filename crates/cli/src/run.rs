@@ -36,9 +36,11 @@ pub(crate) fn run(mut args: RunArgs, arguments: &[OsString]) -> Result<ExitCode,
     }
     let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
     let trial = args.discard.then(|| Trial::new(&mut args, &options)).transpose()?;
-    let status = run_mounted(&args, &options, signals, arguments);
+    let status = run_mounted(&args, &options, signals, arguments, trial.as_ref());
     if let Some(Err(error)) = trial.map(Trial::end) {
-        say(format_args!("vfscale: the branch of the command is left: {error}"));
+        say(format_args!(
+            "vfscale: the branch of the command is left until the image is opened next: {error}"
+        ));
     }
     status
 }
@@ -49,17 +51,25 @@ fn run_mounted(
     options: &MountOptions,
     signals: Blocked,
     arguments: &[OsString],
+    trial: Option<&Trial>,
 ) -> Result<ExitCode, Failure> {
     let image = args.image.as_deref();
     let size = args.source.size.unwrap_or(source::IMAGE_SIZE);
-    let source = Source::open(&args.source, options, image.map(|path| (path, Some(size))), None);
+    let opened = trial.and_then(|trial| trial.open(args, options));
+    let source = opened.unwrap_or_else(|| {
+        Source::open(&args.source, options, image.map(|path| (path, Some(size))), None)
+    });
     let source = match (source, image) {
         (Err(failure), Some(image)) if !args.source.take_over => {
             return run_elsewhere(failure, image, args, options, (signals, arguments));
         }
         (source, _) => source?,
     };
-    let builder = source::builder(&source, &args.serve, options, image)?;
+    let mut builder = source::builder(&source, &args.serve, options, image)?;
+    if trial.is_some_and(Trial::is_in_memory) {
+        // A branch would be in memory, too.
+        builder = builder.first_branch(None);
+    }
     let dir = TempDir::new()?;
     let mounted = builder.mount(&dir.0)?;
     source.publish_mount(&mounted);

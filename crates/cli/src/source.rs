@@ -1,8 +1,10 @@
 //! The file system that the command line names, and how it is served.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use vfscale::block::Device;
 use vfscale::pool::PoolMaker;
 use vfscale::posix::{At, MountFlags, OFlags};
 use vfscale::volume::{Fence, Freezer, VolumeBuilder};
@@ -70,6 +72,15 @@ impl Source {
         }
         let builder = branch(pool, name, is_read_only)?;
         configured(builder, source, options, None).map(Source::Volume)
+    }
+
+    /// Opens the volume on a device.
+    pub(crate) fn of_device(
+        device: Arc<dyn Device>,
+        source: &SourceArgs,
+        options: &MountOptions,
+    ) -> Result<Source, Failure> {
+        configured(vfscale::volume_on(device), source, options, None).map(Source::Volume)
     }
 
     fn vfs(&self) -> &Vfs {

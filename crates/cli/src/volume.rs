@@ -10,6 +10,7 @@
 //! | `trim` | `trim`, also of a mounted volume |
 //! | `reached` | the volume that `grow` and `trim` change, mounted or not |
 //! | `branch`, `branch_mounted` | `branch`, also of a mounted volume |
+//! | `rollback` | `branch rollback`, and what goes by it |
 //! | `diff` | `diff` and `adopt` |
 //! | `make` | `mkfs` and `tune` |
 //! | `copy_out` | `copy-out`, for a volume that will not mount |
@@ -32,6 +33,7 @@ pub(crate) mod grow;
 pub(crate) mod make;
 mod mount_stat;
 pub(crate) mod reached;
+mod rollback;
 pub(crate) mod show;
 pub(crate) mod trim;
 

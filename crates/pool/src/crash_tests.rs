@@ -203,12 +203,58 @@ impl Run {
         self.change(after, |pool| pool.delete(name));
     }
 
+    /// Rolls a branch back. Its contents go on under another name, unless it has written nothing.
     fn rollback(&mut self, name: &str) {
         self.close(name);
         let mut after = self.world.clone();
         let model = after.get_mut(name).unwrap();
-        *model = Model::forked(model.base.clone(), false);
-        self.change(after, |pool| pool.rollback(name));
+        let rolled = Model::forked(model.base.clone(), false);
+        let old = std::mem::replace(model, rolled);
+        let mut names = (1..).map(|number| format!("{name}@{number}"));
+        let kept = names.find(|name| !after.contains_key(name)).unwrap();
+        let without = after.clone();
+        after.insert(kept.clone(), old);
+        self.mark(&[without.clone(), after.clone()]);
+        match self.pool.rollback(name) {
+            Ok(told) => {
+                assert!(told.as_ref().is_none_or(|told| *told == kept));
+                self.world = if told.is_some() { after } else { without };
+            }
+            Err(Error::Full | Error::Refused { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        self.mark(&[]);
+    }
+
+    /// Has a branch adopt another one, whatever it has written itself.
+    fn adopt(&mut self, parent: &str, child: &str) {
+        self.close(parent);
+        self.close(child);
+        let mut after = self.world.clone();
+        let mut model = after.remove(child).unwrap();
+        model.base = model.contents();
+        after.insert(parent.into(), model);
+        self.change(after, |pool| pool.adoption(parent, child).and_then(|it| pool.adopt(&it)));
+    }
+
+    /// Looks at what a branch has, while it goes on.
+    fn snapshot(&mut self, name: &str) {
+        self.world.get_mut(name).unwrap().flush();
+        let taken = match self.pool.snapshot(name, || ()) {
+            Ok(taken) => taken,
+            Err(Error::Full) => return,
+            Err(error) => panic!("{error}"),
+        };
+        let model = self.world[name].clone();
+        if !model.read_only {
+            self.write(name);
+        }
+        for block in 0..self.blocks {
+            let mut bytes = vec![1; UNIT];
+            taken.read_at(block * UNIT as u64, &mut bytes).unwrap();
+            assert_eq!(number(&bytes), model.now(block), "{name} block {block}");
+        }
+        taken.close().unwrap();
     }
 
     fn rename(&mut self, name: &str) {
@@ -240,15 +286,22 @@ impl Run {
         for _ in 0..calls {
             let name = self.any();
             let count = self.world.len();
-            let call = self.random.below(16);
+            let call = self.random.below(20);
             self.label = format!("{call} {name}");
             match call {
                 0..2 if count < 6 => self.fork(&name),
                 2 if count > 2 => self.delete(&name),
-                3 => self.rollback(&name),
+                3 if count < 6 => self.rollback(&name),
                 4 => self.rename(&name),
                 5..7 => _ = self.reap(1),
                 7..10 => self.flush(&name),
+                10 if count > 2 => {
+                    let child = self.any();
+                    if child != name {
+                        self.adopt(&name, &child);
+                    }
+                }
+                11 => self.snapshot(&name),
                 _ if !self.world[&name].read_only => self.write(&name),
                 _ => {}
             }
@@ -558,6 +611,9 @@ fn space_comes_back() {
                 run.delete(&name);
             }
         }
+        // A fork takes the place of what is kept of the last adoption.
+        run.fork(&keep);
+        run.delete(&format!("b{}", run.next - 1));
         run.close(&keep);
         while run.reap(50) {}
         let blocks = run.world[&keep].blocks.len() as u64;

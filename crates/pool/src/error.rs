@@ -62,6 +62,9 @@ pub enum Error {
         /// The reason.
         why: &'static str,
     },
+    /// The branch is not what it was when the caller decided on it.
+    #[error("branch {0:?} was changed meanwhile")]
+    Changed(String),
     /// The branch was closed.
     #[error("the branch was closed")]
     Closed,

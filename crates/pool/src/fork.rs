@@ -5,24 +5,42 @@
 //! frozen node has a birth that is not their own. A parent that has written nothing since its last
 //! fork needs no new frozen node: the child becomes another child of the former one.
 //!
+//! A *snapshot* is a fork without a child: a frozen node without a name, for as long as somebody
+//! has it open. Nothing is left of it: the reaper merges it into the node that went on.
+//!
 //! The writers of the parent wait while the dirty nodes of its map are copied in memory, not for
 //! the I/O. One commit makes the fork durable with everything that the parent had written before:
 //! two flushes.
 
+use std::sync::Arc;
+
 use crate::branch::flush::{Capture, Captured, NextNode};
 use crate::commit::{Change, Shared, State};
-use crate::format::DEPTH_MAX;
+use crate::format::{DEPTH_MAX, NAME_MAX};
 use crate::pool::next_id;
-use crate::record::{FROZEN, LogArea, Record, ZOMBIE};
-use crate::registry::close;
-use crate::{Error, Pool};
+use crate::record::{FROZEN, LogArea, PASSING, Record, TEMPORARY, ZOMBIE};
+use crate::registry::{Branches, close};
+use crate::table::Table;
+use crate::{Branch, Error, Pool};
 
-/// A fork that was asked for.
+/// The kind of a new branch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// A branch that can be written.
+    #[default]
+    Writable,
+    /// A branch that can only be read.
+    ReadOnly,
+    /// A branch that can be written, and lives no longer than the pool is open: whoever opens the
+    /// pool next deletes it. A new name makes it a lasting one.
+    Temporary,
+}
+
+/// A branch that is to be made.
 #[derive(Clone, Copy)]
-struct Fork<'n> {
-    parent: &'n str,
+struct Child<'n> {
     name: &'n str,
-    read_only: bool,
+    kind: Kind,
 }
 
 impl Pool {
@@ -37,7 +55,8 @@ impl Pool {
     /// [`Error::NoBranch`], [`Error::Name`], [`Error::Exists`], [`Error::Refused`] if the history
     /// is too deep, [`Error::Full`] and errors of the device.
     pub fn fork(&self, parent: &str, name: &str, read_only: bool) -> Result<(), Error> {
-        self.fork_with(parent, name, read_only, || ())
+        let kind = if read_only { Kind::ReadOnly } else { Kind::Writable };
+        self.fork_with(parent, name, kind, || ())
     }
 
     /// Makes a branch as [`fork`](Self::fork) does, and calls `captured` as soon as the contents
@@ -54,45 +73,83 @@ impl Pool {
         &self,
         parent: &str,
         name: &str,
-        read_only: bool,
+        kind: Kind,
         captured: impl FnOnce(),
     ) -> Result<(), Error> {
-        let fork = Fork { parent, name, read_only };
         let branches = self.open.lock();
+        self.freeze(&branches, parent, Some(Child { name, kind }), captured).map(drop)
+    }
+
+    /// Opens, for reading, what a branch has now: all writes that have returned, whether they were
+    /// flushed or not. It does not change, has no name, and is gone when the handle and the branch
+    /// are. The branch may be open. Calls `captured` as [`fork_with`](Self::fork_with) does.
+    ///
+    /// Blocks for the I/O: two flushes, or none if nothing was written since the last fork.
+    ///
+    /// # Errors
+    /// Errors of [`fork`](Self::fork).
+    pub fn snapshot(&self, name: &str, captured: impl FnOnce()) -> Result<Arc<Branch>, Error> {
+        let mut branches = self.open.lock();
+        let node = self.freeze(&branches, name, None, captured)?;
+        self.open_node(&mut branches, node)
+    }
+
+    /// Freezes what a branch has now, for a child if there is one. Returns the frozen node.
+    pub(crate) fn frozen(&self, branches: &Branches<'_>, name: &str) -> Result<u64, Error> {
+        self.freeze(branches, name, None, || ())
+    }
+
+    fn freeze(
+        &self,
+        branches: &Branches<'_>,
+        parent: &str,
+        child: Option<Child<'_>>,
+        captured: impl FnOnce(),
+    ) -> Result<u64, Error> {
         let open = branches.get(parent).cloned();
         match open.filter(|inner| !inner.is_read_only()) {
             Some(inner) => {
-                inner.with_capture(|capture| self.fork_from(fork, Some(capture), captured))
+                inner.with_capture(|capture| self.fork_from(parent, child, Some(capture), captured))
             }
-            None => self.fork_from(fork, None, captured),
+            None => self.fork_from(parent, child, None, captured),
         }
     }
 
+    /// Forks a branch, and returns the node that was frozen.
     fn fork_from(
         &self,
-        Fork { parent, name, read_only }: Fork<'_>,
+        parent: &str,
+        child: Option<Child<'_>>,
         capture: Option<&mut Capture<'_>>,
         captured: impl FnOnce(),
-    ) -> Result<(), Error> {
+    ) -> Result<u64, Error> {
         let mut state = self.shared.state.lock();
-        state.table.check_new(name)?;
-        self.shared.check_room(&mut state)?;
+        if let Some(Child { name, .. }) = child {
+            state.table.check_new(name)?;
+        }
         let record = state.table.named(parent)?.clone();
+        let parent_root = state.table.get(record.parent).map(|parent| parent.root);
+        let is_next = parent_root != Some(record.root);
+        if child.is_none() && capture.is_none() && (record.is_frozen() || !is_next) {
+            captured();
+            return Ok(if record.is_frozen() { record.id } else { record.parent });
+        }
+        self.shared.check_room(&mut state)?;
         if record.depth + 2 > DEPTH_MAX {
             return Err(refused(parent, "its history is too deep"));
         }
-        if record.is_frozen() {
-            insert_child(&mut state, &record, name, read_only);
+        if let (true, Some(child)) = (record.is_frozen(), child) {
+            insert_child(&mut state, &record, child);
             captured();
-            return self.shared.commit_fork(&mut state);
+            self.shared.commit_fork(&mut state)?;
+            return Ok(record.id);
         }
-        let parent_root = state.table.get(record.parent).map(|parent| parent.root);
         let next = NextNode { id: next_id(&mut state), depth: record.depth + 1, parent_root };
         let Some(capture) = capture else {
-            let is_next = parent_root != Some(record.root);
-            freeze(&mut state, record, is_next, next, name, read_only);
+            let frozen = freeze(&mut state, record, is_next, next, child);
             captured();
-            return self.shared.commit_fork(&mut state);
+            self.shared.commit_fork(&mut state)?;
+            return Ok(frozen);
         };
         // Reservations must be there in full: from now on no block is the parent's own.
         let mut captured_parent = capture.take(&mut state, Some(next))?;
@@ -104,10 +161,10 @@ impl Pool {
         captured();
         let generation = state.generation + 1;
         let area = record.log.map(|area| LogArea { sequence: generation, ..area });
-        freeze(&mut state, Record { log: area, ..record }, is_next, next, name, read_only);
+        let frozen = freeze(&mut state, Record { log: area, ..record }, is_next, next, child);
         self.shared.commit(&mut state, change, || capture.drain())?;
         capture.durable(area);
-        Ok(())
+        Ok(frozen)
     }
 
     /// Deletes a branch. Its space becomes free by [`reap`](Self::reap). A branch that others were
@@ -145,20 +202,26 @@ impl Pool {
         let id = state.table.named(name)?.id;
         state.table.check_new(to)?;
         self.shared.alive()?;
-        state.table.update(id, |record| record.name = to.into());
+        state.table.update(id, |record| {
+            record.name = to.into();
+            record.marks &= !TEMPORARY;
+        });
         self.shared.commit(&mut state, Change::default(), || ())
     }
 
-    /// Gives a branch the contents back that it had at its last fork, as parent or as child. If all
-    /// others that had this state are gone, [`reap`](Self::reap) may have dropped it; a read-only
-    /// branch keeps it.
+    /// Gives a branch the contents back that it had at its last fork, as parent or as child, or at
+    /// its last [adoption](Self::adopt). If all others that had this state are gone,
+    /// [`reap`](Self::reap) may have dropped it; a read-only branch keeps it.
+    ///
+    /// What the branch had until now becomes another branch, whose name is returned: `name@1`, or
+    /// with the next number that is free. `None` if it has written nothing since then.
     ///
     /// Blocks for the I/O: two flushes.
     ///
     /// # Errors
     /// [`Error::NoBranch`], [`Error::InUse`], [`Error::Refused`] if it can only be read, was never
     /// forked, or that state is gone, [`Error::Full`] and errors of the device.
-    pub fn rollback(&self, name: &str) -> Result<(), Error> {
+    pub fn rollback(&self, name: &str) -> Result<Option<String>, Error> {
         let mut branches = self.open.lock();
         close(&mut branches, name, 0)?;
         let mut state = self.shared.state.lock();
@@ -167,47 +230,16 @@ impl Pool {
         if record.is_frozen() {
             return Err(refused(name, "it can only be read"));
         }
-        let parent = state.table.base_of(&record)?.clone();
-        state.table.update(record.id, |record| {
-            record.name.clear();
-            record.flags |= FROZEN | ZOMBIE;
-        });
-        insert_child(&mut state, &parent, name, false);
-        self.shared.commit(&mut state, Change::default(), || ())
-    }
-
-    /// Gives a branch the contents of one that was forked from it, whose name is free afterwards.
-    /// All that the parent has written since that fork is lost; the caller has made sure that it is
-    /// nothing. Both have to be closed.
-    ///
-    /// Blocks for the I/O: two flushes.
-    ///
-    /// # Errors
-    /// [`Error::NoBranch`], [`Error::InUse`]; [`Error::Refused`] if one of them can only be read,
-    /// or if the state that the parent had at its last fork is none that the child comes from.
-    /// Errors of the device.
-    pub fn adopt(&self, parent: &str, child: &str) -> Result<(), Error> {
-        let mut branches = self.open.lock();
-        close(&mut branches, parent, 0)?;
-        close(&mut branches, child, 0)?;
-        let mut state = self.shared.state.lock();
-        self.shared.alive()?;
-        let (old, new) = (state.table.named(parent)?.clone(), state.table.named(child)?.clone());
-        if let Some(frozen) = [&old, &new].into_iter().find(|record| record.is_frozen()) {
-            return Err(refused(&frozen.name, "it can only be read"));
+        let base = state.table.base_of(&record)?.clone();
+        let kept = (base.root != record.root).then(|| free_name(&state.table, name));
+        match kept.clone() {
+            Some(name) => state.table.update(record.id, |record| record.name = name),
+            None => give_up(&mut state, record.id),
         }
-        let base = state.table.base_of(&old)?.id;
-        let mut line =
-            std::iter::successors(state.table.get(new.parent), |at| state.table.get(at.parent));
-        if old.id == new.id || !line.any(|node| node.id == base) {
-            return Err(refused(child, "it was not forked from the parent's last fork"));
-        }
-        state.table.update(old.id, |record| {
-            record.name.clear();
-            record.flags |= FROZEN | ZOMBIE;
-        });
-        state.table.update(new.id, |record| record.name = parent.into());
-        self.shared.commit(&mut state, Change::default(), || ())
+        let kind = if record.has(TEMPORARY) { Kind::Temporary } else { Kind::Writable };
+        insert_child(&mut state, &base, Child { name, kind });
+        self.shared.commit(&mut state, Change::default(), || ())?;
+        Ok(kept)
     }
 }
 
@@ -220,22 +252,49 @@ impl Shared {
     }
 }
 
-fn refused(name: &str, why: &'static str) -> Error {
+pub(crate) fn refused(name: &str, why: &'static str) -> Error {
     Error::Refused { name: name.into(), why }
 }
 
-/// Adds a branch with the contents of a frozen node.
-fn insert_child(state: &mut State, base: &Record, name: &str, read_only: bool) {
-    let id = next_id(state);
-    state.table.insert(child(base, id, name, read_only));
+/// Gives up a node without children.
+pub(crate) fn give_up(state: &mut State, id: u64) {
+    state.table.update(id, |record| {
+        record.name.clear();
+        record.flags |= FROZEN | ZOMBIE;
+    });
 }
 
-fn child(base: &Record, id: u64, name: &str, read_only: bool) -> Record {
+/// Returns a name that no branch has, for what branch `name` had before a rollback.
+fn free_name(table: &Table, name: &str) -> String {
+    let numbered = |number: u64| {
+        let number = format!("@{number}");
+        let end = name.floor_char_boundary(NAME_MAX - number.len());
+        format!("{}{number}", &name[..end])
+    };
+    let mut number = 1;
+    while table.named(&numbered(number)).is_ok() {
+        number += 1;
+    }
+    numbered(number)
+}
+
+/// Adds a branch with the contents of a frozen node, which is one that was forked from then on.
+fn insert_child(state: &mut State, base: &Record, Child { name, kind }: Child<'_>) {
+    if base.has(PASSING) {
+        state.table.update(base.id, |base| base.marks &= !PASSING);
+    }
+    let id = next_id(state);
+    let flags = if kind == Kind::ReadOnly { FROZEN } else { 0 };
+    let marks = if kind == Kind::Temporary { TEMPORARY } else { 0 };
+    state.table.insert(Record { flags, marks, ..child(base, id, name) });
+}
+
+fn child(base: &Record, id: u64, name: &str) -> Record {
     Record {
         id,
         parent: base.id,
         depth: base.depth + 1,
-        flags: if read_only { FROZEN } else { 0 },
+        flags: 0,
         root: base.root,
         blocks: base.blocks,
         log: None,
@@ -243,28 +302,42 @@ fn child(base: &Record, id: u64, name: &str, read_only: bool) -> Record {
         dead_count: 0,
         own: 0,
         origin: id,
+        marks: 0,
         name: name.into(),
     }
 }
 
-/// Adds branch `name` with the contents of `record`. With `is_next` the node of `record` is frozen,
-/// and its branch goes on as node `next`.
+/// Freezes the contents of `record`, and adds the child that has them, if there is one. With
+/// `is_next` the node of `record` is frozen, and its branch goes on as node `next`. Returns the
+/// frozen node.
 fn freeze(
     state: &mut State,
     record: Record,
     is_next: bool,
     next: NextNode,
-    name: &str,
-    read_only: bool,
-) {
-    if let Some(parent) = state.table.get(record.parent).filter(|_| !is_next).cloned() {
-        state.table.update(record.id, |old| *old = record);
-        return insert_child(state, &parent, name, read_only);
+    child: Option<Child<'_>>,
+) -> u64 {
+    let parent = state.table.get(record.parent).filter(|_| !is_next).cloned();
+    let frozen = match parent {
+        Some(parent) => {
+            state.table.update(record.id, |old| *old = record);
+            parent
+        }
+        None => go_on(state, record, next.id, if child.is_none() { PASSING } else { 0 }),
+    };
+    if let Some(child) = child {
+        insert_child(state, &frozen, child);
     }
-    let frozen =
-        Record { log: None, name: String::new(), flags: record.flags | FROZEN, ..record.clone() };
+    frozen.id
+}
+
+/// Freezes the node of a branch, which goes on below it as node `next`. Returns the frozen node,
+/// which has `marks`.
+pub(crate) fn go_on(state: &mut State, record: Record, next: u64, marks: u32) -> Record {
+    let flags = record.flags | FROZEN;
+    let frozen = Record { log: None, name: String::new(), flags, marks, ..record.clone() };
     state.table.update(record.id, |old| *old = frozen.clone());
-    let Record { log, origin, .. } = record;
-    state.table.insert(Record { log, origin, ..child(&frozen, next.id, &record.name, false) });
-    insert_child(state, &frozen, name, read_only);
+    let Record { log, origin, marks, .. } = record;
+    state.table.insert(Record { log, origin, marks, ..child(&frozen, next, &record.name) });
+    frozen
 }

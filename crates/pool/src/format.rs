@@ -170,7 +170,8 @@ pub(crate) struct RawRecord {
     pub(crate) dead_count: U64,
     pub(crate) own: U64,
     pub(crate) origin: U64,
-    pub(crate) rest: [u8; 32],
+    pub(crate) marks: U32,
+    pub(crate) rest: [u8; 28],
     pub(crate) name: [u8; NAME_MAX],
 }
 
@@ -229,7 +230,7 @@ const _: () = {
     assert!(offset_of!(RawRecord, log_blocks) == 56 && offset_of!(RawRecord, name_bytes) == 60);
     assert!(offset_of!(RawRecord, dead) == 64 && offset_of!(RawRecord, dead_count) == 72);
     assert!(offset_of!(RawRecord, own) == 80 && offset_of!(RawRecord, name) == 128);
-    assert!(offset_of!(RawRecord, origin) == 88);
+    assert!(offset_of!(RawRecord, origin) == 88 && offset_of!(RawRecord, marks) == 96);
     assert!(offset_of!(LogMap, place) == 8 && offset_of!(LogMap, checksum) == 16);
 };
 

@@ -71,6 +71,7 @@
 //! into their logs, if the pool has a zone of 124 MiB for each; they share checkpoints.
 
 mod adopt;
+mod adoption;
 mod branch;
 mod check;
 mod commit;
@@ -120,10 +121,12 @@ mod repair_crash_tests;
 #[cfg(test)]
 mod repair_tests;
 
+pub use adoption::Adoption;
 pub use check::Report;
 pub use convert::Conversion;
 pub use credit::Credit;
 pub use error::Error;
+pub use fork::Kind;
 pub use handle::Branch;
 pub use pool::{BranchInfo, Pool, Usage};
 pub use reap::Reaped;

@@ -12,7 +12,7 @@ use crate::format::PLACE_BYTES;
 use crate::head::Purpose;
 use crate::layout::Layout;
 use crate::record::{BLOCKS_MAX, Record};
-use crate::registry::{self, Registry};
+use crate::registry::{self, Branches, Registry};
 use crate::{Branch, Error};
 
 /// A pool of branches on one device, opened by one process. `Send` and `Sync`.
@@ -199,24 +199,21 @@ impl Pool {
         Ok(Arc::new(Branch::new(inner, &self.open, name)))
     }
 
-    /// Opens the state that a branch had at its last fork, as parent or as child, for reading.
-    ///
-    /// Blocks for the I/O: reads the root of the map.
+    /// Opens a frozen node for reading. The reaper leaves it alone meanwhile.
     ///
     /// # Errors
-    /// [`Error::NoBranch`], [`Error::Refused`] if it was never forked, or if that state is gone as
-    /// for [`rollback`](Self::rollback), [`Error::Damage`] and errors of the device.
-    pub fn base(&self, name: &str) -> Result<Arc<Branch>, Error> {
+    /// [`Error::NoBranch`] if it is gone, [`Error::Damage`] and errors of the device.
+    pub(crate) fn open_node(
+        &self,
+        branches: &mut Branches<'_>,
+        id: u64,
+    ) -> Result<Arc<Branch>, Error> {
         self.shared.alive()?;
-        let id = {
-            let state = self.shared.state.lock();
-            state.table.base_of(state.table.named(name)?)?.id
-        };
         let key = registry::key_of_node(id);
-        let inner = self.open.open(&key, || {
+        let inner = registry::open_in(branches, &key, || {
             let state = self.shared.state.lock();
             let record = state.table.get(id).cloned();
-            let record = record.ok_or_else(|| Error::NoBranch(name.into()))?;
+            let record = record.ok_or_else(|| Error::NoBranch(key.clone()))?;
             let own_above = state.table.own_above(&record);
             drop(state);
             Inner::open(&self.shared, &record, own_above)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vfscale_block::{Device, Error as DeviceError, FaultyDevice, MemoryDevice, Operation};
 
 use crate::format::DEPTH_MAX;
-use crate::{Error, Pool};
+use crate::{Error, Kind, Pool};
 
 const UNIT: u64 = 4096;
 
@@ -41,7 +41,8 @@ fn names_are_checked() {
     pool.create_branch("ein Ast", UNIT).unwrap();
     assert_eq!(pool.create_branch("main", UNIT), Err(Error::Exists("main".into())));
     assert_eq!(pool.rename("main", "ein Ast"), Err(Error::Exists("ein Ast".into())));
-    for result in [pool.fork("none", "b", false), pool.delete("none"), pool.rollback("none")] {
+    let rolled = pool.rollback("none").map(drop);
+    for result in [pool.fork("none", "b", false), pool.delete("none"), rolled] {
         assert_eq!(result, Err(Error::NoBranch("none".into())));
     }
     let names: Vec<String> = pool.list().into_iter().map(|info| info.name).collect();
@@ -97,10 +98,13 @@ fn a_rollback_goes_to_the_last_fork() {
     put(&pool, "main", 1, 1);
     pool.fork("main", "other", false).unwrap();
     put(&pool, "main", 1, 2);
-    pool.rollback("main").unwrap();
-    assert_eq!(byte(&pool, "main", 1), 1);
+    assert_eq!(pool.rollback("main").unwrap().as_deref(), Some("main@1"));
+    assert_eq!((byte(&pool, "main", 1), byte(&pool, "main@1", 1)), (1, 2));
+    // Nothing was written since.
+    assert_eq!(pool.rollback("main").unwrap(), None);
     put(&pool, "main", 1, 3);
     pool.delete("other").unwrap();
+    pool.delete("main@1").unwrap();
     while pool.reap(100).unwrap().more {}
     // No other branch has kept that state.
     let gone = pool.rollback("main").unwrap_err();
@@ -173,7 +177,7 @@ fn a_fork_tells_when_it_has_captured_the_parent() {
         }
         let (before, mut at) = (device.calls(Operation::Flush), None);
         let captured = || at = Some(device.calls(Operation::Flush));
-        pool.fork_with("main", name, false, captured).unwrap();
+        pool.fork_with("main", name, Kind::Writable, captured).unwrap();
         main.write_at(3 * UNIT, &[9; UNIT as usize]).unwrap();
         assert_eq!(at, Some(before), "{name}");
         assert!(device.calls(Operation::Flush) > before);
@@ -181,9 +185,9 @@ fn a_fork_tells_when_it_has_captured_the_parent() {
     assert_eq!(["dirty", "clean", "again"].map(|name| byte(&pool, name, 3)), [4, 9, 5]);
     main.close().unwrap();
     let mut is_told = false;
-    let exists = pool.fork_with("main", "clean", false, || is_told = true);
+    let exists = pool.fork_with("main", "clean", Kind::Writable, || is_told = true);
     assert_eq!((exists, is_told), (Err(Error::Exists("clean".into())), false));
-    pool.fork_with("main", "closed", false, || is_told = true).unwrap();
+    pool.fork_with("main", "closed", Kind::Writable, || is_told = true).unwrap();
     assert!(is_told && byte(&pool, "closed", 3) == 9);
     assert!(pool.check().unwrap().problems.is_empty());
 }

@@ -5,6 +5,9 @@
 //! no children any more. With a single child it is *merged* into it: the places that the child
 //! does not have any more (its dead list) become free if the frozen node wrote them; the others,
 //! and the node's own dead list, become the child's dead list. No map changes by that.
+//!
+//! The state at an adoption is kept for its only child, a branch that may be rolled back to it,
+//! unless the pool is nearly full.
 
 use std::sync::atomic::Ordering;
 
@@ -12,9 +15,12 @@ use crate::commit::{Change, State};
 use crate::dead::{self, DeadList};
 use crate::format::{Entry, FANOUT};
 use crate::map::{self, Map};
-use crate::record::{MERGED, Record, ZOMBIE};
+use crate::record::{KEPT, MERGED, PASSING, Record, ZOMBIE};
 use crate::registry::{Branches, key_of_node};
 use crate::{Error, Pool, space};
+
+/// The pool is nearly full if this part of it is free, or less.
+const LOW_PART: u64 = 16;
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,9 +50,14 @@ impl Pool {
     /// Errors of the device and [`Error::Damage`].
     pub fn reap(&self, places: u64) -> Result<Reaped, Error> {
         self.shared.alive()?;
-        let branches = self.open.lock();
+        let mut branches = self.open.lock();
         let mut state = self.shared.state.lock();
-        let freed = match self.next_job(&state, &branches) {
+        let job = self.next_job(&state, &branches);
+        if let Some(Job::Prune(node) | Job::Merge(node, _)) = &job {
+            // Of a handle that was dropped.
+            branches.remove(&key_of_node(node.id));
+        }
+        let freed = match job {
             None => return Ok(Reaped::default()),
             Some(Job::Prune(record)) => self.prune(&mut state, record, places)?,
             Some(Job::Merge(node, child)) => self.merge(&mut state, &branches, node, child)?,
@@ -66,13 +77,21 @@ impl Pool {
         if let Some(record) = nameless().find(|record| table.kids(record.id) == 0) {
             return Some(Job::Prune(record.clone()));
         }
+        let budget = &self.shared.space.budget;
+        let is_low = budget.available() < budget.total() / LOW_PART;
         let mut single = nameless().filter(|record| table.kids(record.id) == 1);
         single.find_map(|record| {
             let child = table.kid(record.id)?;
+            // Whether a rollback of a branch leads here.
+            let is_head = !child.name.is_empty() || child.has(PASSING);
+            let is_base = is_head && child.flags & MERGED == 0;
+            if record.has(KEPT) && is_base && !is_low {
+                return None;
+            }
             // The new list is written before the old ones are freed.
             let blocks = (record.dead_count + child.dead_count) / FANOUT as u64 + 1;
             let is_small = blocks <= space::reserve(self.shared.disk.layout.places) / 4
-                || self.shared.space.budget.available() > blocks;
+                || budget.available() > blocks;
             is_small.then(|| Job::Merge(record.clone(), child.clone()))
         })
     }
@@ -132,7 +151,8 @@ impl Pool {
         let both = child.own.saturating_add(node.own).saturating_sub(own.len() as u64);
         state.table.update(child.id, |child| {
             child.parent = node.parent;
-            child.flags |= MERGED;
+            // A state that was only looked at is none that the child was forked from.
+            child.flags |= if node.has(PASSING) { node.flags & MERGED } else { MERGED };
             child.own = both;
             list.store(child);
         });

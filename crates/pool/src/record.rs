@@ -19,6 +19,14 @@ pub(crate) const ZOMBIE: u32 = 2;
 /// The node that it was forked from was merged into it.
 pub(crate) const MERGED: u32 = 4;
 
+/// The node was frozen for its contents to be looked at, and not because one was forked from it: a
+/// rollback does not stop there.
+pub(crate) const PASSING: u32 = 1;
+/// The node is the state at an adoption: its only child keeps it for a rollback.
+pub(crate) const KEPT: u32 = 2;
+/// The branch lives no longer than the pool is open.
+pub(crate) const TEMPORARY: u32 = 4;
+
 /// Where the delta log of a branch is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogArea {
@@ -72,6 +80,8 @@ pub(crate) struct Record {
     pub(crate) own: u64,
     /// The id of the node that its branch began as; 0 if the branch is no copy of another one.
     pub(crate) origin: u64,
+    /// Marks, which a program that does not know them may lose.
+    pub(crate) marks: u32,
     /// Empty for a node that is no branch.
     pub(crate) name: String,
 }
@@ -91,6 +101,7 @@ impl Record {
             dead_count: 0,
             own: 0,
             origin: 0,
+            marks: 0,
             name: String::new(),
         }
     }
@@ -98,6 +109,11 @@ impl Record {
     /// Returns whether nothing can be written to it.
     pub(crate) fn is_frozen(&self) -> bool {
         self.flags & FROZEN != 0
+    }
+
+    /// Returns whether it has a mark.
+    pub(crate) fn has(&self, mark: u32) -> bool {
+        self.marks & mark != 0
     }
 
     /// Returns whether it was given up.
@@ -137,6 +153,7 @@ impl Record {
             dead_count: raw.dead_count.get(),
             own: raw.own.get(),
             origin: raw.origin.get(),
+            marks: raw.marks.get() & (PASSING | KEPT | TEMPORARY),
             name: name.into(),
         };
         match record.complaint(layout) {
@@ -192,7 +209,8 @@ impl Record {
             dead_count: self.dead_count.into(),
             own: self.own.into(),
             origin: self.origin.into(),
-            rest: [0; 32],
+            marks: self.marks.into(),
+            rest: [0; 28],
             name,
         };
     }

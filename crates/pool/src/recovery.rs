@@ -14,7 +14,7 @@ use crate::check::check;
 use crate::commit::{Change, Shared, State};
 use crate::head::Purpose;
 use crate::plant::Plant;
-use crate::record::Record;
+use crate::record::{Record, TEMPORARY};
 use crate::{Error, Pool, adopt};
 
 impl Pool {
@@ -29,7 +29,22 @@ impl Pool {
             drop(state);
             recover(&shared)?;
         }
-        Ok(Self { shared, open: Arc::default() })
+        let pool = Self { shared, open: Arc::default() };
+        if pool.shared.purpose != Purpose::Repair {
+            pool.delete_temporary()?;
+        }
+        Ok(pool)
+    }
+
+    /// Deletes the branches that were to live as long as the pool was open, but damaged ones.
+    fn delete_temporary(&self) -> Result<(), Error> {
+        let names: Vec<String> = {
+            let table = &self.shared.state.lock().table;
+            let temporary = table.records().filter(|record| record.has(TEMPORARY));
+            let whole = temporary.filter(|record| table.named(&record.name).is_ok());
+            whole.map(|record| record.name.clone()).collect()
+        };
+        names.iter().try_for_each(|name| self.delete(name))
     }
 }
 

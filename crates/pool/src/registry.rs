@@ -42,18 +42,29 @@ impl Registry {
         name: &str,
         open: impl FnOnce() -> Result<Inner, Error>,
     ) -> Result<Arc<Inner>, Error> {
-        let mut branches = self.lock();
-        let inner = match branches.get(name) {
-            Some(inner) => inner.clone(),
-            None => Arc::new(open()?),
-        };
-        if inner.handles.load(Ordering::Acquire) > 0 && !inner.is_read_only() {
-            return Err(Error::InUse(name.into()));
-        }
-        inner.handles.fetch_add(1, Ordering::Relaxed);
-        branches.insert(name.into(), inner.clone());
-        Ok(inner)
+        open_in(&mut self.lock(), name, open)
     }
+}
+
+/// Opens a branch as [`Registry::open`] does.
+///
+/// # Errors
+/// Errors of [`Registry::open`].
+pub(crate) fn open_in(
+    branches: &mut Branches<'_>,
+    name: &str,
+    open: impl FnOnce() -> Result<Inner, Error>,
+) -> Result<Arc<Inner>, Error> {
+    let inner = match branches.get(name) {
+        Some(inner) => inner.clone(),
+        None => Arc::new(open()?),
+    };
+    if inner.handles.load(Ordering::Acquire) > 0 && !inner.is_read_only() {
+        return Err(Error::InUse(name.into()));
+    }
+    inner.handles.fetch_add(1, Ordering::Relaxed);
+    branches.insert(name.into(), inner.clone());
+    Ok(inner)
 }
 
 /// Returns the name by which a node is open that may have none. No branch has it.

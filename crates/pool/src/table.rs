@@ -180,16 +180,34 @@ impl Table {
         self.get(record.parent).map_or(0, |parent| parent.depth)
     }
 
-    /// Returns the node with the state that a branch had at its last fork.
+    /// Returns the node with the state that a branch had at its last fork or adoption.
     ///
     /// # Errors
     /// [`Error::Refused`] if there is none.
-    pub(crate) fn base_of(&self, record: &Record) -> Result<&Record, Error> {
+    pub(crate) fn base_of<'t>(&'t self, record: &'t Record) -> Result<&'t Record, Error> {
         let refused = |why| Error::Refused { name: record.name.clone(), why };
-        if record.flags & record::MERGED != 0 {
-            return Err(refused("no branch has kept the state of its last fork"));
+        let mut at = record;
+        loop {
+            if at.flags & record::MERGED != 0 {
+                return Err(refused("no branch has kept the state of its last fork"));
+            }
+            at = self.get(at.parent).ok_or_else(|| refused("it was never forked"))?;
+            if !at.has(record::PASSING) {
+                return Ok(at);
+            }
         }
-        self.get(record.parent).ok_or_else(|| refused("it was never forked"))
+    }
+
+    /// Returns the last node that two nodes come from, or are: what both had in common. It is there
+    /// as long as both are, since two lines hang from it.
+    pub(crate) fn common<'t>(&'t self, a: &'t Record, b: &'t Record) -> Option<&'t Record> {
+        let (mut a, mut b) = (a, b);
+        while a.id != b.id {
+            // A parent has a smaller depth.
+            let deeper = if a.depth >= b.depth { &mut a } else { &mut b };
+            *deeper = self.get(deeper.parent)?;
+        }
+        Some(a)
     }
 
     /// Adds a node.

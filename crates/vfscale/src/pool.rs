@@ -59,8 +59,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use vfscale_block::{Ceph, Device, DeviceOptions};
-use vfscale_pool::Repaired;
 pub use vfscale_pool::{BranchInfo, Usage};
+use vfscale_pool::{Kind, Repaired};
 use vfscale_vfs::Scaling;
 
 use crate::volume::devices::DeviceSource;
@@ -214,7 +214,7 @@ impl PoolBuilder {
 /// Options of [`Pool::fork_with`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ForkOptions {
-    read_only: bool,
+    kind: Kind,
     as_synced: bool,
 }
 
@@ -228,7 +228,15 @@ impl ForkOptions {
     /// Sets whether the new branch can only be read: it keeps its contents.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
-        self.read_only = read_only;
+        self.kind = if read_only { Kind::ReadOnly } else { Kind::Writable };
+        self
+    }
+
+    /// Sets whether the new branch lives no longer than the pool is open: whoever opens the pool
+    /// next deletes it, unless it was renamed. It can be written.
+    #[must_use]
+    pub fn temporary(mut self, temporary: bool) -> Self {
+        self.kind = if temporary { Kind::Temporary } else { Kind::Writable };
         self
     }
 
@@ -323,7 +331,7 @@ impl Pool {
         name: &str,
         options: ForkOptions,
     ) -> Result<(), PoolError> {
-        self.shared.fork(parent, name, options.read_only, options.as_synced)
+        self.shared.fork(parent, name, options.kind, options.as_synced)
     }
 
     /// Deletes a branch. Its space becomes free in the background, as long as the pool is open.
@@ -352,26 +360,50 @@ impl Pool {
         self.shared.call(self.shared.pool().rename(name, to))
     }
 
-    /// Gives a branch the contents back that it had at its last fork, as parent or as child. They
-    /// are kept as long as another branch needs them; a read-only branch of that moment does.
+    /// Gives a branch the contents back that it had at its last fork, as parent or as child, or at
+    /// its last [adoption](Self::adopt). Those of a fork are kept as long as another branch needs
+    /// them; a read-only branch of that moment does. Those of an adoption are kept until the next
+    /// fork or adoption, or until the pool is nearly full.
+    ///
+    /// What the branch had until now becomes another branch, whose name is returned: `name@1`, or
+    /// with the next number that is free. [Adopting](Self::adopt) that undoes the rollback, and
+    /// [deleting](Self::delete) it frees its space. `None` if the branch has written nothing.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("disk.vfs");
+    /// # vfscale::volume(&path).create(64 << 20).open()?.close()?;
+    /// # let pool = vfscale::pool(&path).convert(true).open()?;
+    /// pool.fork("main", "trial")?;
+    /// let trial = pool.open("trial")?;
+    /// trial.task().write("/new", "contents")?;
+    /// trial.close()?;
+    /// assert_eq!(pool.rollback("trial")?.as_deref(), Some("trial@1"));
+    /// assert_eq!(pool.diff("trial", "trial@1")?.len(), 1);
+    /// # pool.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// Blocks for the I/O: two flushes.
     ///
     /// # Errors
     /// [`PoolError::Branches`] if there is no such branch, it is open or can only be read, or the
     /// state is gone.
-    pub fn rollback(&self, name: &str) -> Result<(), PoolError> {
-        self.shared.call(self.shared.pool().rollback(name))?;
+    pub fn rollback(&self, name: &str) -> Result<Option<String>, PoolError> {
+        let kept = self.shared.call(self.shared.pool().rollback(name))?;
         self.shared.reap_soon();
-        Ok(())
+        Ok(kept)
     }
 
     /// Compares two branches, and returns the differences, sorted by path: what has to be done to
     /// the first to get the second. Contents are compared, not times; blocks that both share are
-    /// not read. An open branch is compared as it is at the beginning of the call: as a fork of the
-    /// name `compared N`, which a crash may leave.
+    /// not read. A branch is compared as it is at the beginning of the call; it may be open, and be
+    /// opened meanwhile.
     ///
-    /// Blocks for the I/O. The memory depends on the differences and on the largest directory.
+    /// Blocks for the I/O: two flushes for each branch that has changed since its last fork, and
+    /// the reading. The memory depends on the differences and on the largest directory.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -393,42 +425,32 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`PoolError::Branches`] if there is no such branch or a tool has its device;
+    /// [`PoolError::Branches`] if there is no such branch, or the pool is full;
     /// [`PoolError::Damage`], [`PoolError::Sync`].
     pub fn diff(&self, a: &str, b: &str) -> Result<Vec<Difference>, PoolError> {
+        let one = self.shared.snapshot(a)?;
         if a == b {
-            // Only to see that it exists.
-            self.shared.call(self.shared.snapshot(a)?.end())?;
             return Ok(Vec::new());
         }
-        let one = self.shared.snapshot(a)?;
-        let other = match self.shared.snapshot(b) {
-            Ok(other) => other,
-            Err(error) => {
-                // The fork of the first one must not be left.
-                self.shared.call(one.end())?;
-                return Err(error);
-            }
-        };
-        let found = diff::diff(one.side(), other.side());
-        let ended = one.end().and(other.end());
-        let found = found?;
-        self.shared.call(ended)?;
-        Ok(found)
+        let other = self.shared.snapshot(b)?;
+        diff::diff(one.side(), other.side())
     }
 
-    /// Gives a branch the contents of one that was forked from it, and frees the name of that. The
-    /// parent must not have changed since the fork. Both have to be closed.
+    /// Gives a branch the contents of one that was forked from it, or from one that it comes from,
+    /// and frees the name of that. The parent must not have changed since the last state that both
+    /// have in common; what was forked from it, compared or read since then is no change. Both have
+    /// to be closed. Whoever opens the parent meanwhile loses nothing: it is compared again then.
     ///
-    /// Blocks for the I/O: compares the parent with its state at the fork, and two flushes.
+    /// Blocks for the I/O: compares the parent with that state, and four flushes.
     ///
     /// # Errors
     /// [`PoolError::HasChanged`]; [`PoolError::Branches`] if there is no such branch, one of them
-    /// is open or can only be read, or the child does not come from the parent's last fork.
+    /// is open or can only be read, the child is [`MAIN`], or they have no state in common.
     pub fn adopt(&self, parent: &str, child: &str) -> Result<(), PoolError> {
-        self.shared.adopt(parent, child)?;
+        self.shared.call(no_main(child))?;
+        let adopted = self.shared.adopt(parent, child);
         self.shared.reap_soon();
-        Ok(())
+        adopted
     }
 
     /// Frees the space of deleted branches now, instead of in the background.

@@ -1,54 +1,111 @@
-//! `vfscale run --discard`: a branch that lives as long as the command.
+//! `vfscale run --discard`: a file system that lives as long as the command.
+//!
+//! Of a pool it is a temporary branch. A volume without branches stays one: what the command
+//! changes is in memory, and nothing is written to the image.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use vfscale::{BranchInfo, Pool, PoolError};
+use vfscale::block::{CowDevice, Device};
+use vfscale::pool::MAIN;
+use vfscale::{BranchInfo, ForkOptions, Pool, PoolError};
+use vfscale_command::say;
 use vfscale_fuse::control::{self, BranchRequest};
 
 use crate::args::RunArgs;
 use crate::error::Failure;
 use crate::mounts;
 use crate::options::MountOptions;
-use crate::source;
+use crate::source::{self, Source};
 use crate::volume::branch_mounted as mounted;
 use crate::volume::reached::mount_of_locked;
 
-/// A branch that lives as long as the command.
-pub(super) struct Trial {
-    image: PathBuf,
-    name: String,
+/// A file system that lives as long as the command.
+pub(super) enum Trial {
+    /// A branch of an image that another process has mounted.
+    Served { image: PathBuf, name: String },
+    /// A branch of an image that this process has open.
+    Branch { pool: Pool, name: String },
+    /// A volume without branches, whose changes are in memory.
+    Memory(Arc<dyn Device>),
 }
 
 impl Trial {
-    /// Forks the branch that the arguments name, and has them name the fork.
+    /// Makes it as a copy of the branch that the arguments name, and has them name the copy.
     pub(super) fn new(args: &mut RunArgs, options: &MountOptions) -> Result<Trial, Failure> {
         let Some(image) = args.image.clone() else {
             return Err(Failure::Usage("--discard is for an image".into()));
         };
         let parent = source::branch_name(&args.source, options);
-        let name = match mount_of(&image)? {
-            Some(dir) => fork_mounted(&image, &dir, &parent)?,
-            None => {
-                let pool = crate::device::pool(&image).convert(true).open()?;
-                let forked = fork(&pool, &parent);
-                pool.close()?;
-                forked?
+        let trial = match mount_of(&image)? {
+            Some(dir) => {
+                let name = fork_mounted(&image, &dir, &parent)?;
+                Trial::Served { image, name }
             }
+            None => match crate::device::pool(&image).open() {
+                Ok(pool) => {
+                    let name = fork(&pool, &parent)?;
+                    Trial::Branch { pool, name }
+                }
+                Err(PoolError::NoPool { .. }) if parent == MAIN => {
+                    in_memory(args, options, &image)?
+                }
+                Err(error) => return Err(error.into()),
+            },
         };
-        args.source.branch = Some(name.clone());
-        Ok(Trial { image, name })
+        if let Trial::Served { name, .. } = &trial {
+            args.source.branch = Some(name.clone());
+        }
+        Ok(trial)
+    }
+
+    /// Opens the file system, unless another process has it open.
+    pub(super) fn open(
+        &self,
+        args: &RunArgs,
+        options: &MountOptions,
+    ) -> Option<Result<Source, Failure>> {
+        match self {
+            Trial::Served { .. } => None,
+            Trial::Branch { pool, name } => {
+                Some(Source::of_branch(pool, name, &args.source, options))
+            }
+            Trial::Memory(device) => Some(Source::of_device(device.clone(), &args.source, options)),
+        }
+    }
+
+    /// Returns whether all changes are in memory.
+    pub(super) fn is_in_memory(&self) -> bool {
+        matches!(self, Trial::Memory(_))
     }
 
     /// Deletes the branch.
     pub(super) fn end(self) -> Result<(), Failure> {
-        if let Some(dir) = mount_of(&self.image)? {
-            return mounted::ask(&dir, &BranchRequest::Delete { name: self.name });
+        match self {
+            Trial::Served { image, name } => match mount_of(&image)? {
+                Some(dir) => mounted::ask(&dir, &BranchRequest::Delete { name }),
+                // Its server has ended: the next opening of the image deletes it.
+                None => Ok(()),
+            },
+            Trial::Branch { pool, name } => {
+                let deleted = pool.delete(&name).and_then(|()| pool.reap());
+                pool.close()?;
+                Ok(deleted?)
+            }
+            Trial::Memory(_) => Ok(()),
         }
-        let pool = crate::device::pool(&self.image).open()?;
-        let deleted = pool.delete(&self.name).and_then(|()| pool.reap());
-        pool.close()?;
-        Ok(deleted?)
     }
+}
+
+/// Returns a copy of a volume without branches.
+fn in_memory(args: &RunArgs, options: &MountOptions, image: &Path) -> Result<Trial, Failure> {
+    if args.source.log_device.is_some() || options.log_device.is_some() {
+        let why = "--discard is not for a volume with its log on a device of its own";
+        return Err(Failure::Usage(why.into()));
+    }
+    // The copy is none of a volume that another process writes.
+    let device = crate::device::open(image, false)?;
+    Ok(Trial::Memory(Arc::new(CowDevice::in_place_of(device))))
 }
 
 /// Returns a directory at which the image is mounted; `None` if no process has it open, or if there
@@ -69,7 +126,8 @@ fn free_name(branches: &[BranchInfo], first: u64) -> (u64, String) {
 
 fn fork(pool: &Pool, parent: &str) -> Result<String, PoolError> {
     let (_, name) = free_name(&pool.branches(), 0);
-    pool.fork(parent, &name).map(|()| name)
+    let options = ForkOptions::new().temporary(true);
+    pool.fork_with(parent, &name, options).map(|()| name)
 }
 
 /// Has a mount of the image make the fork. Others may do so at the same time.
@@ -78,12 +136,19 @@ fn fork_mounted(image: &Path, dir: &Path, parent: &str) -> Result<String, Failur
     let mut first = 0;
     loop {
         let branches = mounted::branches(dir)?;
+        if branches.is_empty() {
+            say(format_args!(
+                "vfscale: {} is mounted, and becomes a pool of branches now, which can't be undone",
+                image.display()
+            ));
+        }
         let (number, name) = free_name(&branches, first);
         let request = BranchRequest::Create {
             parent: parent.to_owned(),
             name: name.clone(),
             read_only: false,
             as_synced: false,
+            temporary: true,
         };
         match control::branch(dir, &request) {
             Ok(()) => return Ok(name),

@@ -1,5 +1,5 @@
-//! Requests about whole branches of the image that this process has open: compare two, and have one
-//! adopt another.
+//! Requests about whole branches of the image that this process has open: compare two, have one
+//! adopt another, and roll one back.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -32,6 +32,18 @@ pub(super) fn diff(stream: &UnixStream, pool: &Pool, a: &str, b: &str) -> io::Re
 pub(super) fn adopt(stream: &UnixStream, pool: &Pool, parent: &str, child: &str) -> io::Result<()> {
     match pool.adopt(parent, child) {
         Ok(()) => wire::say(stream, &["end"]),
+        Err(error) => wire::say(stream, &["refused", &error.to_string()]),
+    }
+}
+
+/// Rolls a branch back, and sends what goes: the branch that has it, and the differences.
+pub(super) fn rollback(stream: &UnixStream, pool: &Pool, name: &str) -> io::Result<()> {
+    match pool.rollback(name) {
+        Ok(None) => wire::say(stream, &["end"]),
+        Ok(Some(kept)) => {
+            wire::say(stream, &["kept", &kept])?;
+            diff(stream, pool, name, &kept)
+        }
         Err(error) => wire::say(stream, &["refused", &error.to_string()]),
     }
 }

@@ -118,16 +118,18 @@ impl Listening {
                 }
             }
             [version, kind, one, other]
-                if version == VERSION && (kind == "diff" || kind == "adopt") =>
+                if version == VERSION
+                    && ["diff", "adopt", "rollback"].iter().any(|it| kind == *it) =>
             {
                 let (Some(pool), Some(one), Some(other)) =
                     (self.served.pool(), one.to_str(), other.to_str())
                 else {
                     return refuse(stream, "there is no such branch");
                 };
-                match kind == "diff" {
-                    true => compare::diff(stream, &pool, one, other),
-                    false => compare::adopt(stream, &pool, one, other),
+                match kind.to_str() {
+                    Some("diff") => compare::diff(stream, &pool, one, other),
+                    Some("adopt") => compare::adopt(stream, &pool, one, other),
+                    _ => compare::rollback(stream, &pool, one),
                 }
             }
             _ => refuse(stream, "its server has another version of vfscale"),

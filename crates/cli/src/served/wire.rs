@@ -23,6 +23,10 @@
 //!                                      <---  a message for each difference, then "end"
 //! version, "adopt", parent and child   --->
 //!                                      <---  "end"
+//!
+//! version, "rollback", branch, ""      --->
+//!                                      <---  "kept" and the branch that has what went, if any,
+//!                                            a message for each difference, then "end"
 //! ```
 
 use std::ffi::{OsStr, OsString};

@@ -10,7 +10,7 @@ use vfscale::{BranchInfo, ForkOptions, Pool, PoolError};
 use vfscale_fuse::control::BranchRequest;
 
 use super::branch_mounted as mounted;
-use super::reached::mount_of_locked;
+use super::reached::{Access, mount_of_locked, with_pool};
 use crate::error::Failure;
 use crate::mounts;
 
@@ -36,7 +36,10 @@ enum BranchCommand {
     Delete(NameArgs),
     /// Rename a branch
     Rename(RenameArgs),
-    /// Give a branch the contents back that it had when it was forked last
+    /// Give a branch the contents back that it had when it was forked last, or adopted another one
+    ///
+    /// Prints what goes by that. It becomes a branch of its own, BRANCH@1 or with the next number
+    /// that is free: adopt it to undo the rollback, or delete it to free its space.
     Rollback(NameArgs),
 }
 
@@ -118,13 +121,7 @@ pub(crate) fn branch(args: &BranchArgs) -> Result<ExitCode, Failure> {
             let request = BranchRequest::Rename { name, to };
             change(&args.image, &request, |pool| pool.rename(&args.name, &args.to))?;
         }
-        BranchCommand::Rollback(args) => {
-            let request = BranchRequest::Rollback { name: args.name.clone() };
-            change(&args.image, &request, |pool| {
-                pool.rollback(&args.name)?;
-                pool.reap()
-            })?;
-        }
+        BranchCommand::Rollback(args) => super::rollback::rollback(&args.image, &args.name)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -137,7 +134,8 @@ fn create(args: &CreateArgs) -> Result<(), Failure> {
             mounts::sync_kernel(&args.image, &dir)?;
         }
         let (parent, name) = (args.from.clone(), args.name.clone());
-        let request = BranchRequest::Create { parent, name, read_only, as_synced };
+        let temporary = false;
+        let request = BranchRequest::Create { parent, name, read_only, as_synced, temporary };
         return mounted::ask(&dir, &request);
     }
     with_pool(&args.image, Access::Convert, |pool| {
@@ -156,30 +154,6 @@ fn change(
         Some(dir) => mounted::ask(&dir, request),
         None => with_pool(image, Access::Write, change),
     }
-}
-
-/// How a pool is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
-    Read,
-    Write,
-    /// A volume that is none yet becomes a pool.
-    Convert,
-}
-
-/// Opens the pool in an image, and closes it when `act` has run.
-pub(super) fn with_pool<T>(
-    image: &Path,
-    access: Access,
-    act: impl FnOnce(&Pool) -> Result<T, PoolError>,
-) -> Result<T, Failure> {
-    let builder = crate::device::pool(image).read_only(access == Access::Read);
-    let pool = builder.convert(access == Access::Convert).open()?;
-    let result = act(&pool);
-    let closed = if access == Access::Read { Ok(()) } else { pool.close() };
-    let result = result?;
-    closed?;
-    Ok(result)
 }
 
 fn list(args: &ListArgs) -> Result<ExitCode, Failure> {

@@ -10,8 +10,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use vfscale::pool::{Changes, Difference, DifferenceKind};
 
-use super::branch::{Access, with_pool};
-use super::reached::mount_of_locked;
+use super::reached::{Access, mount_of_locked, with_pool};
 use super::show::written;
 use crate::error::Failure;
 use crate::served::compare;
@@ -122,7 +121,7 @@ fn parts(changes: &Changes) -> Vec<&'static str> {
 }
 
 /// Returns a line with the bytes of the paths as they are, but for line breaks.
-fn words(difference: &Difference) -> Vec<u8> {
+pub(super) fn words(difference: &Difference) -> Vec<u8> {
     let path = shown(&difference.path);
     let join = |parts: &[&[u8]]| parts.concat();
     match &difference.kind {

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vfscale::VolumeError;
+use vfscale::{Pool, PoolError, VolumeError};
 use vfscale::{block, block::Guarded};
 use vfscale_diskfs::{Volume, VolumeOptions};
 
@@ -60,6 +60,30 @@ pub(crate) fn mount_of_locked(
         }
         Err(failure) => Err(failure),
     }
+}
+
+/// How a pool is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+    /// A volume that is none yet becomes a pool.
+    Convert,
+}
+
+/// Opens the pool in an image, and closes it when `act` has run.
+pub(super) fn with_pool<T>(
+    image: &Path,
+    access: Access,
+    act: impl FnOnce(&Pool) -> Result<T, PoolError>,
+) -> Result<T, Failure> {
+    let builder = crate::device::pool(image).read_only(access == Access::Read);
+    let pool = builder.convert(access == Access::Convert).open()?;
+    let result = act(&pool);
+    let closed = if access == Access::Read { Ok(()) } else { pool.close() };
+    let result = result?;
+    closed?;
+    Ok(result)
 }
 
 /// Opens the volume in `device`, with its external log if one is named, and closes it when `change`

@@ -1,8 +1,11 @@
 //! Branches of an image: `branch`, `diff`, `adopt`, `run --branch`, `run --discard`, mounts.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{can_mount, vfscale};
 
@@ -86,9 +89,12 @@ fn branches_are_made_listed_renamed_and_deleted() {
     assert!(words.contains("kept: 0 KiB of its own, read-only\n"), "{words}");
     image.good(&["branch", "rename"], &["a", "b"]);
     image.write("b", "/f", "changed");
-    image.good(&["branch", "rollback"], &["b"]);
+    let says = image.good(&["branch", "rollback"], &["b"]);
+    assert!(says.contains("\"b@1\":\n  changed /f (content, attributes)\n"), "{says}");
     assert_eq!(image.call(&["diff"], &["main", "b"]).status.code(), Some(0));
+    assert_eq!(image.good(&["branch", "rollback"], &["b"]), "");
     image.good(&["branch", "delete"], &["b"]);
+    image.good(&["branch", "delete"], &["b@1"]);
     assert_eq!(image.names(), ["kept", "main"]);
     for (why, arguments) in [
         ("no branch", &["branch", "delete"][..]),
@@ -127,8 +133,47 @@ fn differences_are_shown_and_a_branch_adopted() {
     assert!(says.contains("/other"), "{says}");
     image.good(&["branch", "rollback"], &["main"]);
     image.good(&["adopt"], &["trial"]);
-    assert_eq!(image.names(), ["main"]);
+    assert_eq!(image.names(), ["main", "main@1"]);
     assert_eq!(image.read("/f"), "new");
+    assert!(
+        image.bad(1, &["adopt", "--parent", "main@1"], &["main"]).contains("the volume itself")
+    );
+    image.good(&["branch", "delete"], &["main@1"]);
+
+    // A rollback says what goes, shortened, and can be undone as it says.
+    for n in 0..15 {
+        image.write("main", &format!("/n{n:02}"), "junk");
+    }
+    let says = image.good(&["branch", "rollback"], &["main"]);
+    assert!(says.contains("  added /n09\n  and 5 more: `vfscale diff"), "{says}");
+    assert!(says.contains("vfscale adopt") && says.contains("vfscale branch delete"), "{says}");
+    assert_eq!(image.read("/f"), "new");
+    image.good(&["adopt"], &["main@1"]);
+    assert_eq!((image.names(), image.read("/n14")), (vec!["main".into()], "junk".into()));
+}
+
+/// A command that is killed leaves no branch, once the image was opened.
+#[test]
+fn a_killed_trial_leaves_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new(true);
+    let mut run = vfscale();
+    run.arg("run").arg(image.path()).args(["--discard", "--", "sh", "-c"]);
+    run.arg("echo changed > f; sync f; echo $PWD; echo $$; exec sleep 1000");
+    let mut run = run.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(run.stdout.take().unwrap()).lines();
+    let mut line = || lines.next().unwrap().unwrap();
+    let (dir, command) = (line(), Pid::from_raw(line().parse().unwrap()).unwrap());
+    run.kill().unwrap();
+    run.wait().unwrap();
+    kill_process(command, Signal::KILL).unwrap();
+    assert!(Command::new("umount").arg("-l").arg(&dir).status().unwrap().success());
+    fs::remove_dir(&dir).unwrap();
+    assert_eq!(image.names(), ["main", "trial"]);
+    assert_eq!(image.read("/f"), "base\n");
+    image.good(&["fsck"], &[]);
 }
 
 #[test]
@@ -238,11 +283,16 @@ fn commands_run_in_branches() {
     image.good(&["branch", "create", "--read-only"], &["kept"]);
     assert!(image.bad(2, &["run"], &["--branch", "kept", "--", "true"]).contains("-o ro"));
     assert_eq!(image.good(&["run"], &["--branch", "kept", "-o", "ro", "--", "cat", "f"]), "base\n");
-    // The first branch of an image.
+    // An image without branches stays as it is, every byte of it.
     let plain = Image::new(false);
-    plain.good(&["run"], &["--discard", "--", "rm", "f"]);
-    assert_eq!(plain.read("/f"), "base\n");
-    assert_eq!(plain.names(), ["main"]);
+    let before = fs::read(plain.path()).unwrap();
+    let script = "echo new > g; sync; mv f h; cat g h";
+    let says = plain.good(&["run"], &["--discard", "--", "sh", "-c", script]);
+    assert_eq!(says, "new\nbase\n");
+    assert!(fs::read(plain.path()).unwrap() == before);
+    plain.bad(1, &["run"], &["--discard", "--branch", "none", "--", "true"]);
+    assert!(fs::read(plain.path()).unwrap() == before);
+    assert_eq!(plain.names(), [""; 0]);
 }
 
 /// The mount makes the changes, with what was not synced.
@@ -261,7 +311,13 @@ fn branches_of_a_mounted_image() {
     image.good(&["branch", "create", "--from", "main", "--read-only"], &["kept"]);
     assert_eq!(image.names(), ["copy", "kept", "main", "trial"]);
     assert!(image.bad(1, &["branch", "delete"], &["trial"]).contains("in use"));
-    assert!(image.bad(1, &["branch", "rollback"], &["kept"]).contains("does not allow"));
+    assert!(image.bad(1, &["branch", "rollback"], &["kept"]).contains("can only be read"));
+    image.good(&["branch", "create", "--from", "trial"], &["rolled"]);
+    image.good(&["run"], &["--branch", "rolled", "--", "sh", "-c", "echo x > x"]);
+    let says = image.good(&["branch", "rollback"], &["rolled"]);
+    assert!(says.contains("\"rolled@1\":\n  added /x\n"), "{says}");
+    image.good(&["branch", "delete"], &["rolled"]);
+    image.good(&["branch", "delete"], &["rolled@1"]);
     assert!(image.bad(1, &["branch", "create"], &["copy"]).contains("exists"));
     image.good(&["branch", "delete"], &["kept"]);
     image.good(&["branch", "rename"], &["copy", "other"]);

@@ -189,7 +189,9 @@ fn a_trial_beside_a_mounted_volume() {
     let image = Image::new(false);
     let dir = dir_of(&image, "dir");
     mount(&image, &[], &dir);
-    image.good(&["run"], &["--discard", "--", "rm", "f"]);
+    let says = image.call(&["run"], &["--discard", "--", "rm", "f"]);
+    let says = (says.status.success(), String::from_utf8(says.stderr).unwrap());
+    assert!(says.0 && says.1.contains("becomes a pool of branches now"), "{says:?}");
     assert_eq!(fs::read_to_string(dir.join("f")).unwrap(), "base\n");
     assert_eq!(image.names(), ["main"]);
     umount(&dir);

@@ -20,7 +20,7 @@ use vfscale_crashtest::subject::{Disk, Opened, Subject};
 use vfscale_crashtest::sweep::{Sweep, SweepPlan, recording};
 use vfscale_diskfs::copies;
 use vfscale_diskfs::vfs_impl::Cut;
-use vfscale_pool::{Branch, Pool};
+use vfscale_pool::{Branch, Kind, Pool};
 use vfscale_sync::random::{Random, seed};
 
 const DEVICE: u64 = 40 << 20;
@@ -354,7 +354,9 @@ fn forks_of_a_busy_volume() {
             for fork in 0..forks {
                 thread::sleep(Duration::from_millis(3));
                 let least = now();
-                let cut = |cut: &mut Cut<'_>| pool.fork_with("main", "child", false, || cut.thaw());
+                let cut = |cut: &mut Cut<'_>| {
+                    pool.fork_with("main", "child", Kind::Writable, || cut.thaw())
+                };
                 parent.driver().cut(cut).unwrap().unwrap();
                 let most = now();
                 Branches::with(&pool, "child", |disks| Volumes::default().check(disks)).unwrap();
@@ -396,7 +398,7 @@ fn power_cuts_around_a_fork_of_unsynced_work() {
     let parent = open(&pool, "main");
     let write = |range: Range<u64>| range.for_each(|n| write_record(&parent.task(), 0, n));
     write(0..RECORDS);
-    let fork = |cut: &mut Cut<'_>| pool.fork_with("main", "child", false, || cut.thaw());
+    let fork = |cut: &mut Cut<'_>| pool.fork_with("main", "child", Kind::Writable, || cut.thaw());
     parent.driver().cut(fork).unwrap().unwrap();
     recorded.mark("forked");
     write(RECORDS..RECORDS + 20);

@@ -34,6 +34,7 @@ pub(crate) const BRANCHES: ioctl::Opcode = opcode::read_write::<RawList>(0xe7, 5
 /// Flags of a request, and of a branch in a reply.
 const READ_ONLY: u32 = 1;
 const AS_SYNCED: u32 = 2;
+const TEMPORARY: u32 = 4;
 
 /// A change of the branches of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +49,8 @@ pub enum BranchRequest {
         read_only: bool,
         /// Whether it has what a power cut would leave of the parent.
         as_synced: bool,
+        /// Whether whoever opens the image next deletes it.
+        temporary: bool,
     },
     /// Delete a branch.
     Delete {
@@ -71,8 +74,10 @@ pub enum BranchRequest {
 impl BranchRequest {
     fn encode(&self) -> Result<RawRequest, Errno> {
         let (number, flags, name, other) = match self {
-            Self::Create { parent, name, read_only, as_synced } => {
-                let flags = READ_ONLY * u32::from(*read_only) + AS_SYNCED * u32::from(*as_synced);
+            Self::Create { parent, name, read_only, as_synced, temporary } => {
+                let flags =
+                    [(READ_ONLY, read_only), (AS_SYNCED, as_synced), (TEMPORARY, temporary)];
+                let flags = flags.iter().map(|(flag, is_set)| flag * u32::from(**is_set)).sum();
                 (1_u32, flags, name.as_str(), parent.as_str())
             }
             Self::Delete { name } => (2, 0, name.as_str(), ""),
@@ -91,14 +96,16 @@ impl BranchRequest {
         let raw: &RawRequest = raw.try_into().map_err(|_| Errno::INVAL)?;
         let (number, flags) = (number(&raw[..4])?, number(&raw[4..8])?);
         let (name, other) = (text(&raw[8..8 + NAME_BYTES])?, text(&raw[8 + NAME_BYTES..])?);
-        let known = if number == 1 { READ_ONLY | AS_SYNCED } else { 0 };
-        if flags & !known != 0 {
+        let known = if number == 1 { READ_ONLY | AS_SYNCED | TEMPORARY } else { 0 };
+        // A read-only branch is not temporary.
+        if flags & !known != 0 || flags & (READ_ONLY | TEMPORARY) == READ_ONLY | TEMPORARY {
             return Err(Errno::INVAL);
         }
         Ok(match number {
             1 => {
                 let (read_only, as_synced) = (flags & READ_ONLY != 0, flags & AS_SYNCED != 0);
-                Self::Create { parent: other, name, read_only, as_synced }
+                let temporary = flags & TEMPORARY != 0;
+                Self::Create { parent: other, name, read_only, as_synced, temporary }
             }
             2 => Self::Delete { name },
             3 => Self::Rename { name, to: other },
@@ -150,13 +157,15 @@ pub(crate) fn serve(
         (None, ..) => return Err(Errno::OPNOTSUPP),
     };
     let made = match request {
-        BranchRequest::Create { parent, name, read_only, as_synced } => {
-            let options = ForkOptions::new().read_only(read_only).as_synced(as_synced);
+        BranchRequest::Create { parent, name, read_only, as_synced, temporary } => {
+            let options = ForkOptions::new().as_synced(as_synced);
+            let options =
+                if temporary { options.temporary(true) } else { options.read_only(read_only) };
             pool.fork_with(&parent, &name, options)
         }
         BranchRequest::Delete { name } => pool.delete(&name),
         BranchRequest::Rename { name, to } => pool.rename(&name, &to),
-        BranchRequest::Rollback { name } => pool.rollback(&name),
+        BranchRequest::Rollback { name } => pool.rollback(&name).map(drop),
     };
     made.map_err(refused)
 }

@@ -140,7 +140,9 @@ fn any_commit_names_a_log_that_was_a_spare() {
     assert_eq!([byte(&image, "a", 2), byte(&image, "child", 2)], [3, 2]);
     assert_whole(&image);
     drop(a);
-    for change in [Pool::delete, Pool::rollback] {
+    type Change = fn(&Pool, &str) -> Result<(), Error>;
+    let rollback: Change = |pool, name| pool.rollback(name).map(drop);
+    for change in [Pool::delete, rollback] {
         let image = Pool::open(copy(&device)).unwrap();
         let a = open(&image, "a", 9, 9);
         drop(a);

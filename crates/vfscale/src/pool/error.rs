@@ -86,7 +86,7 @@ impl PoolError {
             Self::Branches { error, .. } => match error {
                 Error::Exists(_) => Errno::EXIST,
                 Error::NoBranch(_) => Errno::NOENT,
-                Error::InUse(_) => Errno::BUSY,
+                Error::InUse(_) | Error::Changed(_) => Errno::BUSY,
                 Error::Full => Errno::NOSPC,
                 Error::Damage { .. } => Errno::UCLEAN,
                 Error::Device(_) | Error::Unreadable { .. } | Error::Failed => Errno::IO,

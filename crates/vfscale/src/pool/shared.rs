@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use vfscale_block::{CowDevice, Device, Discards, Error as DeviceError, Guarded};
 use vfscale_diskfs::vfs_impl::{CacheBudget, DiskFs};
-use vfscale_pool::{Branch, Error, Repaired};
+use vfscale_pool::{Adoption, Branch, Error, Kind, Repaired};
 use vfscale_sync::worker::{Priority, WorkItem};
 
 use super::convert;
@@ -30,6 +30,9 @@ const BUDGET_BYTES: u64 = 256 << 20;
 /// Places that one step of freeing deleted branches frees: calls that open and fork branches wait
 /// for a step.
 const REAP_PLACES: u64 = 4096;
+
+/// How often an adoption is decided on anew because the parent was used meanwhile.
+const ADOPTIONS_MAX: usize = 8;
 
 /// How a pool is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,52 +240,45 @@ impl PoolShared {
         &self,
         parent: &str,
         name: &str,
-        read_only: bool,
+        kind: Kind,
         as_synced: bool,
     ) -> Result<(), PoolError> {
-        let volume = lock(&self.volumes).get(parent).and_then(Weak::upgrade);
-        let Some(volume) = volume.filter(|_| !as_synced) else {
-            return self.call(self.pool.fork(parent, name, read_only));
-        };
-        let forked = volume.cut(|cut| self.pool.fork_with(parent, name, read_only, || cut.thaw()));
-        let forked = forked.map_err(|fault| PoolError::Sync {
-            name: format!("{}:{parent}", self.name),
-            errno: fault.errno(),
-        })?;
-        self.call(forked)
+        self.of_one_moment(parent, as_synced, |captured| {
+            self.pool.fork_with(parent, name, kind, captured)
+        })
     }
 
-    /// Opens a branch for a comparison, in a state that does not change. The caller
-    /// [ends](Snapshot::end) it.
+    /// Has `call` capture a branch. If it is open as a volume, calls that change it wait until
+    /// `call` says that it has, unless `as_synced` is set.
+    fn of_one_moment<T>(
+        &self,
+        name: &str,
+        as_synced: bool,
+        call: impl FnOnce(&mut dyn FnMut()) -> Result<T, Error>,
+    ) -> Result<T, PoolError> {
+        let volume = lock(&self.volumes).get(name).and_then(Weak::upgrade);
+        let Some(volume) = volume.filter(|_| !as_synced) else {
+            return self.call(call(&mut || ()));
+        };
+        let captured = volume.cut(|cut| call(&mut || cut.thaw()));
+        let captured = captured.map_err(|fault| PoolError::Sync {
+            name: format!("{}:{name}", self.name),
+            errno: fault.errno(),
+        })?;
+        self.call(captured)
+    }
+
+    /// Opens a branch for a comparison, in a state that does not change and has no name. The branch
+    /// may be open, and can be opened meanwhile.
     ///
     /// # Errors
     /// [`PoolError`].
     pub(super) fn snapshot(&self, name: &str) -> Result<Snapshot<'_>, PoolError> {
-        let is_open = lock(&self.volumes).get(name).is_some_and(|fs| fs.strong_count() > 0);
         let is_frozen = self.is_read_only(name);
-        let temporary = (is_open && !is_frozen).then(|| self.fork_to_compare(name)).transpose()?;
-        let opened = self.call(self.pool.branch(temporary.as_deref().unwrap_or(name)));
-        let label = format!("{}:{name}", self.name);
-        let side = opened.and_then(|branch| Side::open(label, branch));
-        if side.is_err()
-            && let Some(name) = &temporary
-        {
-            self.call(self.pool.delete(name))?;
-        }
-        Ok(Snapshot { pool: self, side: side?, temporary })
-    }
-
-    /// Forks an open branch, and returns the name of the fork.
-    fn fork_to_compare(&self, name: &str) -> Result<String, PoolError> {
-        let mut number = 0_u64;
-        loop {
-            let fork = format!("compared {number}");
-            match self.fork(name, &fork, true, false) {
-                Ok(()) => return Ok(fork),
-                Err(PoolError::Branches { error: Error::Exists(_), .. }) => number += 1,
-                Err(error) => return Err(error),
-            }
-        }
+        let branch = self.of_one_moment(name, is_frozen, |it| self.pool.snapshot(name, it))?;
+        let branch = Looked { pool: self, branch };
+        let side = Side::open(format!("{}:{name}", self.name), branch.branch.clone())?;
+        Ok(Snapshot { side, _branch: branch })
     }
 
     /// Gives a branch the contents of its child, if it has not changed.
@@ -290,20 +286,44 @@ impl PoolShared {
     /// # Errors
     /// [`PoolError`].
     pub(super) fn adopt(&self, parent: &str, child: &str) -> Result<(), PoolError> {
-        let label = format!("{}:{parent}", self.name);
-        let base = self.call(self.pool.base(parent))?;
-        let now = self.call(self.pool.branch(parent))?;
-        let compare = || {
-            let base = Side::open(label.clone(), base.clone())?;
-            diff::diff(&base, &Side::open(label.clone(), now.clone())?)
-        };
-        let found = compare();
-        self.call(now.close())?;
-        self.call(base.close())?;
-        if let Some(first) = found?.into_iter().next() {
-            return Err(PoolError::HasChanged { name: label, path: first.path });
+        self.adopt_with(parent, child, || ())
+    }
+
+    /// Adopts as [`adopt`](Self::adopt) does, and calls `decided` between decision and act.
+    fn adopt_with(
+        &self,
+        parent: &str,
+        child: &str,
+        mut decided: impl FnMut(),
+    ) -> Result<(), PoolError> {
+        let mut tries = 0;
+        loop {
+            let adoption = self.call(self.pool.adoption(parent, child))?;
+            self.check_adoption(&adoption, parent)?;
+            decided();
+            match self.pool.adopt(&adoption) {
+                // The branch was used meanwhile.
+                Err(Error::Changed(_)) if tries < ADOPTIONS_MAX => tries += 1,
+                adopted => return self.call(adopted),
+            }
         }
-        self.call(self.pool.adopt(parent, child))
+    }
+
+    /// Compares the parent with what it had in common with its child.
+    ///
+    /// # Errors
+    /// [`PoolError::HasChanged`], and errors of reading.
+    fn check_adoption(&self, adoption: &Adoption, parent: &str) -> Result<(), PoolError> {
+        if adoption.is_unchanged() {
+            return Ok(());
+        }
+        let label = format!("{}:{parent}", self.name);
+        let base = Side::open(label.clone(), adoption.base().clone())?;
+        let now = Side::open(label.clone(), adoption.now().clone())?;
+        match diff::diff(&base, &now)?.into_iter().next() {
+            Some(first) => Err(PoolError::HasChanged { name: label, path: first.path }),
+            None => Ok(()),
+        }
     }
 
     /// Frees the space of deleted branches.
@@ -361,27 +381,27 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// A branch that is compared.
 pub(super) struct Snapshot<'p> {
-    pool: &'p PoolShared,
     side: Side,
-    /// The fork that was made for it.
-    temporary: Option<String>,
+    _branch: Looked<'p>,
 }
 
 impl Snapshot<'_> {
     pub(super) fn side(&self) -> &Side {
         &self.side
     }
+}
 
-    /// Closes the branch, and deletes the fork.
-    ///
-    /// # Errors
-    /// Errors of the device.
-    pub(super) fn end(self) -> Result<(), Error> {
-        self.side.branch().close()?;
-        match &self.temporary {
-            Some(name) => self.pool.pool.delete(name),
-            None => Ok(()),
-        }
+/// A frozen state that is looked at.
+struct Looked<'p> {
+    pool: &'p PoolShared,
+    branch: Arc<Branch>,
+}
+
+impl Drop for Looked<'_> {
+    fn drop(&mut self) {
+        // Nothing is written, so nothing fails.
+        let _ = self.branch.close();
+        self.pool.reap_soon();
     }
 }
 
@@ -464,3 +484,6 @@ impl Device for BranchDevice {
         self.0.branch.write_many(writes)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,4 +12,5 @@ mod limit;
 mod opened;
 mod pools;
 mod space;
+mod verbs;
 mod watched;

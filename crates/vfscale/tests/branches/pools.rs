@@ -186,8 +186,10 @@ fn branches_are_renamed_rolled_back_and_deleted() {
     pool.fork("main", "a").unwrap();
     within(&pool, "a", |task| task.write("/f", vec![7; 4 << 20]).unwrap());
     let free = pool.usage().free;
-    pool.rollback("a").unwrap();
+    assert_eq!(pool.rollback("a").unwrap().as_deref(), Some("a@1"));
     assert_eq!(read(&pool, "a", "/f").as_deref(), Some("base"));
+    assert_eq!(within(&pool, "a@1", |task| task.read("/f").unwrap().len()), 4 << 20);
+    pool.delete("a@1").unwrap();
     pool.rename("a", "b").unwrap();
     assert_eq!(errno(pool.delete("a")), Errno::NOENT);
     assert_eq!(errno(pool.delete("main")), Errno::INVAL);
@@ -195,7 +197,8 @@ fn branches_are_renamed_rolled_back_and_deleted() {
     assert_eq!(errno(pool.fork("main", "b")), Errno::EXIST);
     assert_eq!(errno(pool.fork("main", "x/y")), Errno::INVAL);
     let open = pool.open("b").unwrap();
-    for result in [pool.delete("b"), pool.rollback("b"), pool.rename("b", "c")] {
+    let rolled = pool.rollback("b").map(drop);
+    for result in [pool.delete("b"), rolled, pool.rename("b", "c")] {
         assert_eq!(errno(result), Errno::BUSY);
     }
     assert!(matches!(pool.open("b"), Err(VolumeError::Pool(_))));
@@ -292,7 +295,7 @@ fn a_child_is_adopted() {
     within(&pool, "b", |task| task.write("/f", "new").unwrap());
     // Opening, reading and closing the parent is no change.
     assert_eq!(read(&pool, "main", "/f").as_deref(), Some("base"));
-    let refused = pool.adopt("b", "main").unwrap_err();
+    let refused = pool.adopt("b", "a").unwrap_err();
     assert!(refused.to_string().contains("has changed"), "{refused}");
     pool.adopt("main", "b").unwrap();
     assert_eq!(read(&pool, "main", "/f").as_deref(), Some("new"));

@@ -8,9 +8,12 @@ fn requests_are_decoded_as_they_were_encoded() {
         BranchRequest::Rename { name: name.clone(), to },
         BranchRequest::Rollback { name: name.clone() },
     ];
-    for (read_only, as_synced) in [(false, false), (true, false), (false, true)] {
+    let kinds = [(false, false), (true, false), (false, true)];
+    for ((read_only, temporary), as_synced) in
+        kinds.into_iter().flat_map(|it| [(it, false), (it, true)])
+    {
         let (parent, name) = (parent.clone(), name.clone());
-        requests.push(BranchRequest::Create { parent, name, read_only, as_synced });
+        requests.push(BranchRequest::Create { parent, name, read_only, as_synced, temporary });
     }
     for request in requests {
         let raw = request.encode().unwrap();

@@ -1,0 +1,81 @@
+//! `vfscale branch rollback`: back to the last fork or adoption, and what goes by that.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::Path;
+
+use vfscale::pool::{Difference, MAIN};
+use vfscale_fuse::control::BranchRequest;
+
+use super::branch_mounted as mounted;
+use super::diff::words;
+use super::reached::{Access, mount_of_locked, with_pool};
+use super::show::written;
+use crate::elsewhere;
+use crate::error::Failure;
+use crate::served::compare;
+
+/// Most differences that are printed.
+const SHOWN_MAX: usize = 10;
+
+/// The branch that has what went, if there is one and the server tells it, and what that is.
+type Gone = (Option<String>, Result<Vec<Difference>, Failure>);
+
+/// Rolls a branch back, and prints what goes.
+pub(super) fn rollback(image: &Path, name: &str) -> Result<(), Failure> {
+    let (kept, gone) = match mount_of_locked(image, "branch")? {
+        Some(dir) => served(image, &dir, name),
+        None => with_pool(image, Access::Write, |pool| {
+            let kept = pool.rollback(name)?;
+            // The image is this process's alone, so this is what went.
+            let gone = kept.as_ref().map(|kept| pool.diff(name, kept)).transpose();
+            pool.reap()?;
+            Ok((kept, gone.map(Option::unwrap_or_default).map_err(Failure::from)))
+        })?,
+    };
+    if let Some(kept) = kept {
+        written(print(image, name, &kept, gone.as_deref().ok()))?;
+    }
+    gone.map(drop)
+}
+
+/// Has the process that has the image open roll the branch back.
+fn served(image: &Path, dir: &Path, name: &str) -> Gone {
+    let (mut kept, mut gone) = (None, Vec::new());
+    let take = |message: &[OsString]| match message {
+        [word, name] if word == "kept" => {
+            kept = name.to_str().map(str::to_owned);
+            true
+        }
+        message => {
+            let difference = compare::difference(message);
+            let is_one = difference.is_some();
+            gone.extend(difference);
+            is_one
+        }
+    };
+    let asked = elsewhere::ask(image, ["rollback", name, ""], take);
+    let done = asked.and_then(|asked| match asked {
+        Some(()) => Ok(()),
+        None => mounted::ask(dir, &BranchRequest::Rollback { name: name.to_owned() }),
+    });
+    (kept, done.map(|()| gone))
+}
+
+fn print(image: &Path, name: &str, kept: &str, gone: Option<&[Difference]>) -> io::Result<()> {
+    let (image, mut out) = (image.display(), io::stdout().lock());
+    writeln!(out, "{name} is rolled back; what it had since then is branch {kept:?}:")?;
+    if gone.is_some_and(<[_]>::is_empty) {
+        writeln!(out, "  nothing but times")?;
+    }
+    let gone = gone.unwrap_or_default();
+    for difference in gone.iter().take(SHOWN_MAX) {
+        out.write_all(&[b"  ", &words(difference)[..], b"\n"].concat())?;
+    }
+    if let Some(more @ 1..) = gone.len().checked_sub(SHOWN_MAX) {
+        writeln!(out, "  and {more} more: `vfscale diff {image} {name:?} {kept:?}`")?;
+    }
+    let parent = if name == MAIN { String::new() } else { format!("--parent {name:?} ") };
+    writeln!(out, "to have it back: `vfscale adopt {parent}{image} {kept:?}`")?;
+    writeln!(out, "to free its space: `vfscale branch delete {image} {kept:?}`")
+}

@@ -1,0 +1,81 @@
+//! Adoptions, with somebody else between decision and act.
+
+use std::sync::Arc;
+
+use vfscale_block::MemoryDevice;
+use vfscale_diskfs::mkfs::{self, MkfsOptions};
+
+use crate::{Pool, PoolError};
+
+/// Makes a pool with a branch `trial` that has changed.
+fn new_pool() -> Pool {
+    let device = Arc::new(MemoryDevice::with_block_size(64 << 20, 4096).unwrap());
+    mkfs::format(&*device, &MkfsOptions::default()).unwrap();
+    let pool = crate::pool_on(device).convert(true).open().unwrap();
+    pool.fork("main", "trial").unwrap();
+    let trial = pool.open("trial").unwrap();
+    trial.task().write("/work", "written").unwrap();
+    trial.close().unwrap();
+    pool
+}
+
+/// Opens a branch, writes a file, and closes it.
+fn session(pool: &Pool, path: &str) {
+    let volume = pool.open("main").unwrap();
+    volume.task().write(path, "written").unwrap();
+    volume.close().unwrap();
+}
+
+/// Uses a branch without a change of its contents.
+fn idle(pool: &Pool) {
+    let volume = pool.open("main").unwrap();
+    volume.task().write("/removed", "at once").unwrap();
+    volume.task().remove_file("/removed").unwrap();
+    volume.close().unwrap();
+}
+
+fn has(pool: &Pool, path: &str) -> bool {
+    let main = pool.open("main").unwrap();
+    let has = main.task().metadata(path).is_ok();
+    main.close().unwrap();
+    has
+}
+
+/// Race: a whole session of another user between the comparison and the adoption.
+///
+/// Opened, written and closed, it is found at the act, and the parent compared again. The adoption
+/// threw it away once, with no message. A session that has only read is no reason to refuse.
+#[test]
+fn a_session_between_comparison_and_act_is_not_lost() {
+    let pool = new_pool();
+    let mut sessions = ["/first", "/second"].into_iter();
+    let beside = || {
+        if let Some(path) = sessions.next() {
+            session(&pool, path);
+        }
+    };
+    let refused = pool.shared.adopt_with("main", "trial", beside).unwrap_err();
+    assert!(matches!(refused, PoolError::HasChanged { .. }), "{refused}");
+    assert!(has(&pool, "/first") && !has(&pool, "/work"));
+    assert_eq!(sessions.next(), Some("/second"));
+
+    let (pool, mut count) = (new_pool(), 0);
+    let beside = || {
+        count += 1;
+        if count < 3 {
+            idle(&pool);
+        }
+    };
+    pool.shared.adopt_with("main", "trial", beside).unwrap();
+    assert!(has(&pool, "/work"));
+
+    // The call does not wait for a user who never stops.
+    let (pool, mut count) = (new_pool(), 0);
+    let beside = || {
+        count += 1;
+        idle(&pool);
+    };
+    let refused = pool.shared.adopt_with("main", "trial", beside).unwrap_err();
+    assert!(refused.to_string().contains("meanwhile"), "{refused}");
+    assert!(!has(&pool, "/work") && count < 20);
+}
