@@ -22,8 +22,8 @@
 //!
 //! Whether the last name was removed is read between the first reads and the second ones, so at a
 //! moment at which the path was valid (in Linux: under `rename_lock`). While directories can't move,
-//! it is read before and after the climb: a name that is there after it was there all the time, and
-//! one that was gone before it changes no more.
+//! it is read before and after the climb: a name that is there after it was there before, and one
+//! that was gone before it changes no more.
 
 use vfscale_sync::rcu::Guard;
 
