@@ -21,7 +21,7 @@
 //! has one count, for the whole climb.
 //!
 //! Whether the last name was removed is read between the first reads and the second ones, so at a
-//! moment at which the path was valid (in Linux: under `rename_lock`). While directories can't move,
+//! moment at which the path was valid (in Linux: under `rename_lock`). While no directory can move,
 //! it is read before and after the climb: a name that is there after it was there before, and one
 //! that was gone before it changes no more.
 
