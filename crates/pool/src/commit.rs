@@ -282,12 +282,13 @@ impl Shared {
         self.failed.store(true, Ordering::Release);
     }
 
-    /// Checks that the reserve has room for another node of the history. Gives up spare logs if it
-    /// has not.
+    /// Checks that the table and the reserve have room for another node of the history. Gives up
+    /// spare logs if the reserve has not.
     ///
     /// # Errors
-    /// [`Error::Full`], and errors of a commit.
+    /// [`Error::Nodes`], [`Error::Full`], and errors of a commit.
     pub(crate) fn check_room(&self, state: &mut State) -> Result<(), Error> {
+        state.table.check_room()?;
         let is_low = |state: &State| state.debt > space::reserve(self.disk.layout.places) / 3;
         if is_low(state) && (!self.give_up_spares(state)? || is_low(state)) {
             return Err(Error::Full);

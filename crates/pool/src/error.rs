@@ -71,6 +71,13 @@ pub enum Error {
     /// No block is free.
     #[error("the pool is full")]
     Full,
+    /// The history has as many nodes as the branch table can have: branches, and the states that
+    /// they were forked from.
+    #[error(
+        "the pool has almost {0} branches and states that they come from, the most that it can \
+         have: delete branches"
+    )]
+    Nodes(usize),
     /// An earlier commit failed, so memory and device differ: the pool has to be opened again.
     #[error("the pool has failed, open it again")]
     Failed,
@@ -101,7 +108,7 @@ impl Error {
             Self::Device(error) | Self::Unreadable { source: error, .. } => {
                 error.os().unwrap_or(OsError::IO)
             }
-            Self::Full => OsError::NO_SPACE,
+            Self::Full | Self::Nodes(_) => OsError::NO_SPACE,
             _ => OsError::IO,
         }
     }

@@ -27,6 +27,8 @@ use crate::space::Purse;
 pub(crate) const TABLE_TREE: u64 = 1;
 /// Most levels of that tree.
 pub(crate) const TABLE_LEVELS: u8 = 2;
+/// The nodes that one call adds at most, and some more.
+const CALL_NODES: usize = 4;
 
 /// The branch table.
 #[derive(Debug)]
@@ -48,6 +50,8 @@ pub(crate) struct Table {
     root: Entry,
     /// For the nodes of the tree, which live on the reserve.
     unbounded: Budget,
+    /// How many nodes of the history the table can have.
+    pub(crate) nodes_max: usize,
 }
 
 impl Table {
@@ -72,6 +76,7 @@ impl Table {
             levels,
             root,
             unbounded: Budget::new(u64::MAX, 1),
+            nodes_max: span(TABLE_LEVELS) as usize * TABLE_RECORDS,
         };
         for number in 0..blocks {
             let entry = this.map.find(number)?;
@@ -208,6 +213,15 @@ impl Table {
             *deeper = self.get(deeper.parent)?;
         }
         Some(a)
+    }
+
+    /// Checks that the table has room for the nodes that a call may add.
+    ///
+    /// # Errors
+    /// [`Error::Nodes`].
+    pub(crate) fn check_room(&self) -> Result<(), Error> {
+        let is_room = self.slot_of.len() + CALL_NODES <= self.nodes_max;
+        if is_room { Ok(()) } else { Err(Error::Nodes(self.nodes_max)) }
     }
 
     /// Adds a node.

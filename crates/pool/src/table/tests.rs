@@ -8,6 +8,7 @@ use super::TABLE_LEVELS;
 use crate::commit::{Change, Shared};
 use crate::format::{FANOUT, FLAT_TABLE, TABLE_RECORDS};
 use crate::head::{self, Purpose};
+use crate::map::span;
 use crate::plant::Plants;
 use crate::pool::next_id;
 use crate::record::Record;
@@ -91,4 +92,33 @@ fn a_full_tree_gets_a_level() {
     pool.fork("main", "other", true).unwrap();
     pool.close().unwrap();
     assert_eq!((levels(&device), count(device).unwrap()), ((TABLE_LEVELS, false), FLAT_MAX));
+}
+
+/// A history that fills the table refuses what adds to it, and can be opened and made smaller.
+#[test]
+fn a_full_table_refuses_forks_and_is_opened_again() {
+    let device = device(10);
+    let pool = Pool::open(device.clone()).unwrap();
+    let nodes_max = {
+        let table = &mut pool.shared.state.lock().table;
+        // An opening takes no larger table than this.
+        assert_eq!(table.nodes_max as u64, span(TABLE_LEVELS) * TABLE_RECORDS as u64);
+        table.nodes_max = 20;
+        table.nodes_max
+    };
+    let fork = |n: usize| {
+        let main = pool.branch("main").unwrap();
+        main.write_at(0, &[n as u8 + 1; UNIT as usize]).unwrap();
+        main.close().unwrap();
+        pool.fork("main", &format!("new{n}"), false)
+    };
+    let refused = (0..).find(|n| fork(*n).is_err()).unwrap();
+    assert!(matches!(fork(refused), Err(Error::Nodes(20))));
+    assert!(matches!(pool.create_branch("new", UNIT), Err(Error::Nodes(20))));
+    assert!(pool.shared.state.lock().table.records().count() <= nodes_max);
+    (0..refused).for_each(|n| pool.delete(&format!("new{n}")).unwrap());
+    while pool.reap(1000).unwrap().more {}
+    fork(refused).unwrap();
+    pool.close().unwrap();
+    assert_eq!(count(device).unwrap(), 11);
 }

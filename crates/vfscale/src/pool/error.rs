@@ -87,7 +87,7 @@ impl PoolError {
                 Error::Exists(_) => Errno::EXIST,
                 Error::NoBranch(_) => Errno::NOENT,
                 Error::InUse(_) | Error::Changed(_) => Errno::BUSY,
-                Error::Full => Errno::NOSPC,
+                Error::Full | Error::Nodes(_) => Errno::NOSPC,
                 Error::Damage { .. } => Errno::UCLEAN,
                 Error::Device(_) | Error::Unreadable { .. } | Error::Failed => Errno::IO,
                 _ => Errno::INVAL,
