@@ -14,8 +14,10 @@ use crate::map::{self, span};
 use crate::record::{LogArea, Record};
 use crate::table::TABLE_TREE;
 use crate::{Error, Pool};
+use history::History;
 use rows::{Rows, User};
 
+mod history;
 mod rows;
 
 /// Most problems that a report lists.
@@ -67,6 +69,8 @@ pub(crate) struct Found {
     pub(crate) used: u64,
     /// Nodes that use a place that an older one has as well, by mistake.
     doubled: BTreeSet<u64>,
+    /// How often two nodes that use one place were followed to the node that they come from.
+    climbs: u64,
 }
 
 /// A dead list that does not say what its node and the parent of that say.
@@ -86,6 +90,7 @@ struct Checker<'p> {
     seen: HashMap<u64, (Use, u64)>,
     /// The places that still have the block of the former volume with their own number.
     rows: Rows,
+    history: History,
     report: Report,
     found: Found,
 }
@@ -128,12 +133,13 @@ impl Pool {
 pub(crate) fn check(shared: &Shared, state: &State) -> Result<(Report, Found), Error> {
     let (seen, rows) = (HashMap::new(), Rows::default());
     let (report, found) = (Report::default(), Found::default());
-    let mut checker = Checker { shared, state, seen, rows, report, found };
-    checker.table()?;
-    checker.damaged();
     let mut records: Vec<&Record> = state.table.records().collect();
     // Parents come first: what a child sees first is its own. Of two, the later one is the younger.
     records.sort_by_key(|record| (record.depth, record.id));
+    let history = History::new(&records);
+    let mut checker = Checker { shared, state, seen, rows, history, report, found };
+    checker.table()?;
+    checker.damaged();
     for record in &records {
         checker.node(record)?;
     }
@@ -141,7 +147,7 @@ pub(crate) fn check(shared: &Shared, state: &State) -> Result<(Report, Found), E
         checker.dead_list(record)?;
     }
     checker.bitmaps()?;
-    checker.name_doubled();
+    checker.name_doubled(&records);
     Ok((checker.report, checker.found))
 }
 
@@ -231,18 +237,17 @@ impl Checker<'_> {
         false
     }
 
-    /// Returns a node of the history, its parent, and so on.
-    fn line(&self, id: u64) -> impl Iterator<Item = u64> {
+    /// Returns the depth of the last node that two nodes have in common; 0 for strangers. `a` was
+    /// seen first: where nothing is wrong it is an ancestor of `b`, since a frozen node retains all
+    /// that others have from it.
+    fn common_depth(&mut self, a: u64, b: u64) -> u32 {
         let table = &self.state.table;
-        std::iter::successors(table.get(id), |record| table.get(record.parent)).map(|it| it.id)
-    }
-
-    /// Returns the depth of the last node that two nodes have in common; 0 for strangers.
-    fn common_depth(&self, a: u64, b: u64) -> u32 {
-        let table = &self.state.table;
-        let first: BTreeSet<u64> = self.line(a).collect();
-        let common = self.line(b).find(|id| first.contains(id));
-        common.and_then(|id| table.get(id)).map_or(0, |record| record.depth)
+        let (Some(first), Some(second)) = (table.get(a), table.get(b)) else { return 0 };
+        if self.history.is_above(a, b) {
+            return first.depth;
+        }
+        self.found.climbs += 1;
+        table.common(first, second).map_or(0, |record| record.depth)
     }
 
     /// Visits the places below an entry, and returns how many are new.
@@ -412,11 +417,16 @@ impl Checker<'_> {
     }
 
     /// Names the branches that use a place that an older one has as well.
-    fn name_doubled(&mut self) {
-        let named = self.state.table.records().filter(|record| !record.name.is_empty());
-        let is_doubled = |id| self.line(id).any(|id| self.found.doubled.contains(&id));
-        let doubled = named.filter(|record| is_doubled(record.id));
-        let names: BTreeSet<String> = doubled.map(|record| record.name.clone()).collect();
+    fn name_doubled(&mut self, records: &[&Record]) {
+        let (mut doubled, mut names) = (self.found.doubled.clone(), BTreeSet::new());
+        for record in records {
+            if doubled.contains(&record.parent) {
+                doubled.insert(record.id);
+            }
+            if doubled.contains(&record.id) && !record.name.is_empty() {
+                names.insert(record.name.clone());
+            }
+        }
         for name in names {
             self.problem(format!(
                 "branch {name:?}: has places of an older branch: copy its files, delete it, and \
