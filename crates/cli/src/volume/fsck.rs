@@ -284,7 +284,9 @@ fn words(image: &str, repair: bool, report: &Report) -> String {
         LogState::Unusable if report.discarded.is_some() => {}
         LogState::Unusable => {
             text += &format!(
-                "{image}: its log can't be used; if there is no other, --repair --discard-log makes a new one \
+                "{image}: its log can't be used. If its device may be readable another time, wait for that; \
+                 else --repair of a copy of the image, or --repair --give-up-unreadable for a block that stays \
+                 unreadable, may replay it. If nothing else is left, --repair --discard-log makes a new log, \
                  and loses the changes in this one\n"
             );
         }

@@ -175,8 +175,9 @@ fn remedy(fault: &Fault) -> &'static str {
             "; try again when the device works; it can be opened read-only, and `vfscale fsck` shows details"
         }
         Fault::Journal(_) => {
-            "; `vfscale fsck` shows details, the volume can be read without its log (`-o ro,norecovery`), and \
-             `vfscale fsck --repair --discard-log` makes a new log, without the changes in this one"
+            "; `vfscale fsck` shows details, and the volume can be read without its log (`-o ro,norecovery`); \
+             if `vfscale fsck --repair` of a copy can't replay it either, `--discard-log` makes a new log, \
+             without the changes in this one"
         }
         _ => "",
     }
