@@ -223,9 +223,17 @@ fn check_pool(args: &FsckArgs, pool: &Pool) -> Result<(u8, Value), Failure> {
     };
     let mut values = serde_json::Map::new();
     for info in branches {
-        let device = pool.device(&info.name)?;
         let (label, repair) = (format!("{image}:{}", info.name), args.repair && !info.read_only);
-        let (found, value) = check_one(args, device, &label, repair)?;
+        let device = pool.device(&info.name).map_err(Failure::from);
+        let checked = device.and_then(|device| check_one(args, device, &label, repair));
+        let (found, value) = match checked {
+            // The other branches can be checked all the same.
+            Err(error) if args.branch.is_none() => {
+                say(format_args!("vfscale: {label}: {error}"));
+                (OPERATIONAL, json!({ "error": error.to_string() }))
+            }
+            checked => checked?,
+        };
         status |= found;
         values.insert(info.name, value);
     }

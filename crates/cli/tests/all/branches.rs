@@ -337,3 +337,30 @@ fn branches_of_a_mounted_image() {
     assert_eq!(pool.check().unwrap(), Vec::<String>::new());
     pool.close().unwrap();
 }
+
+/// A check goes on with the other branches if one of them can't be read.
+#[test]
+fn fsck_checks_the_branches_beside_a_damaged_one() {
+    let image = Image::new(true);
+    for branch in ["main", "trial"] {
+        let write = "for i in 1 2 3; do head -c 20000 /dev/zero > $i; done";
+        image.good(&["run"], &["--branch", branch, "--", "sh", "-c", write]);
+    }
+    let bytes = fs::read(image.path()).unwrap();
+    let nodes = bytes.chunks(4096).enumerate().filter(|(_, block)| block.starts_with(b"pooN"));
+    let mut only_one = 0;
+    for (number, _) in nodes {
+        let mut damaged = bytes.clone();
+        damaged[number * 4096 + 2000] ^= 1;
+        fs::write(image.path(), damaged).unwrap();
+        let output = image.call(&["fsck", "--json"], &[]);
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let found = &value["branches"];
+        let is_bad = ["main", "trial"].map(|branch| found[branch].get("error").is_some());
+        let counts = ["main", "trial"].map(|branch| found[branch]["found"].as_u64());
+        assert_eq!(counts.map(|count| count.is_none()), is_bad, "block {number}: {value}");
+        assert_eq!(output.status.code().unwrap() & 8 != 0, is_bad[0] || is_bad[1], "{number}");
+        only_one += u32::from(is_bad[0] != is_bad[1]);
+    }
+    assert!(only_one > 0, "no block is one branch's alone");
+}
