@@ -91,7 +91,7 @@ pub(crate) struct Space {
     is_thin: bool,
     /// Free places of loaded zones that have storage, and how many of these are protected.
     backed: CachePadded<AtomicU64>,
-    protected: AtomicU64,
+    protected: CachePadded<AtomicU64>,
     /// The zone in which hollow places are looked for first.
     hollow_from: AtomicUsize,
     /// Whether the last allocation has found the file system of the image full.
@@ -209,7 +209,7 @@ impl Space {
             budget,
             is_thin,
             backed: CachePadded::new(AtomicU64::new(0)),
-            protected: AtomicU64::new(0),
+            protected: CachePadded::new(AtomicU64::new(0)),
             hollow_from: AtomicUsize::new(0),
             is_host_full: AtomicBool::new(false),
             urgent_max,
@@ -256,7 +256,9 @@ impl Space {
 
     /// Protects `count` places that have just become free, and so have storage.
     pub(crate) fn protect_freed(&self, count: u64) {
-        self.protected.fetch_add(count, Ordering::AcqRel);
+        if self.is_thin {
+            self.protected.fetch_add(count, Ordering::AcqRel);
+        }
     }
 
     /// Returns whether the file system of the image is full, as far as is known.
@@ -266,8 +268,10 @@ impl Space {
 
     /// Ends the protection of `count` places, which were taken or are not needed any more.
     pub(crate) fn unprotect(&self, count: u64) {
-        let less = |there: u64| Some(there.saturating_sub(count));
-        let _ = self.protected.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        if self.is_thin {
+            let less = |there: u64| Some(there.saturating_sub(count));
+            let _ = self.protected.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        }
     }
 
     /// Has the file system of the image allocate the hollow places of a zone from a word of its
