@@ -49,6 +49,7 @@ const INIT_FLAGS: u32 = 1 | 1 << 5 | 1 << 15 | 1 << 22;
 const INIT_WRITEBACK_CACHE: u32 = 1 << 16;
 /// Direct writes need not wait for each other.
 const OPEN_PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+const PUNCH_HOLE: u32 = 2;
 const SETATTR_SIZE: u32 = 1 << 3;
 
 const DIR: u64 = 1;
@@ -259,6 +260,8 @@ impl Server {
             16 => self.write(request.u64(8), &request.body[40..]),
             // FSYNC
             20 => self.sync(),
+            // FALLOCATE, to allocate: all of the file is.
+            43 if request.u32(24) & PUNCH_HOLE == 0 => Ok(empty()),
             // FALLOCATE, to make a hole.
             43 => {
                 let result = self.device.discard(request.u64(8), request.u64(16));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::common::{self, DEVICE_BYTES, History, LOG, Store, VOLUME, open, options};
 use vfscale_block::{CrashPlan, CrashState, Device, MemoryDevice, RecordingDevice};
-use vfscale_journal::Journal;
+use vfscale_journal::{Error, Journal, Options};
 use vfscale_sync::random::{Random, seed};
 
 /// Number of states after which a recovery is itself interrupted.
@@ -56,18 +56,18 @@ fn check(state: &CrashState, number: usize, history: &History, promises: &Promis
     };
     if !number.is_multiple_of(AGAIN) {
         let device: Arc<dyn Device> = state.device();
-        recover(&device, state);
+        recover(&device, state, state.has_lost());
         history.check(&*device, promised);
         return;
     }
     let device = Arc::new(RecordingDevice::new(state.device()));
     let shared: Arc<dyn Device> = device.clone();
-    recover(&shared, state);
+    recover(&shared, state, state.has_lost());
     history.check(&*device, promised);
     let plan = with_lost(CrashPlan::default().listed_max(2).samples(1).exhaustive_bits(3));
     for again in device.crash_states(plan) {
         let twice: Arc<dyn Device> = again.device();
-        recover(&twice, state);
+        recover(&twice, state, state.has_lost() || again.has_lost());
         history.check(&*twice, promised);
         for id in 0..common::BLOCKS {
             // Not less than before, but possibly more. The opening record of the first recovery is
@@ -79,9 +79,15 @@ fn check(state: &CrashState, number: usize, history: &History, promises: &Promis
     }
 }
 
-fn recover(device: &Arc<dyn Device>, state: &CrashState) {
-    let (journal, recovered) =
-        open(device, options(1)).unwrap_or_else(|error| panic!("{state}: {error}"));
+/// Opens the log, as a repair does if its end can't be read.
+fn recover(device: &Arc<dyn Device>, state: &CrashState, has_lost: bool) {
+    let opened = match open(device, options(1)) {
+        Err(Error::EndUnread { .. }) if has_lost => {
+            open(device, Options { may_cut: true, ..options(1) })
+        }
+        opened => opened,
+    };
+    let (journal, recovered) = opened.unwrap_or_else(|error| panic!("{state}: {error}"));
     assert!(!recovered.was_clean || recovered.checkpoints == 0, "{state}: {recovered:?}");
     drop(journal);
 }
