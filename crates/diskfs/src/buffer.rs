@@ -67,7 +67,7 @@ use crate::base::fault::Fault;
 use crate::base::numbers::{NumberMap, shard_of};
 use crate::base::ranks::{CacheShard, InodeHomes};
 use crate::base::shared_limit::{SHARDS_IN_VAIN, SharedCache, SharedLimit};
-use crate::format::inode::{CHUNK_BLOCKS, INODE_MAGIC, chunk_of, verify_torn};
+use crate::format::inode::{CHUNK_BLOCKS, chunk_of};
 use crate::format::{BLOCK_BYTES, Block, Expected, Identity, byte_of_block};
 
 /// Number of buffers that the hand passes for each new one. More than one, so that it catches up
@@ -227,12 +227,7 @@ impl BufferCache {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.target.device.read_at(byte_of_block(address), block.bytes_mut())?;
         let Expected { magic, owner, check } = *expected;
-        let identity = Identity { magic, address, owner, volume: self.target.volume };
-        match magic {
-            // Each record is checked by itself.
-            INODE_MAGIC => verify_torn(&block, &identity)?,
-            _ => block.verify(&identity)?,
-        }
+        block.verify(&Identity { magic, address, owner, volume: self.target.volume })?;
         check(address, &block)?;
         Ok(block.into())
     }

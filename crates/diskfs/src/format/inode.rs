@@ -12,10 +12,8 @@
 //! The log contains records of inodes, not their blocks. If power fails during the in-place write
 //! of a block, the log has the changed records, and not the other seven. Those have the same bytes
 //! in the old block and in the new one, and are whole whichever sectors reached the disk; only the
-//! checksum of the block is wrong. Therefore each record has a checksum of its own, and everyone
-//! who reads inodes accepts a block whose identity is right ([`verify_torn`]): a damaged record
-//! costs one inode. A change of another inode in the block writes the damaged record back as it
-//! was, so that its checksum stays wrong.
+//! checksum of the block is wrong. Therefore each record has a checksum of its own, and recovery,
+//! which writes records into blocks, accepts a block whose identity is right ([`verify_torn`]).
 //!
 //! If the device can't read a block any more, wholly or partly, recovery takes the sectors that it
 //! can read. If records in the other sectors are not in the log, recovery fails: the device may be
@@ -224,7 +222,7 @@ impl InodeRecord {
 }
 
 /// Checks a block of inodes as [`Block::verify`] does, but accepts a wrong checksum if everything
-/// else in the header is right: each record has a checksum of its own.
+/// else in the header is right. For recovery, before it puts a record in and seals the block.
 ///
 /// # Errors
 /// Returns any error of [`Block::verify`] but that of the checksum.

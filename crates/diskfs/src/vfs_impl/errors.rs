@@ -6,9 +6,6 @@ use vfscale_sync::atomic::Ordering;
 use super::disk_fs::DiskFs;
 use super::stop::OnError;
 use crate::base::fault::Fault;
-use crate::format::Damage;
-use crate::format::damage::{InodeDamage, InodeFault};
-use crate::format::inode::INODE_MAGIC;
 use crate::volume::stopped;
 
 /// Returns the error number of a call, and logs the fault unless it is a mere refusal.
@@ -19,17 +16,6 @@ pub(super) fn errno(fault: Fault) -> Errno {
         tracing::error!(%fault, "the volume has failed a call");
     }
     errno
-}
-
-/// Returns whether damage stops the volume. A record that can't be read costs its inode only, and a
-/// block of inodes the inodes in it: nothing refers to more, and nothing was about to be written on
-/// account of them.
-fn stops(damage: &Damage) -> bool {
-    match damage {
-        Damage::Magic { expected, .. } => *expected != INODE_MAGIC,
-        Damage::Inode(InodeDamage { fault, .. }) => !matches!(fault, InodeFault::Checksum { .. }),
-        _ => true,
-    }
 }
 
 impl DiskFs {
@@ -72,7 +58,7 @@ impl DiskFs {
             return Errno::IO;
         }
         let is_of_log = matches!(fault, Fault::Journal(_));
-        if !is_of_log && !matches!(&fault, Fault::Damage(damage) if stops(damage)) {
+        if !is_of_log && !matches!(fault, Fault::Damage(_)) {
             return errno(fault);
         }
         let was_told = self.stop.is_told.load(Ordering::Acquire);
