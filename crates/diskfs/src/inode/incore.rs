@@ -17,7 +17,7 @@
 //!   log.
 //!
 //! * The block of a record that is to be written back is in memory: a transaction that changes an
-//!   inode reads it before its commit, and the node [holds](Node::hold_home) it until write-back.
+//!   inode reads it before its commit, and the node holds it until write-back.
 //!   So a block that can't be read fails the call that changes the inode, and not the write-back,
 //!   for all.
 //!
