@@ -213,7 +213,7 @@ impl Pool {
     /// its last [adoption](Self::adopt). If all others that had this state are gone,
     /// [`reap`](Self::reap) may have dropped it; a read-only branch keeps it.
     ///
-    /// What the branch had until now becomes another branch, whose name is returned: `name@1`, or
+    /// The contents until now become another branch, whose name is returned: `name@1`, or
     /// with the next number that is free. `None` if it has written nothing since then.
     ///
     /// Blocks for the I/O: two flushes.

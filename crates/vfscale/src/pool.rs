@@ -365,7 +365,7 @@ impl Pool {
     /// them; a read-only branch of that moment does. Those of an adoption are kept until the next
     /// fork or adoption, or until the pool is nearly full.
     ///
-    /// What the branch had until now becomes another branch, whose name is returned: `name@1`, or
+    /// The contents until now become another branch, whose name is returned: `name@1`, or
     /// with the next number that is free. [Adopting](Self::adopt) that undoes the rollback, and
     /// [deleting](Self::delete) it frees its space. `None` if the branch has written nothing.
     ///

@@ -92,15 +92,21 @@ impl Drop for Host {
 
 const FILES: &str = "mkdir m/d; for n in $(seq 0 299); do echo $n > m/d/$n; done; sync m/d/* m/d";
 
-/// Nothing is lost when the disk is full, whichever advice is followed.
-#[test]
-fn a_full_host_loses_nothing() {
-    let Some(host) = Host::new(40) else { return };
+/// Returns a full host with a mounted volume that has synced files.
+fn full() -> Option<Host> {
+    let host = Host::new(40)?;
     host.good("mkfs -q small/f.vfs --size 1G");
     host.good("mount -b --log-file log small/f.vfs m");
     assert!(host.sh("head -c 8M /dev/urandom > m/f1; sync m/f1").0);
     assert!(host.sh(FILES).0);
     host.fill();
+    Some(host)
+}
+
+/// Nothing is lost when the disk is full, whichever advice is followed.
+#[test]
+fn a_full_host_loses_nothing() {
+    let Some(host) = full() else { return };
     let (synced, why) = host.sh("head -c 6M /dev/urandom > m/f2; sync m/f2");
     assert!(!synced && why.contains("No space left on device"), "{why}");
     // The volume goes on, and is read.
@@ -133,12 +139,7 @@ fn a_full_host_loses_nothing() {
 /// A file is removed while the host is full, which makes the room that the volume needs.
 #[test]
 fn removing_files_makes_room() {
-    let Some(host) = Host::new(40) else { return };
-    host.good("mkfs -q small/f.vfs --size 1G");
-    host.good("mount -b --log-file log small/f.vfs m");
-    assert!(host.sh("head -c 8M /dev/urandom > m/f1; sync m/f1").0);
-    assert!(host.sh(FILES).0);
-    host.fill();
+    let Some(host) = full() else { return };
     assert!(!host.sh("head -c 6M /dev/urandom > m/f2; sync m/f2").0);
     let (code, said) = host.vfscale("sync m");
     assert!(code == Some(1) && said.contains("No space left"), "{said}");

@@ -351,7 +351,7 @@ fn when_free(pool: &Pool) -> Arc<Branch> {
 
 /// Race: sessions of a branch beside its rollbacks, adoptions, snapshots and the reaper.
 ///
-/// What a session has closed is in the branch, or in one that a rollback has kept.
+/// A file that a session has closed is in the branch, or in one that a rollback has kept.
 #[test]
 fn nothing_that_was_closed_is_lost_beside_all_verbs() {
     let (_, pool) = new_pool();
