@@ -1,4 +1,4 @@
-"""The figures of docs/BENCH.md for the Python package: medians of runs in turn.
+"""Figures of the Python package for docs/results: medians of runs in turn.
 
     python bindings/python/bench/figures.py [--rounds 9] [--files 10000]
 
