@@ -8,7 +8,7 @@
 //! name what is really there ([`documents`], [`races`]).
 //!
 //! Each check is a function from text to a list of complaints, so that its own tests can hand it
-//! code that breaks the rule. `tests/house.rs` hands it this repository.
+//! code that breaks the rule. `tests/tidy.rs` hands it this repository.
 //!
 //! # Invariants
 //!

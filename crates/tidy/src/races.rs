@@ -1,4 +1,4 @@
-//! The tables of `docs/RACES.md`, made from the comments of the tests.
+//! The tables that `scripts/races` prints, made from the comments of the tests.
 //!
 //! A paragraph of a test's documentation that begins with `Race:` names a race that the test
 //! watches, and the text after it, up to the next such paragraph, says why the race does not
@@ -15,14 +15,9 @@
 //! fn last_close_against_unlink() { ... }
 //! ```
 //!
-//! [`page`] writes both tables below the line [`MARK`] of the document; what stands above it is
-//! written by hand.
+//! [`page`] makes both tables.
 
 use std::collections::BTreeMap;
-
-/// The line of the document below which everything is written by [`page`].
-pub const MARK: &str =
-    "<!-- From here on written by `scripts/races` from the comments of the tests. -->";
 
 /// A test, with the races and seams that its comment names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,10 +94,9 @@ fn paragraphs(comment: &[&str]) -> Vec<String> {
     all
 }
 
-/// Returns the document: the part of `former` above [`MARK`], and the tables.
-pub fn page(former: &str, tests: &[Test]) -> String {
-    let by_hand = former.split(MARK).next().unwrap_or_default();
-    let mut page = format!("{by_hand}{MARK}\n\n## Seams\n\n");
+/// Returns the tables of seams and of races, as Markdown.
+pub fn page(tests: &[Test]) -> String {
+    let mut page = "## Seams\n\n".to_owned();
     page += "| seam | parties | tests |\n| --- | --- | --- |\n";
     let mut seams = BTreeMap::<_, Vec<_>>::new();
     for test in tests {
