@@ -57,7 +57,6 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
         "vfscale-crashtest",
         &["vfscale", "vfscale-block", "vfscale-diskfs", "vfscale-journal", "vfscale-sync"],
     ),
-    ("vfscale-peers", &["vfscale", "vfscale-bench"]),
     ("vfscale-tidy", &[]),
 ];
 
@@ -66,7 +65,6 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
 pub const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
     ("vfscale-bench-cli", &["vfscale-diskfs"]),
     ("vfscale-crashtest", &["vfscale-pool"]),
-    ("vfscale-peers", &["vfscale-sync"]),
 ];
 
 /// One crate of the workspace uses another.
