@@ -62,10 +62,8 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
 
 /// The crates that tests and benchmarks may use beyond that: pretended CPUs and model-checked
 /// threads.
-pub const ALLOWED_IN_TESTS: &[(&str, &[&str])] = &[
-    ("vfscale-bench-cli", &["vfscale-diskfs"]),
-    ("vfscale-crashtest", &["vfscale-pool"]),
-];
+pub const ALLOWED_IN_TESTS: &[(&str, &[&str])] =
+    &[("vfscale-bench-cli", &["vfscale-diskfs"]), ("vfscale-crashtest", &["vfscale-pool"])];
 
 /// One crate of the workspace uses another.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -121,7 +121,7 @@ pub fn tree_paths(markdown: &str) -> Vec<String> {
 }
 
 /// Where a reference may lead: the folders of the repository that the documents speak of.
-const FOLDERS: &[&str] = &["bindings/", "crates/", "docs/", "scripts/", ".ci/"];
+const FOLDERS: &[&str] = &["bindings/", "crates/", "lab/", "docs/", "scripts/", ".ci/"];
 
 /// Returns the references of a document that lead nowhere. `read` returns the text of a file of the
 /// repository, an empty one for a folder, and `None` for a path that does not exist.

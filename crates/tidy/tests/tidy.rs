@@ -28,8 +28,11 @@ fn files(folder: &str) -> Vec<(String, String)> {
     found
 }
 
+/// The folders with sources: the house, and the laboratory beside it.
+const FOLDERS: [&str; 3] = ["bindings", "crates", "lab"];
+
 fn rust_files() -> Vec<(String, String)> {
-    let all = ["bindings", "crates"].iter().flat_map(|folder| files(folder));
+    let all = FOLDERS.iter().flat_map(|folder| files(folder));
     let all: Vec<_> = all.filter(|(path, _)| path.ends_with(".rs")).collect();
     assert!(all.len() > 50, "only {} Rust files seen", all.len());
     all
@@ -47,14 +50,19 @@ fn report(complaints: Vec<String>) {
 
 #[test]
 fn arrows_point_down() {
-    let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--no-deps", "--format-version", "1", "--manifest-path"])
-        .arg(root().join("Cargo.toml"))
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata = serde_json::from_slice(&output.stdout).unwrap();
-    let (crates, arrows) = arrows::arrows(&metadata);
+    let (mut crates, mut arrows) = (Vec::new(), Vec::new());
+    for workspace in ["", "lab"] {
+        let output = Command::new(env!("CARGO"))
+            .args(["metadata", "--no-deps", "--format-version", "1", "--manifest-path"])
+            .arg(root().join(workspace).join("Cargo.toml"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let metadata = serde_json::from_slice(&output.stdout).unwrap();
+        let of_workspace = arrows::arrows(&metadata);
+        crates.extend(of_workspace.0);
+        arrows.extend(of_workspace.1);
+    }
     assert!(crates.iter().any(|name| name == "vfscale-cli"));
     assert!(arrows.iter().any(|arrow| arrow.to == "vfscale-sync"));
     report(arrows::complaints(&crates, &arrows));
@@ -65,8 +73,7 @@ fn files_are_short() {
     // Programs write these.
     let written = |path: &str| path.ends_with(".lock") || path.ends_with("include/vfscale.h");
     let text = |(path, _): &(String, String)| !written(path);
-    let all =
-        ["bindings", "crates", "docs", "scripts", ".ci"].iter().flat_map(|folder| files(folder));
+    let all = FOLDERS.iter().chain(&["docs", "scripts", ".ci"]).flat_map(|folder| files(folder));
     let all: Vec<_> = all.filter(text).collect();
     let source = |(path, text): &(String, String)| {
         sources::length_complaint(Source { path: path.as_str(), text: text.as_str() })
@@ -90,8 +97,9 @@ fn files_that_may_be_unsafe_are() {
 
 #[test]
 fn every_crate_takes_the_lints_of_the_workspace() {
-    let all = ["bindings", "crates"].iter().flat_map(|folder| files(folder));
-    let manifests = all.filter(|(path, _)| path.ends_with("Cargo.toml"));
+    let all = FOLDERS.iter().flat_map(|folder| files(folder));
+    let manifests =
+        all.filter(|(path, text)| path.ends_with("Cargo.toml") && !text.contains("[workspace]\n"));
     let lax = manifests.filter(|(_, text)| !text.contains("[lints]\nworkspace = true"));
     report(lax.map(|(path, _)| format!("{path}: [lints] workspace = true")).collect());
 }
@@ -179,7 +187,8 @@ fn every_model_names_its_race() {
 
 /// Returns the imports between the files of a crate.
 fn arrows_in(name: &str) -> BTreeSet<rooms::Arrow> {
-    let folder = format!("crates/{name}/src");
+    let above = if root().join("lab").join(name).exists() { "lab" } else { "crates" };
+    let folder = format!("{above}/{name}/src");
     let files = files(&folder).into_iter().filter(|(path, _)| path.ends_with(".rs"));
     let inside = |path: String| path[folder.len() + 1..].to_string();
     let files: Vec<_> = files.map(|(path, text)| (inside(path), text)).collect();
@@ -200,8 +209,10 @@ fn folders_import_downward() {
 
 #[test]
 fn files_import_each_other_in_few_circles() {
-    let crates = fs::read_dir(root().join("crates")).unwrap();
-    let mut crates: Vec<_> = crates.map(|entry| entry.unwrap().file_name()).collect();
+    let crates = ["crates", "lab"].map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    let crates = crates.into_iter().flatten().map(Result::unwrap);
+    let crates = crates.filter(|entry| entry.path().join("src").exists());
+    let mut crates: Vec<_> = crates.map(|entry| entry.file_name()).collect();
     crates.sort();
     let known = rooms::CIRCLES;
     let mut found = Vec::new();

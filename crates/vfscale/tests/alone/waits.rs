@@ -13,9 +13,9 @@
 //! (`mount_count_before_has_one_counter` in `crates/vfs/src/objects/vfsmount/tests.rs`),
 //! `ino-alloc`, `lockref-spread` and `cil-context` (`scaling.rs`, `scaling_volumes.rs`),
 //! `dentry-count` and `inode-count` (`counts_before_are_lines_that_two_creators_share` in
-//! `crates/commute/src/predict/recorded/tests.rs`),
+//! `lab/commute/src/predict/recorded/tests.rs`),
 //! `active-trans`, `cil-counters` and `log-space` (`commits_of_different_inodes_share_no_line` in
-//! `crates/commute/src/predict/recorded/tests.rs`), and `read-mostly`
+//! `lab/commute/src/predict/recorded/tests.rs`), and `read-mostly`
 //! (`read_mostly_fields_are_apart` in `crates/journal/src/journal/tests.rs`).
 
 use std::sync::Arc;

@@ -12,7 +12,7 @@ fn an_instruction_has_its_line() {
     let mut symbols = Symbols::new();
     let frame = symbols.frames(ip).last().unwrap();
     assert!(frame.function.ends_with("somewhere"), "{frame:?}");
-    assert_eq!(frame.file, "crates/commute/src/trace/symbols/tests.rs");
+    assert_eq!(frame.file, "lab/commute/src/trace/symbols/tests.rs");
     assert!(frame.line.abs_diff(line) <= 1, "{frame:?}");
     let library = symbols.frames(libc::getpid as *const () as u64);
     assert!(library[0].function.contains("getpid"), "{library:?}");

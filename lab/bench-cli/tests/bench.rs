@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "../../cli/tests/all/for_all.rs"]
+#[path = "../../../crates/cli/tests/all/for_all.rs"]
 mod for_all;
 
 use std::fs::Permissions;

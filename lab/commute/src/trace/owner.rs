@@ -86,7 +86,7 @@ fn is_of_structures(frame: &Frame) -> bool {
 fn is_of_checker(frame: &Frame) -> bool {
     ["runner.rs", "trace/record/recorder.rs", "execute.rs"]
         .iter()
-        .any(|file| frame.file.strip_prefix("crates/commute/src/") == Some(file))
+        .any(|file| frame.file.strip_prefix("lab/commute/src/") == Some(file))
 }
 
 fn access_site(symbols: &mut Symbols, trace: &Trace, index: usize, access: Access) -> AccessSite {

@@ -19,8 +19,8 @@ use crate::runner;
 /// Header of the list.
 const HEAD: &str = "\
 # Cases in which calls that commute conflict on a cache line; docs/COMMUTATIVITY.md has the reasons.
-# Written by: cargo run --release -p vfscale-bench-cli -- commute --sample 2000 --write-exceptions \\
-#     crates/commute/exceptions.txt
+# Written in lab/ by: cargo run --release -p vfscale-bench-cli -- commute --sample 2000 --write-exceptions \\
+#     commute/exceptions.txt
 ";
 
 /// Names of cases that may conflict.
