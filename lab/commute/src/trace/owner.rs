@@ -79,7 +79,8 @@ fn is_of_language(frame: &Frame) -> bool {
 
 /// Returns whether a frame is in a structure that is part of a larger object.
 fn is_of_structures(frame: &Frame) -> bool {
-    frame.file.starts_with("crates/sync/") || !frame.file.starts_with("crates/")
+    let is_ours = ["crates/", "lab/"].iter().any(|folder| frame.file.starts_with(folder));
+    frame.file.starts_with("crates/sync/") || !is_ours
 }
 
 /// Returns whether a frame is in this checker.

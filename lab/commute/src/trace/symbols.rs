@@ -116,7 +116,7 @@ fn without_paths(function: &str) -> String {
     text + word.rsplit("::").next().unwrap_or_default()
 }
 
-/// Strips the part before `crates/` from files of this repository, and the part before the
+/// Strips the part before `crates/` or `lab/` from files of this repository, and the part before the
 /// library's name from files of libraries.
 fn from_root(file: &str) -> String {
     let after = |mark: &str| file.rfind(mark).map(|at| file[at + 1..].to_owned());
@@ -124,7 +124,8 @@ fn from_root(file: &str) -> String {
         let mut parts = file.split("/registry/src/").last().unwrap_or(file).splitn(2, '/');
         return parts.nth(1).unwrap_or(file).to_owned();
     }
-    after("/library/").or_else(|| after("/crates/")).unwrap_or_else(|| file.to_owned())
+    let marks = ["/library/", "/crates/", "/lab/"];
+    marks.into_iter().find_map(after).unwrap_or_else(|| file.to_owned())
 }
 
 /// Returns the name of a function of a shared library, or `?`.

@@ -23,6 +23,7 @@ fn names_and_files_are_short() {
     assert_eq!(shorter("a::f::h0123456789abcdef"), "a::f");
     assert_eq!(shorter("f<a::b::C<d::E>, u8>"), "f<C<E>, u8>");
     assert_eq!(from_root("/x/crates/sync/src/rcu.rs"), "crates/sync/src/rcu.rs");
+    assert_eq!(from_root("/x/lab/commute/src/lib.rs"), "lab/commute/src/lib.rs");
     assert_eq!(from_root("/rustc/1/library/core/src/a.rs"), "library/core/src/a.rs");
     let registry = "/home/x/.cargo/registry/src/index-1/crossbeam-epoch-0.9/src/guard.rs";
     assert_eq!(from_root(registry), "crossbeam-epoch-0.9/src/guard.rs");
