@@ -56,7 +56,7 @@
 //! * [`posix`] has Linux's calls with Linux's errors, as methods of [`Task::posix`]: descriptors,
 //!   `openat2`, record locks, mounts, namespaces, pipes. No call enters the kernel, except to read
 //!   the clock.
-//! * [`driver`] is for writers of file systems.
+//! * [`driver`] is for writers of file systems; `examples/driver.rs` is one in 60 lines.
 //! * [`idle_memory`] bounds the memory that the process keeps for files to come.
 //! * [`block`] has the devices of volumes: files, memory, and devices that fail or record on
 //!   purpose.
