@@ -65,6 +65,7 @@
 //! which is sound and conservative.
 
 pub mod atomic;
+mod caught;
 pub mod clock;
 pub mod cpu;
 mod epoch;

@@ -27,6 +27,7 @@
 //!   a step outlasts it. So work of any length delays grace periods by one step at most.
 //! * Work begins at least a grace period after it was submitted: every thread that was in an RCU
 //!   section at that moment has left it.
+//! * A panic ends the work or the deferred call that panics, and nothing else.
 //! * [`wait_for`] returns when the work, and everything that the work deferred, is done.
 //! * Only the thread itself decides to end, under the queue's lock and with an empty queue: it sees
 //!   work that was submitted before that, and work that is submitted after that starts another
@@ -57,14 +58,14 @@ pub use imp::{attend, settle, submit, wait_for};
 #[cfg(not(any(loom, shuttle, miri)))]
 mod imp {
     use std::collections::VecDeque;
-    use std::mem;
-    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::mem::ManuallyDrop;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread::{self, Thread};
     use std::time::Duration;
 
     use super::{ReclaimQueue, Work};
+    use crate::caught::survives;
     use crate::lock::{Condvar, Mutex};
     use crate::shrink::{self, Effort, WINDOW, Windows};
     use crate::{fork, rcu};
@@ -264,22 +265,21 @@ mod imp {
             return false;
         }
         let mut state = STATE.lock();
-        let Some((key, mut work)) = state.queue.pop_front() else { return false };
+        let Some((key, work)) = state.queue.pop_front() else { return false };
         state.current = Some(key);
         QUEUED.store(!state.queue.is_empty(), Ordering::Relaxed);
         drop(state);
         rcu::synchronize();
-        // Work that has panicked is leaked: its state is unknown. Other work continues.
         shrink::expect_whole(true);
-        match catch_unwind(AssertUnwindSafe(|| {
+        // Work that has panicked is leaked: its state is unknown. Other work continues.
+        let mut work = ManuallyDrop::new(work);
+        survives(|| {
             while work.step() {
                 looks.look();
                 shrink::run(Effort::Whole, SHRINK_REGIONS);
             }
-        })) {
-            Ok(()) => drop(work),
-            Err(_) => mem::forget(work),
-        }
+            drop(ManuallyDrop::into_inner(work));
+        });
         rcu::synchronize();
         shrink::expect_whole(false);
         let mut state = STATE.lock();

@@ -45,6 +45,7 @@
 mod chunk;
 
 use crate::atomic::{AtomicI64, AtomicUsize, Ordering, fence};
+use crate::caught::each_survives;
 use crate::cpu::SlotNodes;
 use crate::lock::slot_lock::{SlotGuard, SlotLock};
 use crate::lock::{Mutex, MutexGuard};
@@ -500,10 +501,8 @@ impl<T> Inner<T> {
     /// Drops objects after their grace period and takes their memory into a slot.
     fn drop_batch(&self, slot: &SlotLock<Cache<T>, SlabCache>, mut objects: Vec<NonNull<T>>) {
         if std::mem::needs_drop::<T>() {
-            for object in &objects {
-                // SAFETY: Their owner has freed them, and the grace period is over.
-                unsafe { object.drop_in_place() };
-            }
+            // SAFETY: Their owner has freed them, and the grace period is over.
+            each_survives(&objects, |object| unsafe { object.drop_in_place() });
         }
         let mut cache = slot.lock();
         cache.live -= objects.len().cast_signed();

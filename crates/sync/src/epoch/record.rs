@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::bag::{BAG_LEN, Deferred};
 use super::protocol::{Epoch, Section};
+use crate::caught::each_survives;
 use crate::fork;
 
 /// The latest grace period.
@@ -190,7 +191,7 @@ impl Record {
     pub(super) fn run_own(&self, most: usize) -> bool {
         for _ in 0..most {
             let Some(mut calls) = self.next_due(u64::MAX) else { return false };
-            calls.drain(..).for_each(Deferred::run);
+            each_survives(calls.drain(..), Deferred::run);
             self.spare.set(calls);
         }
         true
@@ -201,7 +202,7 @@ impl Record {
     pub(super) fn run_due(&self, last: u64, most: usize) -> usize {
         for left in (1..=most).rev() {
             let Some(calls) = self.next_due(last) else { return left };
-            calls.into_iter().for_each(Deferred::run);
+            each_survives(calls, Deferred::run);
         }
         0
     }

@@ -1,9 +1,12 @@
 //! Sections of this thread.
 
 use std::cell::Cell;
+use std::marker::PhantomData;
+use std::mem;
 use std::ptr;
 use std::sync::Once;
 
+use super::Guard;
 use super::bag::Deferred;
 use super::driver::drive;
 use super::fences;
@@ -159,7 +162,7 @@ fn register() -> &'static Record {
 /// after them from time to time. Returns whether the thread is in a section that must go on: work
 /// that has run keeps a guard.
 #[cold]
-fn count_down(record: &Record) -> bool {
+fn count_down(record: &'static Record) -> bool {
     let left = record.looks.get() - 1;
     record.looks.set(left);
     if left > 0 || fork::is_child() {
@@ -170,6 +173,8 @@ fn count_down(record: &Record) -> bool {
         drive(false, Some(record));
     }
     EPOCH.enter(&record.section);
+    // Leaves the section if a panic passes; in a model it does.
+    let section = Guard { record, not_send: PhantomData };
     let has_more = record.run_own(BAGS_MAX);
     record.looks.set(match (has_more, record.has_waiting()) {
         (true, _) => 1,
@@ -180,5 +185,6 @@ fn count_down(record: &Record) -> bool {
     if !record.has_waiting() {
         record.has_bytes.set(false);
     }
+    mem::forget(section);
     record.nesting.get() > 1
 }
