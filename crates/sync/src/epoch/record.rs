@@ -102,7 +102,8 @@ impl Record {
     }
 
     fn publish() -> &'static Record {
-        let record = Box::leak(Box::new(Record {
+        // Shared from here on: a pointer made from the unique reference would end with its next use.
+        let record: &Record = Box::leak(Box::new(Record {
             section: Section::new(AtomicU64::new(0), AtomicU64::new(0)),
             nesting: Cell::new(0),
             looks: Cell::new(0),
@@ -118,7 +119,7 @@ impl Record {
                 next: AtomicPtr::default(),
             },
         }));
-        let new = ptr::from_mut(record);
+        let new = ptr::from_ref(record).cast_mut();
         let mut first = RECORDS.load(Ordering::Relaxed);
         loop {
             record.shared.next.store(first, Ordering::Relaxed);
