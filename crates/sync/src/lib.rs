@@ -80,6 +80,7 @@ pub mod random;
 pub mod rcu;
 pub mod reclaim;
 pub mod slab;
+pub mod thread;
 pub mod worker;
 
 mod mem;

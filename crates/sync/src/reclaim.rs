@@ -68,6 +68,7 @@ mod imp {
     use crate::caught::survives;
     use crate::lock::{Condvar, Mutex};
     use crate::shrink::{self, Effort, WINDOW, Windows};
+    use crate::thread::spawn;
     use crate::{fork, rcu};
 
     /// The interval at which the thread checks whether a grace period has ended.
@@ -113,8 +114,8 @@ mod imp {
         /// Starts the thread if there is none. Returns whether there is one now.
         fn start(&mut self) -> bool {
             if self.thread.is_none() {
-                let thread = thread::Builder::new().name("vfscale-reclaim".to_owned());
-                self.thread = thread.spawn(run).ok().map(|handle| handle.thread().clone());
+                let thread = spawn("vfscale-reclaim", run);
+                self.thread = thread.ok().map(|handle| handle.thread().clone());
             }
             self.thread.is_some()
         }
