@@ -58,7 +58,7 @@ pub use imp::{attend, settle, submit, wait_for};
 #[cfg(not(any(loom, shuttle, miri)))]
 mod imp {
     use std::collections::VecDeque;
-    use std::mem::ManuallyDrop;
+    use std::mem::{self, ManuallyDrop};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread::{self, Thread};
@@ -122,11 +122,16 @@ mod imp {
     }
 
     /// Submits `work` to the thread, which does it after a grace period and after work that was
-    /// submitted before. The caller may be in an RCU section and hold locks. Does not wait.
+    /// submitted before. The caller may be in an RCU section and hold locks. Does not wait. In a
+    /// [fork] child the work is leaked, like deferred work.
     ///
     /// # Errors
     /// The work, if no thread can be started.
     pub fn submit(key: u64, work: Box<dyn Work>) -> Result<(), Box<dyn Work>> {
+        if fork::is_child() {
+            mem::forget(work);
+            return Ok(());
+        }
         let mut state = STATE.lock();
         if !state.start() {
             return Err(work);
@@ -142,8 +147,13 @@ mod imp {
 
     /// Waits until no work is left that was submitted under `key`, and everything that this work
     /// deferred is done. The thread does this work next. Returns immediately if there is none, or
-    /// if the caller is the thread itself. The caller is in no RCU section and holds no lock.
+    /// if the caller is the thread itself, or in a [fork] child, in which nothing is done. The
+    /// caller is in no RCU section and holds no lock.
     pub fn wait_for(key: u64) {
+        // The lock may be held by a thread that does not exist in the child.
+        if fork::is_child() {
+            return;
+        }
         let mut state = STATE.lock();
         let me = thread::current().id();
         if state.thread.as_ref().is_some_and(|thread| thread.id() == me) {

@@ -144,10 +144,13 @@ fn look_soon(record: &Record) {
 /// Finds or makes a record for this thread.
 #[cold]
 fn register() -> &'static Record {
-    static FENCES: Once = Once::new();
+    static FIRST: Once = Once::new();
     // In a child the `Once` may be in the state that another thread's unfinished call left.
     if !fork::is_child() {
-        FENCES.call_once(fences::register);
+        FIRST.call_once(|| {
+            fork::watch();
+            fences::register();
+        });
     }
     let record = Record::take();
     record.looks.set(u32::from(record.has_waiting()));
