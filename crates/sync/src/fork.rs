@@ -13,9 +13,9 @@
 //!
 //! * A process that has neither called [`watch`] nor been in an RCU section, which calls it, forks
 //!   freely: its child starts from scratch.
-//! * In a child of any other process [`is_child`] is true for good, also in its own children. The C
-//!   library runs the handler in `fork`. A child of `_Fork` or of a `clone` by the program itself is
-//!   not noticed: it must execute another program.
+//! * In a child of any other process [`is_child`] is true for good, also in its own children. The
+//!   C library runs the handler in `fork`. A child of `_Fork` or of a `clone` by the program itself
+//!   is not noticed: it must execute another program.
 //! * Deferred work does not run in a child ([`crate::rcu`]): it may take locks, and its memory may
 //!   be in use by threads that don't exist there. For the same reason pinning never waits there.
 //! * A function that would wait for another thread in a child, and can't return an error, panics

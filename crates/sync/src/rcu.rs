@@ -91,9 +91,9 @@ impl Guard {
     /// Runs `f` after a grace period, on some thread, inside its guard.
     ///
     /// The work waits in a bag of this thread until 64 calls have gathered or
-    /// [`flush`](Self::flush) is called. It must not wait for another grace period. A panic ends it,
-    /// and neither the call in which it happens to run nor other deferred work. In a [fork] child it
-    /// does not run.
+    /// [`flush`](Self::flush) is called. It must not wait for another grace period. A panic ends
+    /// it, and neither the call in which it happens to run nor other deferred work. In a [fork]
+    /// child it does not run.
     #[inline]
     pub fn defer<F: FnOnce() + Send + 'static>(&self, f: F) {
         // SAFETY: `f` may run on any thread, at any later time.

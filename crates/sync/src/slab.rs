@@ -70,10 +70,10 @@ const MAGAZINE: usize = 64;
 const CARVE: usize = 32;
 /// Number of objects that share one deferred call.
 const BATCH: usize = 32;
-/// Maximum number of batches that wait in a slot to be dropped on its own CPU; if that frees nothing
-/// else, other CPUs drop the rest. What the objects own comes from the allocator's memory for the thread
-/// that made them, whose lock two threads would share: the batches that a busy thread has in flight
-/// must fit.
+/// Maximum number of batches that wait in a slot to be dropped on its own CPU; if that frees
+/// nothing else, other CPUs drop the rest. What the objects own comes from the allocator's memory
+/// for the thread that made them, whose lock two threads would share: the batches that a busy
+/// thread has in flight must fit.
 const RETURNED_MAX: usize = 32;
 /// Number of full magazines in the depot for each slot.
 const DEPOT_PER_SLOT: usize = 2;

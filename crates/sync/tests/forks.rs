@@ -61,7 +61,7 @@ fn a_child_waits_for_no_thread_that_it_lacks() {
     drop(rcu::pin());
     let synchronizes = in_child(|| {
         assert!(fork::is_child());
-        // It can't wait, and says so.
+        // A call that can't wait says so.
         i32::from(panic::catch_unwind(rcu::synchronize).is_err())
     });
     assert_eq!(synchronizes, Some(1));

@@ -1,5 +1,6 @@
-//! A grace period that one thread looks after and another one ends. For Miri, whose fences are those
-//! of the language: nothing orders the end behind what the first thread has seen but the protocol.
+//! A grace period that one thread looks after and another one ends. For Miri, whose fences are
+//! those of the language: nothing orders the end behind what the first thread has seen but the
+//! protocol.
 //!
 //! ```sh
 //! scripts/test miri

@@ -102,7 +102,7 @@ impl Record {
     }
 
     fn publish() -> &'static Record {
-        // Shared from here on: a pointer made from the unique reference would end with its next use.
+        // Shared from here on: a pointer made from the unique reference ends with its next use.
         let record: &Record = Box::leak(Box::new(Record {
             section: Section::new(AtomicU64::new(0), AtomicU64::new(0)),
             nesting: Cell::new(0),

@@ -1,12 +1,10 @@
 //! Sections of this thread.
 
 use std::cell::Cell;
-use std::marker::PhantomData;
 use std::mem;
 use std::ptr;
 use std::sync::Once;
 
-use super::Guard;
 use super::bag::Deferred;
 use super::driver::drive;
 use super::fences;
@@ -161,11 +159,20 @@ fn register() -> &'static Record {
     record
 }
 
+/// The section that a thread is about to be in. A panic leaves it; only in a model does one pass.
+struct Entering<'a>(&'a Record);
+
+impl Drop for Entering<'_> {
+    fn drop(&mut self) {
+        leave(self.0);
+    }
+}
+
 /// Counts an outermost section of a thread whose bags wait, which it is about to enter, and looks
 /// after them from time to time. Returns whether the thread is in a section that must go on: work
 /// that has run keeps a guard.
 #[cold]
-fn count_down(record: &'static Record) -> bool {
+fn count_down(record: &Record) -> bool {
     let left = record.looks.get() - 1;
     record.looks.set(left);
     if left > 0 || fork::is_child() {
@@ -176,8 +183,7 @@ fn count_down(record: &'static Record) -> bool {
         drive(false, Some(record));
     }
     EPOCH.enter(&record.section);
-    // Leaves the section if a panic passes; in a model it does.
-    let section = Guard { record, not_send: PhantomData };
+    let section = Entering(record);
     let has_more = record.run_own(BAGS_MAX);
     record.looks.set(match (has_more, record.has_waiting()) {
         (true, _) => 1,
