@@ -12,8 +12,9 @@
 //!
 //! * Objects that were read under a guard stay allocated while the guard lives.
 //! * A thread pinned after a `defer` sees every change made before that `defer`, or else it delays
-//!   the deferred work: pinning and deferring both execute a sequentially consistent fence, and the
-//!   later of the two sees the other. Lockref's collection relies on this.
+//!   the deferred work: a grace period that waits for the work begins after a fence that follows
+//!   the `defer`, and a thread either reports to it, with a fence, before it reads anything in a
+//!   section, or delays it. Lockref's collection relies on this.
 //! * Everything that was done under a guard happens before the work that the guard delayed:
 //!   unpinning is a release, and the advance of the epoch acquires it.
 //!
