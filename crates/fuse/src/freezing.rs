@@ -7,13 +7,13 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::sync_channel;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use vfscale::Errno;
 use vfscale::volume::Freezer;
+use vfscale_sync::thread::spawn;
 
 /// The longest freeze.
 pub(crate) const LONGEST: Duration = Duration::from_secs(3600);
@@ -41,8 +41,8 @@ pub(crate) fn freeze(freezer: &Freezer, process: Pid, limit: Duration) -> Result
             Err(errno) => drop(sender.send(Err(errno))),
         }
     };
-    let started = thread::Builder::new().name("vfscale-freeze".into()).spawn(hold);
-    started.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
+    spawn("vfscale-freeze", hold)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
     frozen.recv().unwrap_or(Err(Errno::IO))
 }
 

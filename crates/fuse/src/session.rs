@@ -13,6 +13,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use vfscale::Errno;
+use vfscale_sync::thread::spawn;
 
 use crate::device::Device;
 use crate::error::MountError;
@@ -244,13 +245,10 @@ impl Workers {
             };
             let (shared, counters) = (Arc::clone(&shared), Arc::clone(counters));
             let poller = Poller::new(Arc::clone(&clients));
-            let thread = std::thread::Builder::new()
-                .name(format!("vfscale-fuse-{i}"))
-                .spawn(move || {
-                    work(&device, shared.service(), dialect, poller, counters.of_worker(i))
-                })
-                .map_err(MountError::Threads)?;
-            threads.push(thread);
+            let run =
+                move || work(&device, shared.service(), dialect, poller, counters.of_worker(i));
+            let thread = spawn(format!("vfscale-fuse-{i}"), run);
+            threads.push(thread.map_err(MountError::Threads)?);
         }
         Ok(Workers { threads })
     }

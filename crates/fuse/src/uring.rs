@@ -209,7 +209,7 @@ impl Queues {
 }
 
 fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, MountError> {
-    thread::Builder::new().name(name).spawn(run).map_err(MountError::Threads)
+    vfscale_sync::thread::spawn(name, run).map_err(MountError::Threads)
 }
 
 /// The thread of a queue. Waits between the two steps for the kernel's first message.

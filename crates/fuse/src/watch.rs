@@ -18,10 +18,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
+use vfscale_sync::thread::spawn;
 
 use crate::server::Server;
 
@@ -50,7 +51,7 @@ impl Watch {
         let (device, is_read_only) = (mount.device.to_vec(), mount.is_read_only);
         let (server, stopped) = (Arc::clone(server), Arc::clone(&stop));
         let run = move || look(&server, &mut mounts, &device, is_read_only, &stopped);
-        let thread = thread::Builder::new().name("fuse-mounts".into()).spawn(run)?;
+        let thread = spawn("fuse-mounts", run)?;
         Ok(Watch { stop, thread: Some(thread) })
     }
 }

@@ -124,8 +124,11 @@ impl Guard {
         }
         driver::drive(true, None);
         // The thread's own bags first.
-        let records = std::iter::once(self.record).chain(Records::known());
-        records.fold(thread::BAGS_MAX, |left, record| record.run_due(u64::MAX, left));
+        let mut records = std::iter::once(self.record).chain(Records::known());
+        // As long as more calls may be run.
+        records.try_fold(thread::BAGS_MAX, |left, record| {
+            Some(record.run_due(u64::MAX, left)).filter(|left| *left > 0)
+        });
     }
 
     /// Seals the bag of this thread, so that others may run it. Runs nothing.

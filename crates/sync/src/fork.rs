@@ -11,9 +11,11 @@
 //!
 //! # Invariants
 //!
-//! * A process that has not called [`watch`] forks freely: its child starts from scratch.
-//! * In a child of a process that has called it, [`is_child`] is true for good, also in its own
-//!   children.
+//! * A process that has neither called [`watch`] nor been in an RCU section, which calls it, forks
+//!   freely: its child starts from scratch.
+//! * In a child of any other process [`is_child`] is true for good, also in its own children. The
+//!   C library runs the handler in `fork`. A child of `_Fork` or of a `clone` by the program itself
+//!   is not noticed: it must execute another program.
 //! * Deferred work does not run in a child ([`crate::rcu`]): it may take locks, and its memory may
 //!   be in use by threads that don't exist there. For the same reason pinning never waits there.
 //! * A function that would wait for another thread in a child, and can't return an error, panics
@@ -34,6 +36,10 @@ static IS_CHILD: AtomicBool = AtomicBool::new(false);
 /// Registers the handler that marks fork children of this process. Only the first call has an
 /// effect. Never blocks for long.
 pub fn watch() {
+    // Miri has no forks.
+    if cfg!(miri) {
+        return;
+    }
     static WATCHED: Once = Once::new();
     // In a child the `Once` may be in the state that another thread's unfinished call left.
     if is_child() {

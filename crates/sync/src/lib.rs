@@ -65,6 +65,7 @@
 //! which is sound and conservative.
 
 pub mod atomic;
+mod caught;
 pub mod clock;
 pub mod cpu;
 mod epoch;
@@ -79,6 +80,7 @@ pub mod random;
 pub mod rcu;
 pub mod reclaim;
 pub mod slab;
+pub mod thread;
 pub mod worker;
 
 mod mem;

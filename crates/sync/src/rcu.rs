@@ -12,8 +12,9 @@
 //!
 //! * Objects that were read under a guard stay allocated while the guard lives.
 //! * A thread pinned after a `defer` sees every change made before that `defer`, or else it delays
-//!   the deferred work: pinning and deferring both execute a sequentially consistent fence, and the
-//!   later of the two sees the other. Lockref's collection relies on this.
+//!   the deferred work: a grace period that waits for the work begins after a fence that follows
+//!   the `defer`, and a thread either reports to it, with a fence, before it reads anything in a
+//!   section, or delays it. Lockref's collection relies on this.
 //! * Everything that was done under a guard happens before the work that the guard delayed:
 //!   unpinning is a release, and the advance of the epoch acquires it.
 //!
@@ -91,8 +92,9 @@ impl Guard {
     /// Runs `f` after a grace period, on some thread, inside its guard.
     ///
     /// The work waits in a bag of this thread until 64 calls have gathered or
-    /// [`flush`](Self::flush) is called. It must not wait for another grace period, and must not
-    /// panic. In a [fork] child it does not run.
+    /// [`flush`](Self::flush) is called. It must not wait for another grace period. A panic ends
+    /// it, and neither the call in which it happens to run nor other deferred work. In a [fork]
+    /// child it does not run.
     #[inline]
     pub fn defer<F: FnOnce() + Send + 'static>(&self, f: F) {
         // SAFETY: `f` may run on any thread, at any later time.

@@ -27,6 +27,7 @@
 //!   a step outlasts it. So work of any length delays grace periods by one step at most.
 //! * Work begins at least a grace period after it was submitted: every thread that was in an RCU
 //!   section at that moment has left it.
+//! * A panic ends the work or the deferred call that panics, and nothing else.
 //! * [`wait_for`] returns when the work, and everything that the work deferred, is done.
 //! * Only the thread itself decides to end, under the queue's lock and with an empty queue: it sees
 //!   work that was submitted before that, and work that is submitted after that starts another
@@ -57,16 +58,17 @@ pub use imp::{attend, settle, submit, wait_for};
 #[cfg(not(any(loom, shuttle, miri)))]
 mod imp {
     use std::collections::VecDeque;
-    use std::mem;
-    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::mem::{self, ManuallyDrop};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread::{self, Thread};
     use std::time::Duration;
 
     use super::{ReclaimQueue, Work};
+    use crate::caught::survives;
     use crate::lock::{Condvar, Mutex};
     use crate::shrink::{self, Effort, WINDOW, Windows};
+    use crate::thread::spawn;
     use crate::{fork, rcu};
 
     /// The interval at which the thread checks whether a grace period has ended.
@@ -112,19 +114,24 @@ mod imp {
         /// Starts the thread if there is none. Returns whether there is one now.
         fn start(&mut self) -> bool {
             if self.thread.is_none() {
-                let thread = thread::Builder::new().name("vfscale-reclaim".to_owned());
-                self.thread = thread.spawn(run).ok().map(|handle| handle.thread().clone());
+                let thread = spawn("vfscale-reclaim", run);
+                self.thread = thread.ok().map(|handle| handle.thread().clone());
             }
             self.thread.is_some()
         }
     }
 
     /// Submits `work` to the thread, which does it after a grace period and after work that was
-    /// submitted before. The caller may be in an RCU section and hold locks. Does not wait.
+    /// submitted before. The caller may be in an RCU section and hold locks. Does not wait. In a
+    /// [fork] child the work is leaked, like deferred work.
     ///
     /// # Errors
     /// The work, if no thread can be started.
     pub fn submit(key: u64, work: Box<dyn Work>) -> Result<(), Box<dyn Work>> {
+        if fork::is_child() {
+            mem::forget(work);
+            return Ok(());
+        }
         let mut state = STATE.lock();
         if !state.start() {
             return Err(work);
@@ -140,8 +147,13 @@ mod imp {
 
     /// Waits until no work is left that was submitted under `key`, and everything that this work
     /// deferred is done. The thread does this work next. Returns immediately if there is none, or
-    /// if the caller is the thread itself. The caller is in no RCU section and holds no lock.
+    /// if the caller is the thread itself, or in a [fork] child, in which nothing is done. The
+    /// caller is in no RCU section and holds no lock.
     pub fn wait_for(key: u64) {
+        // The lock may be held by a thread that does not exist in the child.
+        if fork::is_child() {
+            return;
+        }
         let mut state = STATE.lock();
         let me = thread::current().id();
         if state.thread.as_ref().is_some_and(|thread| thread.id() == me) {
@@ -264,22 +276,21 @@ mod imp {
             return false;
         }
         let mut state = STATE.lock();
-        let Some((key, mut work)) = state.queue.pop_front() else { return false };
+        let Some((key, work)) = state.queue.pop_front() else { return false };
         state.current = Some(key);
         QUEUED.store(!state.queue.is_empty(), Ordering::Relaxed);
         drop(state);
         rcu::synchronize();
-        // Work that has panicked is leaked: its state is unknown. Other work continues.
         shrink::expect_whole(true);
-        match catch_unwind(AssertUnwindSafe(|| {
+        // Work that has panicked is leaked: its state is unknown. Other work continues.
+        let mut work = ManuallyDrop::new(work);
+        survives(|| {
             while work.step() {
                 looks.look();
                 shrink::run(Effort::Whole, SHRINK_REGIONS);
             }
-        })) {
-            Ok(()) => drop(work),
-            Err(_) => mem::forget(work),
-        }
+            drop(ManuallyDrop::into_inner(work));
+        });
         rcu::synchronize();
         shrink::expect_whole(false);
         let mut state = STATE.lock();

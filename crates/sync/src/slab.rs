@@ -26,9 +26,10 @@
 //!   memory is not touched, whichever CPU moves it.
 //! * Objects freed through RCU wait in the slot on which they were freed, in batches with one
 //!   deferred call for each, and return to the magazines of that slot. A batch whose grace period
-//!   ends on another CPU is returned to its slot undropped, and is dropped there when memory is
-//!   needed; the other CPU drops it itself only if several wait already, or if the objects own
-//!   much memory, which would wait as long as the CPU of the slot is idle. So two CPUs that create
+//!   ends on another CPU is returned to its slot undropped, and is dropped there with the next
+//!   batch whose grace period ends there; the other CPU drops it itself only if several wait
+//!   already, or if the objects own much memory, which would wait as long as the CPU of the slot
+//!   frees nothing. No allocation drops any: its caller may hold locks. So two CPUs that create
 //!   and remove objects never pass memory to each other, nor touch each other's objects. A batch
 //!   that doesn't fill up is sent off by a sweep, which is deferred together with its first object,
 //!   hence after at most two grace periods.
@@ -45,6 +46,7 @@
 mod chunk;
 
 use crate::atomic::{AtomicI64, AtomicUsize, Ordering, fence};
+use crate::caught::each_survives;
 use crate::cpu::SlotNodes;
 use crate::lock::slot_lock::{SlotGuard, SlotLock};
 use crate::lock::{Mutex, MutexGuard};
@@ -68,10 +70,10 @@ const MAGAZINE: usize = 64;
 const CARVE: usize = 32;
 /// Number of objects that share one deferred call.
 const BATCH: usize = 32;
-/// Maximum number of batches that wait in a slot to be dropped on its own CPU; if that is idle,
-/// other CPUs drop the rest. What the objects own comes from the allocator's memory for the thread
-/// that made them, whose lock two threads would share: the batches that a busy thread has in flight
-/// must fit.
+/// Maximum number of batches that wait in a slot to be dropped on its own CPU; if that frees
+/// nothing else, other CPUs drop the rest. What the objects own comes from the allocator's memory
+/// for the thread that made them, whose lock two threads would share: the batches that a busy
+/// thread has in flight must fit.
 const RETURNED_MAX: usize = 32;
 /// Number of full magazines in the depot for each slot.
 const DEPOT_PER_SLOT: usize = 2;
@@ -138,8 +140,8 @@ struct Cache<T> {
     empty: Vec<Magazine>,
     /// Objects that are to be dropped after a grace period and have no deferred call yet.
     pending: Vec<NonNull<T>>,
-    /// Batches whose grace period ended on another CPU: dropped on this slot, by the next
-    /// allocation that needs memory, so the objects never leave the caches of this CPU.
+    /// Batches whose grace period ended on another CPU: dropped on this slot, with the next batch
+    /// whose grace period ends on it, so the objects never leave the caches of this CPU.
     returned: Vec<Vec<NonNull<T>>>,
     /// An empty vector that can become `pending`.
     recycled: Vec<NonNull<T>>,
@@ -268,9 +270,9 @@ impl<T: Send + 'static> Slab<T> {
         inner.put(&mut cache, object.cast());
     }
 
-    /// Drops the object and frees its memory after a grace period. The destructor runs on any
-    /// thread that uses RCU or allocates here, without locks of this slab; it takes no lock that is
-    /// held during an allocation.
+    /// Drops the object and frees its memory after a grace period. The destructor runs as deferred
+    /// work of RCU, or in [`flush`](Self::flush), [`trim`](Self::trim) and the drop of the last
+    /// handle, without locks of this slab.
     ///
     /// # Safety
     ///
@@ -481,29 +483,18 @@ impl<T> Inner<T> {
     /// Returns an object for a slot whose loaded magazine was empty.
     #[cold]
     fn reload(&self, slot: &SlotLock<Cache<T>, SlabCache>) -> NonNull<u8> {
-        loop {
-            let returned = {
-                let mut cache = slot.lock();
-                if let Some(object) = cache.loaded.pop() {
-                    return object;
-                }
-                let returned = if cache.spare.is_empty() { cache.returned.pop() } else { None };
-                match returned {
-                    Some(batch) => batch,
-                    None => return self.refill(&mut cache),
-                }
-            };
-            self.drop_batch(slot, returned);
+        let mut cache = slot.lock();
+        match cache.loaded.pop() {
+            Some(object) => object,
+            None => self.refill(&mut cache),
         }
     }
 
     /// Drops objects after their grace period and takes their memory into a slot.
     fn drop_batch(&self, slot: &SlotLock<Cache<T>, SlabCache>, mut objects: Vec<NonNull<T>>) {
         if std::mem::needs_drop::<T>() {
-            for object in &objects {
-                // SAFETY: Their owner has freed them, and the grace period is over.
-                unsafe { object.drop_in_place() };
-            }
+            // SAFETY: Their owner has freed them, and the grace period is over.
+            each_survives(&objects, |object| unsafe { object.drop_in_place() });
         }
         let mut cache = slot.lock();
         cache.live -= objects.len().cast_signed();
@@ -614,7 +605,7 @@ impl<T> Inner<T> {
 /// The treatment of a batch whose grace period ends on another CPU than that of its slot.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Away {
-    /// The batch returns to the slot, which drops it when it needs memory.
+    /// The batch returns to the slot, which drops it with its next one.
     Return,
     /// The objects are dropped right there, since they own much memory.
     Drop,
@@ -645,7 +636,8 @@ fn free_batch<T: Send + 'static>(
         // SAFETY: This call has been counted, so the inner part lives.
         let shared = unsafe { inner.as_ref() };
         let Some(home) = shared.caches.get(slot) else { return };
-        let returns = away == Away::Return && shared.caches.this_slot() != slot;
+        let is_home = shared.caches.this_slot() == slot;
+        let returns = away == Away::Return && !is_home;
         let mut cache = home.lock();
         if returns && !cache.closed && cache.returned.len() < RETURNED_MAX {
             cache.returned.push(objects);
@@ -653,6 +645,9 @@ fn free_batch<T: Send + 'static>(
         } else {
             drop(cache);
             shared.drop_batch(home, objects);
+            if is_home {
+                shared.drop_returned(home);
+            }
             home.lock().finish()
         }
     };

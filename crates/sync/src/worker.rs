@@ -53,11 +53,11 @@ mod pool;
 mod pool;
 
 use std::fmt;
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::atomic::thread::{self, ThreadId};
+use crate::caught::survives;
 use crate::lock::{Condvar, Mutex, ThreadOwner};
 use crate::{fork, lock_class};
 
@@ -218,13 +218,8 @@ impl Item for WorkShared {
 
 impl WorkShared {
     fn call(&self, work: &WorkFn) {
-        if cfg!(any(loom, shuttle)) {
-            // A panic is a failure of the model.
-            return work();
-        }
-        let _owned = self.owner.enter();
-        // The panic hook has reported a panic.
-        let _ = panic::catch_unwind(AssertUnwindSafe(work));
+        let _owned = (!cfg!(any(loom, shuttle))).then(|| self.owner.enter());
+        survives(work);
     }
 }
 

@@ -30,7 +30,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
             "vfscale-vfs",
         ],
     ),
-    ("vfscale-fuse", &["vfscale"]),
+    ("vfscale-fuse", &["vfscale", "vfscale-sync"]),
     ("vfscale-capi", &["vfscale", "vfscale-sync"]),
     ("vfscale-python", &["vfscale"]),
     ("vfscale-bench", &["vfscale", "vfscale-diskfs", "vfscale-sync", "vfscale-vfs"]),

@@ -49,7 +49,8 @@ pub const ROOMS: &[Layers] = &[
         "sync",
         &[
             "slab", "mem", "refcount", "model", "worker", "reclaim", "rcu", "shrink", "percpu",
-            "seq", "lock", "epoch", "random", "hash", "fork", "machine", "cpu", "clock", "atomic",
+            "seq", "lock", "epoch", "random", "hash", "thread", "caught", "fork", "machine", "cpu",
+            "clock", "atomic",
         ],
     ),
     (

@@ -7,7 +7,7 @@
 //! driver can tell whether the thread is in a section. If not, it need not report for later grace
 //! periods, which therefore need no such fence either.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::protocol::{Epoch, Quiescent};
@@ -68,7 +68,11 @@ enum Suspicion {
 /// the latest one began long enough ago. `own` is the record of a caller that is in no section.
 #[cold]
 pub(super) fn drive(waits: bool, own: Option<&Record>) {
-    let Ok(mut driver) = DRIVER.try_lock() else { return };
+    let mut driver = match DRIVER.try_lock() {
+        Ok(driver) => driver,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => return,
+    };
     let is_new = driver.current.is_none();
     if is_new && !driver.begin(waits) {
         return;

@@ -93,7 +93,6 @@ impl Epoch {
     /// [quiescent](Section::quiescent), or suspected and, after [`expedite`](Self::expedite), in no
     /// section that [delays](Section::delays) it.
     pub(crate) fn finish(&self, number: u64) {
-        fence(Ordering::Acquire);
         self.over.0.store(number, Ordering::Release);
     }
 }
@@ -127,7 +126,9 @@ impl Section {
 
     /// Returns whether the thread is in a quiescent state for the grace period.
     pub(crate) fn quiescent(&self, number: u64) -> Quiescent {
-        let reported = self.reported.load(Ordering::Relaxed);
+        // Acquire: another thread may end the grace period, so what the thread has read is ordered
+        // before the end by the driver's lock, not by a fence of the one that ends it.
+        let reported = self.reported.load(Ordering::Acquire);
         if reported >= number || reported == 0 { Quiescent::Yes } else { Quiescent::Unknown }
     }
 
@@ -145,7 +146,8 @@ impl Section {
     /// Returns whether the thread is in a section that began before the grace period. Its notes
     /// have been made readable in this grace period.
     pub(crate) fn delays(&self, number: u64) -> bool {
-        let entered = self.entered.load(Ordering::Relaxed);
+        // Acquire: as in `quiescent`.
+        let entered = self.entered.load(Ordering::Acquire);
         entered != 0 && entered < number
     }
 }

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::bag::{BAG_LEN, Deferred};
 use super::protocol::{Epoch, Section};
+use crate::caught::each_survives;
 use crate::fork;
 
 /// The latest grace period.
@@ -101,7 +102,8 @@ impl Record {
     }
 
     fn publish() -> &'static Record {
-        let record = Box::leak(Box::new(Record {
+        // Shared from here on: a pointer made from the unique reference ends with its next use.
+        let record: &Record = Box::leak(Box::new(Record {
             section: Section::new(AtomicU64::new(0), AtomicU64::new(0)),
             nesting: Cell::new(0),
             looks: Cell::new(0),
@@ -117,7 +119,7 @@ impl Record {
                 next: AtomicPtr::default(),
             },
         }));
-        let new = ptr::from_mut(record);
+        let new = ptr::from_ref(record).cast_mut();
         let mut first = RECORDS.load(Ordering::Relaxed);
         loop {
             record.shared.next.store(first, Ordering::Relaxed);
@@ -190,7 +192,7 @@ impl Record {
     pub(super) fn run_own(&self, most: usize) -> bool {
         for _ in 0..most {
             let Some(mut calls) = self.next_due(u64::MAX) else { return false };
-            calls.drain(..).for_each(Deferred::run);
+            each_survives(calls.drain(..), Deferred::run);
             self.spare.set(calls);
         }
         true
@@ -201,7 +203,7 @@ impl Record {
     pub(super) fn run_due(&self, last: u64, most: usize) -> usize {
         for left in (1..=most).rev() {
             let Some(calls) = self.next_due(last) else { return left };
-            calls.into_iter().for_each(Deferred::run);
+            each_survives(calls, Deferred::run);
         }
         0
     }

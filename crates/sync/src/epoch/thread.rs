@@ -1,6 +1,7 @@
 //! Sections of this thread.
 
 use std::cell::Cell;
+use std::mem;
 use std::ptr;
 use std::sync::Once;
 
@@ -141,10 +142,13 @@ fn look_soon(record: &Record) {
 /// Finds or makes a record for this thread.
 #[cold]
 fn register() -> &'static Record {
-    static FENCES: Once = Once::new();
+    static FIRST: Once = Once::new();
     // In a child the `Once` may be in the state that another thread's unfinished call left.
     if !fork::is_child() {
-        FENCES.call_once(fences::register);
+        FIRST.call_once(|| {
+            fork::watch();
+            fences::register();
+        });
     }
     let record = Record::take();
     record.looks.set(u32::from(record.has_waiting()));
@@ -153,6 +157,15 @@ fn register() -> &'static Record {
     let is_kept = GIVES_BACK.try_with(|gives_back| gives_back.0.set(Some(record))).is_ok();
     record.is_ending.set(!is_kept);
     record
+}
+
+/// The section that a thread is about to be in. A panic leaves it; only in a model does one pass.
+struct Entering<'a>(&'a Record);
+
+impl Drop for Entering<'_> {
+    fn drop(&mut self) {
+        leave(self.0);
+    }
 }
 
 /// Counts an outermost section of a thread whose bags wait, which it is about to enter, and looks
@@ -170,6 +183,7 @@ fn count_down(record: &Record) -> bool {
         drive(false, Some(record));
     }
     EPOCH.enter(&record.section);
+    let section = Entering(record);
     let has_more = record.run_own(BAGS_MAX);
     record.looks.set(match (has_more, record.has_waiting()) {
         (true, _) => 1,
@@ -180,5 +194,6 @@ fn count_down(record: &Record) -> bool {
     if !record.has_waiting() {
         record.has_bytes.set(false);
     }
+    mem::forget(section);
     record.nesting.get() > 1
 }

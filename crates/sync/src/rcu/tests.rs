@@ -18,7 +18,7 @@ impl Drop for Counted {
 #[test]
 fn synchronize_runs_what_was_deferred() {
     let ran = Arc::new(AtomicUsize::new(0));
-    for round in 1..=50 {
+    for round in 1..=if cfg!(miri) { 5 } else { 50 } {
         for _ in 0..round {
             let ran = Arc::clone(&ran);
             pin().defer(move || {
@@ -100,17 +100,18 @@ fn options_are_installed_once() {
 #[test]
 fn readers_never_see_a_freed_value() {
     let rcu = Rcu::new((0_u64, !0_u64));
+    let times = if cfg!(miri) { 100 } else { 20_000 };
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                for _ in 0..20_000 {
+                for _ in 0..times {
                     let guard = pin();
                     let (value, inverse) = *rcu.read(&guard);
                     assert_eq!(value, !inverse);
                 }
             });
         }
-        for value in 1..20_000 {
+        for value in 1..times {
             rcu.replace((value, !value), &pin());
         }
     });

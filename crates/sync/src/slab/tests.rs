@@ -1,9 +1,11 @@
 use super::*;
 use crate::{cpu, rcu};
+use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
+use std::time::Instant;
 
 /// A value that counts its drops, and detects that its memory was overwritten before.
 struct Probe {
@@ -391,6 +393,54 @@ fn batches_wait_for_their_cpu_up_to_a_bound() {
     drop(guard);
     settle();
     assert_eq!(dropped.load(Ordering::Relaxed), (MORE * BATCH) as u64);
+    slab.flush(&rcu::pin());
+    assert_eq!(slab.live(), 0);
+}
+
+/// A destructor may take a lock that is held during an allocation.
+///
+/// Race: An allocation with locks held against a removal whose grace period ends elsewhere.
+#[test]
+fn no_destructor_runs_in_an_allocation() {
+    thread_local!(static ALLOCATES: Cell<bool> = const { Cell::new(false) });
+    struct Object(Arc<AtomicU64>);
+    impl Drop for Object {
+        fn drop(&mut self) {
+            assert!(!ALLOCATES.get(), "the allocation has taken the lock");
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    // No other test is on that CPU.
+    let (slab, dropped) = (Slab::new(64), Arc::new(AtomicU64::new(0)));
+    let free = |objects: usize| {
+        let objects = (0..objects).map(|_| slab.alloc(Object(Arc::clone(&dropped))));
+        let objects: Vec<_> = objects.collect();
+        let guard = rcu::pin();
+        // SAFETY: No other thread has seen them.
+        objects.into_iter().for_each(|object| unsafe { slab.free_rcu(object, &guard) });
+    };
+    let _there = cpu::pretend(38);
+    free(4 * BATCH);
+    {
+        let _here = cpu::pretend(0);
+        settle();
+    }
+    assert_eq!((dropped.load(Ordering::Relaxed), slab.live()), (0, 4 * BATCH));
+    ALLOCATES.set(true);
+    let objects: Vec<_> =
+        (0..8 * BATCH).map(|_| slab.alloc(Object(Arc::clone(&dropped)))).collect();
+    ALLOCATES.set(false);
+    // SAFETY: Freed once.
+    objects.into_iter().for_each(|object| unsafe { slab.free(object) });
+    // They are dropped as soon as later frees are done on that CPU.
+    let (before, begun) = (dropped.load(Ordering::Relaxed), Instant::now());
+    let mut later = 0;
+    while dropped.load(Ordering::Relaxed) < before + later + 4 * BATCH as u64 {
+        assert!(begun.elapsed().as_secs() < 60);
+        free(BATCH);
+        later += BATCH as u64;
+        settle();
+    }
     slab.flush(&rcu::pin());
     assert_eq!(slab.live(), 0);
 }

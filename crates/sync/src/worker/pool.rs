@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 
 use super::item::{Item, Priority};
 use crate::lock::{Mutex, MutexGuard};
+use crate::thread::spawn;
 use crate::{cpu, lock_class};
 
 lock_class! {
@@ -122,8 +123,7 @@ impl Pool {
     /// Starts the threads that were asked for. Those that the system refuses do not come.
     fn start_threads(&mut self) {
         for _ in 0..std::mem::take(&mut self.to_start) {
-            let thread = thread::Builder::new().name("vfscale-worker".to_owned());
-            if thread.spawn(work).is_err() {
+            if spawn("vfscale-worker", work).is_err() {
                 self.coming -= 1;
             }
         }
@@ -148,8 +148,8 @@ impl Pool {
     /// Starts the timer thread if there is none. If the system refuses, a later call tries again.
     fn start_timer_thread(&mut self) {
         if self.timer_thread.is_none() {
-            let thread = thread::Builder::new().name("vfscale-timer".to_owned());
-            self.timer_thread = thread.spawn(keep_time).ok().map(|handle| handle.thread().clone());
+            let thread = spawn("vfscale-timer", keep_time);
+            self.timer_thread = thread.ok().map(|handle| handle.thread().clone());
         }
     }
 

@@ -2,6 +2,7 @@
 
 #![cfg(loom)]
 
+mod barrier;
 mod clock;
 mod common;
 mod condvar;

@@ -172,7 +172,12 @@ impl VfsShared {
         Ok(self.clone_mount(sb, root, INTERNAL_FLAGS))
     }
 
-    fn new_super(&self, fs: Arc<dyn FileSystem>, scaling: Scaling) -> Result<SuperRef, Errno> {
+    /// Creates a superblock without a mount.
+    pub(crate) fn new_super(
+        &self,
+        fs: Arc<dyn FileSystem>,
+        scaling: Scaling,
+    ) -> Result<SuperRef, Errno> {
         let shared = (Arc::clone(&self.lock_graph), Arc::clone(&self.quotas));
         SuperBlock::set_up(fs, shared, &self.rename_lock, scaling)
     }

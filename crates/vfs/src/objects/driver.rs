@@ -60,6 +60,7 @@
 //! | call | held |
 //! | --- | --- |
 //! | `evict` | any lock, an RCU section: must not block. No other thread can reach the inode |
+//! | dropping the private part of an inode | an RCU section: must not block |
 //! | `unmounted` | no lock; possibly an RCU section: must not wait for a grace period |
 //! | `put_super`, and dropping the driver | an RCU section: must not block |
 //! | `fill_super`, `sync_fs`, `grow_fs`, `trim_fs`, `reclaim`, `storage_counts`, `text` | nothing |

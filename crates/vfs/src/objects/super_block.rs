@@ -466,7 +466,8 @@ impl SuperBlock {
             return Err(Errno::ROFS);
         }
         let is_readonly = |flags: MountFlags| flags.contains(MountFlags::RDONLY);
-        if is_readonly(flags) && self.written.mounts_used.load(Ordering::Acquire) > 0 {
+        // A mount that has ended is listed until no section can make a change through it.
+        if is_readonly(flags) && !self.written.mounts.lock().is_empty() {
             self.flags.count_sections();
         }
         let _serialized = self.lock_remounts();
