@@ -181,6 +181,16 @@ fn chunks_are_found_beside_data_that_can_not_be_read() {
     all_but(&copy, &sample, &[], "a bad sector of a file");
 }
 
+/// Another block in the place of inodes that are all free takes nothing.
+#[test]
+fn a_block_of_free_inodes_is_made_again() {
+    let sample = filled();
+    let copy = sample.copied();
+    copy.device.write_at(byte_of_block(CHUNK + 3), &[0xA5; 4096]).unwrap();
+    assert_eq!(repair(&copy).left, 0, "{:#?}", copy.check().findings);
+    all_but(&copy, &sample, &[], "free inodes");
+}
+
 /// A file shares two blocks with another one, of which the device can't read the second one, or
 /// can't write the place of its copy.
 #[test]
