@@ -97,10 +97,10 @@ impl History {
         (1..=at).rev().find(changes).unwrap_or(0)
     }
 
-    /// Returns the length of the shortest prefix whose times an inode may have after `prefix` calls:
-    /// that of its [last change](Self::last_change), or for a directory an earlier one after which
-    /// it was the same, if only its entries have changed in between. Those that came and went may
-    /// leave nothing.
+    /// Returns the length of the shortest prefix whose times an inode may have after `prefix`
+    /// calls: that of its [last change](Self::last_change), or for a directory an earlier one
+    /// after which it was the same, if only its entries have changed in between. Those that came
+    /// and went may leave nothing.
     pub(crate) fn last_kept_change(&self, ino: u64, prefix: usize) -> usize {
         let node = |tree: usize| self.trees[tree].nodes.get(&ino);
         let last = self.last_change(ino, prefix);

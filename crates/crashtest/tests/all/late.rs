@@ -1,8 +1,8 @@
 //! Devices that carry out a write which a volume has begun at the last moment: when it is waited
 //! for.
 //!
-//! `VFSCALE_CRASH_STATES` sets the number of checked states (a quarter of 2,000), `VFSCALE_SEED` the
-//! seed of random choices.
+//! `VFSCALE_CRASH_STATES` sets the number of checked states (a quarter of 2,000), `VFSCALE_SEED`
+//! the seed of random choices.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

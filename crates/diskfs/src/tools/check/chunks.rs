@@ -104,9 +104,9 @@ impl Check<'_, '_> {
         Some(chunks)
     }
 
-    /// Returns the candidates that are chunks, or may be. `candidates` are those of all groups, in the order
-    /// of their blocks; all chunks that trees list are known. Reads all names and extents in
-    /// confirmed chunks.
+    /// Returns the candidates that are chunks, or may be. `candidates` are those of all groups, in
+    /// the order of their blocks; all chunks that trees list are known. Reads all names and extents
+    /// in confirmed chunks.
     pub(crate) fn believable(&self, candidates: Vec<Candidate>) -> impl Iterator<Item = Candidate> {
         let led_to = candidates.iter().filter(|found| found.is_led_to);
         let to_ask = led_to.map(|found| found.record.key.get());
