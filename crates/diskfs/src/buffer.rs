@@ -67,7 +67,7 @@ use crate::base::fault::Fault;
 use crate::base::numbers::{NumberMap, shard_of};
 use crate::base::ranks::{CacheShard, InodeHomes};
 use crate::base::shared_limit::{SHARDS_IN_VAIN, SharedCache, SharedLimit};
-use crate::format::inode::{CHUNK_BLOCKS, chunk_of};
+use crate::format::inode::{CHUNK_BLOCKS, chunk_of, verify_torn};
 use crate::format::{BLOCK_BYTES, Block, Expected, Identity, byte_of_block};
 
 /// Number of buffers that the hand passes for each new one. More than one, so that it catches up
@@ -189,6 +189,42 @@ impl BufferCache {
         self.look(address, expected, |buffer, block| (Arc::clone(buffer), Arc::clone(block)))
     }
 
+    /// Returns the block of inodes at `address`, for a reader of one record that no other thread
+    /// changes. A block with a wrong checksum is read once more, and is not cached: its records are
+    /// checked by their own.
+    ///
+    /// # Errors
+    /// Returns the error of the device, or [`Fault::Inode`].
+    pub(crate) fn read_inodes(
+        &self,
+        address: u64,
+        expected: &Expected,
+    ) -> Result<Arc<Block>, Fault> {
+        match self.read(address, expected) {
+            Err(Fault::Damage(_)) => {
+                let mut block = Block::zeroed();
+                self.read_block(address, &mut block)?;
+                verify_torn(&block, &self.identity(address, expected)).map_err(Fault::Inode)?;
+                Ok(block.into())
+            }
+            read => read,
+        }
+    }
+
+    /// Returns the buffer of the block of inodes at `address`, for a change of one of them: all its
+    /// records are right, so that the write-back of one does not make a wrong one permanent that
+    /// was wrong only while it was read.
+    ///
+    /// # Errors
+    /// Returns the error of the device, or [`Fault::Inode`].
+    pub(crate) fn get_inodes(
+        &self,
+        address: u64,
+        expected: &Expected,
+    ) -> Result<Arc<Buffer>, Fault> {
+        self.get(address, expected).map_err(Fault::of_inode)
+    }
+
     /// Passes `found` the buffer and its contents, under the locks of both the shard and the
     /// buffer. These two are mostly free, and replace references that would have to be taken and
     /// dropped in between.
@@ -224,12 +260,20 @@ impl BufferCache {
     /// Reads and verifies a block.
     fn load(&self, address: u64, expected: &Expected) -> Result<Arc<Block>, Fault> {
         let mut block = Block::zeroed();
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.target.device.read_at(byte_of_block(address), block.bytes_mut())?;
-        let Expected { magic, owner, check } = *expected;
-        block.verify(&Identity { magic, address, owner, volume: self.target.volume })?;
-        check(address, &block)?;
+        self.read_block(address, &mut block)?;
+        block.verify(&self.identity(address, expected))?;
+        (expected.check)(address, &block)?;
         Ok(block.into())
+    }
+
+    fn read_block(&self, address: u64, block: &mut Block) -> Result<(), Fault> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        Ok(self.target.device.read_at(byte_of_block(address), block.bytes_mut())?)
+    }
+
+    fn identity(&self, address: u64, expected: &Expected) -> Identity {
+        let Expected { magic, owner, .. } = *expected;
+        Identity { magic, address, owner, volume: self.target.volume }
     }
 
     /// Caches the block that was read, unless the block got new contents or was freed during the

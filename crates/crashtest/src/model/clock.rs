@@ -11,7 +11,8 @@
 //!
 //! * the last `sync`, or `fsync` of this file, that has returned (`fdatasync` does not cover
 //!   times);
-//! * the last recovered call that changed its names or attributes, or set its times.
+//! * the last recovered call that changed its names or attributes, or set its times. Calls that
+//!   have only made entries of a directory come and go again need not have changed its times.
 //!
 //! Times that a write or a read updates implicitly become durable later, in any order.
 
@@ -133,7 +134,7 @@ fn floor(history: &History, done: usize, prefix: usize, ino: u64) -> usize {
         is_set && step.result.is_ok()
     });
     let last = synced.chain(set).map(|(at, _)| at + 1).max().unwrap_or(0);
-    last.max(history.last_change(ino, prefix))
+    last.max(history.last_kept_change(ino, prefix))
 }
 
 #[cfg(test)]

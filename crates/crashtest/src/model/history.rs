@@ -2,7 +2,7 @@
 
 use vfscale::{Errno, Vfs};
 
-use crate::model::tree::Tree;
+use crate::model::tree::{Node, Tree};
 use crate::script::op::{Op, Space};
 use crate::script::pattern;
 
@@ -95,6 +95,24 @@ impl History {
             }
         };
         (1..=at).rev().find(changes).unwrap_or(0)
+    }
+
+    /// Returns the length of the shortest prefix whose times an inode may have after `prefix`
+    /// calls: that of its [last change](Self::last_change), or for a directory an earlier one
+    /// after which it was the same, if only its entries have changed in between. Those that came
+    /// and went may leave nothing.
+    pub(crate) fn last_kept_change(&self, ino: u64, prefix: usize) -> usize {
+        let node = |tree: usize| self.trees[tree].nodes.get(&ino);
+        let last = self.last_change(ino, prefix);
+        let (Some(end), true) = (node(prefix), last > 0) else { return last };
+        let is = |number: usize, like: fn(&Node, &Node) -> bool| {
+            node(number).is_some_and(|node| like(node, end))
+        };
+        let since = (0..last).rev().take_while(|number| is(*number, Node::same_but_entries));
+        since
+            .filter(|number| is(*number, Node::same_shape))
+            .last()
+            .map_or(last, |first| self.last_change(ino, first))
     }
 
     /// Declares that call number `first` was a failed sync: later syncs guarantee only names and

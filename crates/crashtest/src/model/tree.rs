@@ -94,6 +94,17 @@ impl Node {
         attributes(self) == attributes(other)
     }
 
+    /// Returns whether both are directories, and equal apart from their entries and times.
+    pub(crate) fn same_but_entries(&self, other: &Node) -> bool {
+        let is_dir = |node: &Node| matches!(node.body, Body::Dir(_));
+        let rest = |n: &Node| (n.mode, n.uid, n.gid);
+        is_dir(self)
+            && is_dir(other)
+            && rest(self) == rest(other)
+            && self.names == other.names
+            && self.xattrs == other.xattrs
+    }
+
     /// Returns whether both inodes are equal apart from data and times. Every change of names and
     /// attributes makes them unequal.
     #[must_use]

@@ -8,6 +8,7 @@ mod churn;
 mod file_device;
 mod generations;
 mod harness;
+mod late;
 mod names;
 mod passing;
 mod replaced;

@@ -17,6 +17,10 @@ pub enum Fault {
     /// Damage on disk.
     #[error(transparent)]
     Damage(#[from] Damage),
+    /// Damage of the record of an inode, or of its block: it fails the calls that need the inode,
+    /// and the volume goes on.
+    #[error(transparent)]
+    Inode(Damage),
     /// The log failed, or was shut down by an earlier error.
     #[error(transparent)]
     Journal(#[from] vfscale_journal::Error),
@@ -58,6 +62,14 @@ impl Fault {
         }
     }
 
+    /// Returns the fault of a call that needs one inode, whose block has failed with this one.
+    pub(crate) fn of_inode(self) -> Self {
+        match self {
+            Self::Damage(damage) => Self::Inode(damage),
+            fault => fault,
+        }
+    }
+
     /// Returns the error number of a system call.
     #[must_use]
     pub fn errno(&self) -> Errno {
@@ -66,7 +78,7 @@ impl Fault {
             Self::Device(vfscale_block::Error::Locked { .. }) => Errno::BUSY,
             Self::Device(_) | Self::Journal(_) if self.is_no_space() => Errno::NOSPC,
             Self::Device(_) | Self::Journal(_) => Errno::IO,
-            Self::Damage(_) | Self::NeedsRepair => Errno::UCLEAN,
+            Self::Damage(_) | Self::Inode(_) | Self::NeedsRepair => Errno::UCLEAN,
             Self::Open(error) => of_open(error),
             Self::NoSpace => Errno::NOSPC,
             Self::TooLarge => Errno::FBIG,

@@ -197,7 +197,7 @@ impl InodeRecord {
     /// Checks that the inode is in use, and its checksum is right.
     pub(crate) fn verify(&self) -> Result<(), InodeFault> {
         let (found, computed) = (self.raw().checksum.get(), self.computed_checksum());
-        if self.is_free() {
+        if self.is_free() && self.is_whole() {
             Err(InodeFault::Free)
         } else if found == computed {
             Ok(())

@@ -268,13 +268,16 @@ fn read(volume: &Volume, ino: u64) -> Result<Option<InodeCore>, Fault> {
     if !volume.is_for_files(address) {
         return Ok(None);
     }
-    let block = volume.cache().read(address, &Node::expected(ino))?;
+    let block = volume.cache().read_inodes(address, &Node::expected(ino))?;
     let record = &records(&block)[slot_of(ino)];
-    if record.is_free() {
+    if record.is_free() && record.is_whole() {
         return Ok(None);
     }
-    Ok(Some(InodeCore::decode(ino, record, |start, blocks| {
-        volume.is_run_for_files(start, blocks)
+    let is_possible = |start, blocks| volume.is_run_for_files(start, blocks);
+    let decoded = InodeCore::decode(ino, record, is_possible);
+    Ok(Some(decoded.map_err(|damage| match record.is_whole() {
+        true => Fault::Damage(damage),
+        false => Fault::Inode(damage),
     })?))
 }
 

@@ -52,7 +52,8 @@ impl DiskFs {
 
     /// Returns the error number of a call whose fault may stop the volume.
     pub(super) fn failed(&self, fault: Fault) -> Errno {
-        let is_damage = matches!(fault, Fault::Damage(_) | Fault::Refused(Errno::UCLEAN));
+        let is_damage =
+            matches!(fault, Fault::Damage(_) | Fault::Inode(_) | Fault::Refused(Errno::UCLEAN));
         if is_damage && self.stopped().is_some() {
             // Parts of the state in memory were never durable: this says nothing about the device.
             return Errno::IO;

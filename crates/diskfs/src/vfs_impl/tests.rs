@@ -1,5 +1,6 @@
 mod crafted;
 mod cut;
+mod damaged_inodes;
 mod discard;
 mod handles;
 mod logs;

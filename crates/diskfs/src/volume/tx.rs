@@ -325,7 +325,9 @@ impl<'v> Tx<'v> {
             let held = ino.map_or(Ok(()), hold);
             tries -= 1;
             match (ino, held) {
-                (Some(ino), Err(Fault::Device(_))) if tries > 0 => self.changes.withhold_inode(ino),
+                (Some(ino), Err(Fault::Device(_) | Fault::Inode(_))) if tries > 0 => {
+                    self.changes.withhold_inode(ino);
+                }
                 (ino, held) => break held.map(|()| ino)?,
             }
         };
@@ -585,7 +587,7 @@ impl Metadata {
         let mut chunks = changes.new_chunks().chain(changes.freed_chunks());
         let is_here = homes.iter().any(|home| home.address() == block);
         if !is_here && !chunks.any(|chunk| chunk == chunk_of(block)) {
-            homes.push(self.cache().get(block, &Node::expected(ino))?);
+            homes.push(self.cache().get_inodes(block, &Node::expected(ino))?);
         }
         Ok(())
     }

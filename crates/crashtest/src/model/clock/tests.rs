@@ -49,6 +49,30 @@ fn other_files_promise_nothing() {
     assert_eq!(possible(&ops, (3, 3, 3)), (10..=20).collect::<Vec<_>>());
 }
 
+/// A name that came and went leaves no change of its directory; two changes of attributes do.
+#[test]
+fn entries_that_came_and_went_may_leave_no_times() {
+    let possible = |ops: &[Op]| {
+        let history = History::of(&setup(), ops).unwrap();
+        let dir = history.trees[0].find("/d").unwrap();
+        let noted = (0..=ops.len()).map(|calls| (calls, times(calls as i64))).collect();
+        let clock = Clock { noted: BTreeMap::from([(dir, noted)]), keeps_all: true };
+        let prefix = ops.len();
+        let may_be =
+            |at: &i64| clock.judge(&history, (prefix, prefix, prefix), dir, &times(*at)).is_ok();
+        (0..10).filter(may_be).collect::<Vec<_>>()
+    };
+    let create = || Op::Create("/d/x".into());
+    let unlink = || Op::Unlink("/d/x".into());
+    assert_eq!(possible(&[create(), unlink()]), [0, 1, 2]);
+    assert_eq!(possible(&[create(), unlink(), create()]), [3]);
+    assert_eq!(possible(&[create(), unlink(), Op::Sync, create(), unlink()]), [3, 4, 5]);
+    let chmod = |mode| Op::Chmod("/d".into(), mode);
+    let mode = 0o755;
+    assert_eq!(possible(&[chmod(0o700), chmod(mode)]), [2]);
+    assert_eq!(possible(&[create(), chmod(0o700), unlink(), chmod(mode)]), [4]);
+}
+
 /// Recovered changes of names and attributes, and times set explicitly, have their times.
 #[test]
 fn changes_come_with_their_times() {

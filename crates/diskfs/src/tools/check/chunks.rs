@@ -16,7 +16,8 @@
 //!   a freed chunk has a name.
 //! * If nothing refers to it, and a file in a confirmed chunk has one of its blocks, it is data of
 //!   that file.
-//! * Otherwise it is a chunk: its inodes may have lost their names with a directory.
+//! * Otherwise it is a chunk: its inodes may have lost their names with a directory. But if the
+//!   device can't read one of its blocks, nobody knows, and the tree is left as it is.
 
 use std::ops::Range;
 
@@ -67,7 +68,7 @@ impl Inquiry {
 
 impl Check<'_, '_> {
     /// Searches the blocks of a group for chunks; its tree lists the `listed` ones. Returns `None`
-    /// if some may have been missed, because the tree of free space or a block could not be read.
+    /// if some may have been missed, because the tree of free space could not be read.
     pub(crate) fn search_chunks(
         &self,
         group: u32,
@@ -95,21 +96,18 @@ impl Check<'_, '_> {
             if is_free || !self.media.is_common(&(start..end)) || !self.is_unowned(&(start..end)) {
                 continue;
             }
-            if let Some(record) = self.chunk_at(start).ok()? {
+            if let Some((record, is_unread)) = self.chunk_at(start) {
                 let is_led_to = start == ROOT_CHUNK || listed.iter().any(|at| at.key == record.key);
-                chunks.push(Candidate { group, record, is_led_to, is_data: false });
+                chunks.push(Candidate { group, record, is_led_to, is_data: false, is_unread });
             }
         }
         Some(chunks)
     }
 
-    /// Returns the candidates that are chunks. `candidates` are those of all groups, in the order
-    /// of their blocks; all chunks that trees list are known. Reads all names and extents in
-    /// confirmed chunks.
-    pub(crate) fn believable(
-        &self,
-        candidates: Vec<Candidate>,
-    ) -> impl Iterator<Item = (u32, Record<InodeChunks>)> {
+    /// Returns the candidates that are chunks, or may be. `candidates` are those of all groups, in
+    /// the order of their blocks; all chunks that trees list are known. Reads all names and extents
+    /// in confirmed chunks.
+    pub(crate) fn believable(&self, candidates: Vec<Candidate>) -> impl Iterator<Item = Candidate> {
         let led_to = candidates.iter().filter(|found| found.is_led_to);
         let to_ask = led_to.map(|found| found.record.key.get());
         let to_ask = to_ask.chain(self.links.chunks.keys().copied()).collect();
@@ -126,8 +124,7 @@ impl Check<'_, '_> {
             }
         }
         let is_chunk = |found: &Candidate| found.is_led_to || !found.is_data;
-        let found = inquiry.candidates.into_iter().filter(is_chunk);
-        found.map(|found| (found.group, found.record))
+        inquiry.candidates.into_iter().filter(is_chunk)
     }
 
     /// Returns the inode with a number, if it is in use and readable.
@@ -164,20 +161,19 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Returns the chunk that begins at a block; `None` if no chunk begins there.
-    ///
-    /// # Errors
-    /// Returns the damage if the device can't read a block, unless such blocks are given up.
-    fn chunk_at(&self, start: u64) -> Result<Option<Record<InodeChunks>>, Damage> {
-        let (mut free, mut orphan, mut is_there) = (0, 0, false);
+    /// Returns the chunk that begins at a block, and whether the device can't read a block of it,
+    /// unless such blocks are given up; `None` if no chunk begins there.
+    fn chunk_at(&self, start: u64) -> Option<(Record<InodeChunks>, bool)> {
+        let (mut free, mut orphan, mut is_there, mut is_unread) = (0, 0, false, false);
         for address in start..start + CHUNK_BLOCKS {
             let block = match self.media.inodes(address) {
                 Ok((block, _)) => block,
-                Err(damage @ Damage::Unreadable { .. }) if !self.gives_up_unreadable() => {
-                    return Err(damage);
-                }
                 // Another block may be undamaged. The inodes of this one count as used.
-                Err(_) => continue,
+                Err(damage) => {
+                    let is_kept = !self.gives_up_unreadable();
+                    is_unread |= is_kept && matches!(damage, Damage::Unreadable { .. });
+                    continue;
+                }
             };
             is_there = true;
             for (slot, record) in records(&block).iter().enumerate() {
@@ -191,6 +187,6 @@ impl Check<'_, '_> {
             }
         }
         let value = RawChunk { free: free.into(), orphan: orphan.into() };
-        Ok(is_there.then_some(Entry { key: start.into(), value }))
+        (is_there || is_unread).then_some((Entry { key: start.into(), value }, is_unread))
     }
 }

@@ -97,6 +97,8 @@ pub enum Remedy {
     Rebuild,
     /// Freeing the inode, and removing its names.
     Clear,
+    /// Writing the block again with what is right in it, or building its tree without it.
+    Rewrite,
     /// None: the former contents would be a guess.
     Nothing,
 }
@@ -121,6 +123,9 @@ impl Remedy {
             Self::Root => "an empty one is made",
             Self::Rebuild => "the tree is rebuilt from its readable parts",
             Self::Clear => "it is removed",
+            Self::Rewrite => {
+                "what is right in the block is kept, or its tree is rebuilt without it"
+            }
             Self::Nothing => "nothing",
         }
     }
@@ -540,6 +545,7 @@ impl Problem {
             Self::Damage(Damage::Inode(InodeDamage {
                 fault: InodeFault::Checksum { .. }, ..
             })) => Remedy::Clear,
+            Self::Damage(Damage::Checksum { .. }) => Remedy::Rewrite,
             Self::NoRoot => Remedy::Root,
             Self::BehindEnd { .. } | Self::Unread { .. } => Remedy::Cut,
             Self::Broken { part: Part::Target, .. } => Remedy::Clear,

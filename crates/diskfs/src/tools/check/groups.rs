@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::finding::Owner;
 use super::links::Chunk;
-use super::state::{Check, GroupState};
+use super::state::{Candidate, Check, GroupState};
 use super::watch::Phase;
 use crate::btree::{Record, Tree};
 use crate::format::Damage;
@@ -36,8 +36,14 @@ impl Check<'_, '_> {
         if candidates.is_empty() {
             return;
         }
-        let chunks: Vec<_> = self.believable(candidates).collect();
-        for (group, record) in chunks {
+        let (unknown, chunks): (Vec<_>, Vec<_>) =
+            self.believable(candidates).partition(Candidate::is_unknown);
+        for Candidate { group, .. } in unknown {
+            // The damage of the tree was reported.
+            self.plan(|plan| plan.chunk_trees.retain(|(of, _)| *of != group));
+            (self.is_complete, self.has_all_chunks, self.is_named) = (false, false, false);
+        }
+        for Candidate { group, record, .. } in chunks {
             let mut counted = std::mem::take(&mut self.groups[group as usize].counted);
             self.chunk(&record, &mut counted);
             self.groups[group as usize].counted = counted;

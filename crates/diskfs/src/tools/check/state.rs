@@ -52,9 +52,16 @@ pub(crate) struct Candidate {
     pub(super) is_led_to: bool,
     /// Whether a file has one of its blocks.
     pub(super) is_data: bool,
+    /// Whether the device can't read one of its blocks.
+    pub(super) is_unread: bool,
 }
 
 impl Candidate {
+    /// Returns whether it may or may not be a chunk.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.is_unread && !self.is_led_to && !self.is_data
+    }
+
     pub(super) fn blocks(&self) -> Range<u64> {
         let start = self.record.key.get();
         start..start + CHUNK_BLOCKS

@@ -222,11 +222,14 @@ fn a_volume_that_meets_damage_is_changed_no_more() {
         drop(task);
         fs.close().unwrap();
         drop(fs);
-        let address = crate::format::byte_of_block(crate::format::inode::block_of(ino)) + 100;
-        let mut block = [0; 4096];
-        device.read_at(address - 100, &mut block).unwrap();
-        block[100] ^= 1;
-        device.write_at(address - 100, &block).unwrap();
+        let address = crate::format::inode::block_of(ino);
+        let mut block = crate::volume::copies::read_block(&*device, address).unwrap();
+        let slot = crate::format::inode::slot_of(ino);
+        let record = &mut crate::format::inode::records_mut(&mut block)[slot];
+        // A type that no inode has, with a right checksum.
+        record.0[1] = 0xF0;
+        record.seal();
+        device.write_at(crate::format::byte_of_block(address), block.bytes()).unwrap();
         let volume = Faulty::open_with(device, on_error);
         let file = volume.open(OFlags::RDWR);
         file.pwrite(b"y", 0).unwrap();

@@ -13,15 +13,15 @@ use crate::format::inode::{CHUNK_BLOCKS, INODE_MAGIC, block_of, chunk_of};
 use crate::format::{BLOCK_BYTES, Block, Magic, byte_of_block};
 
 /// A volume on a device with unreadable blocks, with the smallest cache.
-struct Unreadable {
-    device: Arc<FaultyDevice<Arc<MemoryDevice>>>,
-    fs: Arc<DiskFs>,
+pub(super) struct Unreadable {
+    pub(super) device: Arc<FaultyDevice<Arc<MemoryDevice>>>,
+    pub(super) fs: Arc<DiskFs>,
     vfs: Vfs,
-    task: Task,
+    pub(super) task: Task,
 }
 
 impl Unreadable {
-    fn open(device: Arc<MemoryDevice>) -> Self {
+    pub(super) fn open(device: Arc<MemoryDevice>) -> Self {
         Self::with_heat(device, 0)
     }
 
@@ -47,14 +47,14 @@ impl Unreadable {
     }
 
     /// Makes everything durable, and checks that the volume has not stopped.
-    fn sync(&self, about: &str) {
+    pub(super) fn sync(&self, about: &str) {
         self.task.posix().sync();
         let why = self.fs.volume().failure();
         assert!(why.is_none(), "{about}: {why:?}");
     }
 
     /// Drops all that can be read again.
-    fn drop_cached(&self) {
+    pub(super) fn drop_cached(&self) {
         self.task.posix().drop_cached(At::Cwd, "/").unwrap();
         self.fs.table.drop_unused(usize::MAX);
         self.fs.volume().cache().drop_unused(usize::MAX);
@@ -62,7 +62,7 @@ impl Unreadable {
 
     /// Closes the volume, which tells an error if data could not be written, and opens it on the
     /// well device.
-    fn again(self, has_lost: bool) -> Mounted {
+    pub(super) fn again(self, has_lost: bool) -> Mounted {
         let Self { device, fs, vfs, task } = self;
         device.disarm();
         drop((task, vfs));
@@ -75,7 +75,7 @@ impl Unreadable {
 }
 
 /// Creates a volume with a large log, so many names are delayed.
-fn made(bytes: u64) -> Mounted {
+pub(super) fn made(bytes: u64) -> Mounted {
     let device = MemoryDevice::new(bytes).unwrap();
     let log_blocks = Some(1000);
     mkfs::format(&device, &MkfsOptions { log_blocks, ..MkfsOptions::default() }).unwrap();

@@ -151,7 +151,7 @@ impl Tx<'_> {
     ) -> Result<Option<Arc<HeldBlocks>>, Fault> {
         let (cache, reader) = (self.metadata.cache(), self.metadata.reader());
         if !names.has_home() {
-            dir.hold_home(cache.get(dir.block(), &Node::expected(dir.ino()))?);
+            dir.hold_home(cache.get_inodes(dir.block(), &Node::expected(dir.ino()))?);
             names.note_home(true);
         }
         let blocks = RefCell::new(Vec::new());

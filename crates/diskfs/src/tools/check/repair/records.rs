@@ -7,7 +7,8 @@ use super::{INODE_BLOCKS, Repair, State, Written};
 use crate::btree::Tree;
 use crate::format::group::{CHUNK_ROOT_AT, InodeChunks, ROOT_CHUNK};
 use crate::format::inode::{
-    CHUNK_BLOCKS, InodeRecord, chunk_of, clear_lost, ino_at, records_mut, verify_torn,
+    CHUNK_BLOCKS, CHUNK_INODES, INODES_PER_BLOCK, InodeRecord, chunk_of, clear_lost, ino_at,
+    records_mut, verify_torn,
 };
 use crate::format::{Block, Damage};
 use crate::inode::core::InodeCore;
@@ -26,8 +27,8 @@ impl Repair<'_, '_, '_> {
     /// Repairs blocks of inodes. Wrong records become those of free inodes, right ones stay. The
     /// same is done with the readable sectors of a block that can't be read, if such blocks are
     /// given up. A block that is missing gets free inodes only, and a chunk of which no block is
-    /// there is removed, if such blocks are given up, or if the log that could have had them is
-    /// lost.
+    /// there is removed, if such blocks are given up, if the log that could have had them is lost,
+    /// or if all their inodes count as free.
     pub(super) fn records(&self, state: &State) -> Written {
         let (mut overlay, mut has_written) = (self.overlay(), false);
         let damaged = &self.plan.records;
@@ -62,8 +63,20 @@ impl Repair<'_, '_, '_> {
             Err(Damage::Unreadable { .. }) if gives_up => self.readable_part(address),
             Err(Damage::Unreadable { .. }) => RecordState::Kept,
             Err(_) if gives_up || state.without_log => RecordState::Absent,
+            Err(_) if self.is_unused(address) => RecordState::Absent,
             Err(_) => RecordState::Kept,
         }
+    }
+
+    /// Returns whether all inodes of a block count as free in the tree of their group: there is
+    /// nothing that the block could lose.
+    fn is_unused(&self, address: u64) -> bool {
+        let is_free = |free: u64| {
+            (0..INODES_PER_BLOCK as usize)
+                .all(|slot| free >> (ino_at(address, slot) % CHUNK_INODES) & 1 == 1)
+        };
+        let chunk = self.check.links.chunks.get(&chunk_of(address));
+        chunk.is_some_and(|chunk| is_free(chunk.free))
     }
 
     /// Reads the sectors of a block that can be read, and clears the records in others.

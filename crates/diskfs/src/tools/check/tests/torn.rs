@@ -12,7 +12,7 @@ use super::sample::{
     BELOW, CHUNK, EXTENTS, FIFO, FREE, GROUP, LIST, MANY, ORPHAN, Sample, TREE_DIR,
 };
 use crate::format::byte_of_block;
-use crate::format::group::FREE_ROOT_AT;
+use crate::format::group::{CHUNK_ROOT_AT, FREE_ROOT_AT};
 use crate::format::inode::{ROOT_INO, block_of, records_mut, slot_of};
 use crate::inode::core::{DataFork, InodeCore};
 use crate::tools::check::{self, Options, Report};
@@ -163,6 +163,32 @@ fn what_can_not_be_read_is_given_up_only_if_that_is_wanted() {
     device.arm(Fault::on(Operation::Write).within(at..at + 512).run(heal));
     assert_eq!(giving_up(&faulty).left, 0, "{:#?}", copy.check().findings);
     all_but(&copy, &sample, &[66, 67], "given up");
+}
+
+/// A bad sector of a file is no obstacle to the search for chunks in its group.
+#[test]
+fn chunks_are_found_beside_data_that_can_not_be_read() {
+    let sample = filled();
+    let copy = sample.copied();
+    let at = extents_at(&copy, 21);
+    flip(&copy, at / GROUP * GROUP + CHUNK_ROOT_AT, 100);
+    let device = Arc::new(FaultyDevice::new(copy.device.clone()));
+    device.arm(Fault::on(Operation::Read).within(byte_of_block(at)..byte_of_block(at + 1)));
+    let faulty = Sample { device: device.clone(), superblock: sample.superblock.clone() };
+    let report = repair(&faulty);
+    assert!(report.count > 0 && report.left == 0, "{:#?}", report.findings);
+    device.disarm();
+    all_but(&copy, &sample, &[], "a bad sector of a file");
+}
+
+/// Another block in the place of inodes that are all free takes nothing.
+#[test]
+fn a_block_of_free_inodes_is_made_again() {
+    let sample = filled();
+    let copy = sample.copied();
+    copy.device.write_at(byte_of_block(CHUNK + 3), &[0xA5; 4096]).unwrap();
+    assert_eq!(repair(&copy).left, 0, "{:#?}", copy.check().findings);
+    all_but(&copy, &sample, &[], "free inodes");
 }
 
 /// A file shares two blocks with another one, of which the device can't read the second one, or
