@@ -303,6 +303,50 @@ class Calls:
         self.fails(errno.EISDIR, self.m.read, fd, 1)
         self.m.close(fd)
 
+    def outcome(self, call, *args, **kwargs):
+        """Returns what a call does: the class and number of its error, or `None`."""
+        try:
+            call(*args, **kwargs)
+        except OSError as error:
+            return errno.errorcode[error.errno]
+        except Exception as error:
+            return type(error)
+        return None
+
+    def test_descriptors_that_only_name_a_file(self):
+        """A descriptor of `O_PATH` serves to look and to start from, not to change the file."""
+        self.write(self.at("f"), b"hello")
+        self.m.mkdir(self.at("d"))
+        for name, listed in (("f", "ENOTDIR"), ("d", "EBADF")):
+            fd = self.m.open(self.at(name), os.O_PATH)
+            self.addCleanup(self.m.close, fd)
+            refused = {
+                "fchmod": (self.m.fchmod, fd, 0o600),
+                "chmod": (self.m.chmod, fd, 0o600),
+                "fchown": (self.m.fchown, fd, -1, -1),
+                "chown": (self.m.chown, fd, -1, -1),
+                "utime": (self.m.utime, fd, (1, 1)),
+                "setxattr": (self.m.setxattr, fd, "user.a", b""),
+                "listxattr": (self.m.listxattr, fd),
+                "fsync": (self.m.fsync, fd),
+                "ftruncate": (self.m.ftruncate, fd, 3),
+                "read": (self.m.read, fd, 1),
+                "readv": (self.m.readv, fd, [bytearray(1)]),
+                "writev": (self.m.writev, fd, [b""]),
+                "lseek": (self.m.lseek, fd, 0, os.SEEK_SET),
+            }
+            found = {call: self.outcome(*args) for call, args in refused.items()}
+            self.assertEqual(found, dict.fromkeys(refused, "EBADF"), name)
+            self.assertIsNone(self.fails(errno.EBADF, self.m.fchmod, fd, 0).filename)
+            self.assertEqual(self.fails(errno.EBADF, self.m.chmod, fd, 0).filename, fd)
+            self.assertEqual(self.outcome(self.m.listdir, fd), listed)
+            self.assertEqual(self.outcome(lambda: [*self.m.scandir(fd)]), listed)
+            self.assertEqual(self.m.stat(fd).st_ino, self.m.stat(self.at(name)).st_ino)
+            self.m.statvfs(fd)
+        self.assertNotEqual(self.m.stat(self.at("f")).st_mtime, 1)
+        self.m.close(self.m.open("x", os.O_CREAT | os.O_WRONLY, dir_fd=fd))
+        self.m.chmod("x", 0o600, dir_fd=fd)
+
     def test_relative_to_a_descriptor(self):
         fd = self.m.open(self.base, os.O_RDONLY | os.O_DIRECTORY)
         self.addCleanup(self.m.close, fd)
