@@ -10,7 +10,8 @@ from .path import Path
 _PARSED: dict = {}
 
 
-def _parsed(mode):
+def parsed_mode(mode):
+    """Returns what `parse_mode` does; remembers it."""
     try:
         return _PARSED[mode]
     except (KeyError, TypeError):
@@ -161,7 +162,7 @@ class Task(_vfscale.Task):
         if isinstance(mode, int):
             perm = 0o777 if buffering == -1 else buffering
             return self.open_fd(file, mode, perm, dir_fd=dir_fd)
-        bits, binary = _parsed(mode)
+        bits, binary = parsed_mode(mode)
         raw = File(self, file, bits, 0o666, dir_fd)
         try:
             if bits & os.O_APPEND and raw.seekable():
