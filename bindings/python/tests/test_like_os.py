@@ -56,6 +56,24 @@ class Calls:
         self.assertRaises(TypeError, self.m.unlink, None)
         self.assertRaises(TypeError, self.m.write, 1, "text")
 
+    def test_exceptions_of_paths_are_the_callers(self):
+        class Odd:
+            def __init__(self, result):
+                self.result = result
+
+            def __fspath__(self):
+                if isinstance(self.result, type):
+                    raise self.result
+                return self.result
+
+        calls = (self.m.stat, self.m.listdir, self.m.unlink, self.m.path.abspath, self.open)
+        for call in calls:
+            for kind in (KeyboardInterrupt, AttributeError, ZeroDivisionError, OSError):
+                self.assertRaises(kind, call, Odd(kind))
+            self.assertRaisesRegex(TypeError, "Odd.*not int", call, Odd(1))
+            self.assertRaises(TypeError, call, Odd)
+        self.assertTrue(stat.S_ISDIR(self.m.stat(Odd(self.base)).st_mode))
+
     def test_names_that_are_not_utf8(self):
         raw = os.fsencode(self.at()) + b"/\xff\xfe"
         self.write(raw, b"1")

@@ -211,6 +211,16 @@ class Paths(WithHost):
         self.assertNotEqual(path, vfscale.memory(size=1 << 20).task().Path("/a/b/c.tar.gz"))
         self.assertRaises(TypeError, open, path)
 
+        class Odd:
+            def __vfspath__(self):
+                raise AttributeError("mine")
+
+            def __fspath__(self):
+                return "/a"
+
+        for call in (self.task.stat, self.task.abspath, self.task.Path):
+            self.assertRaisesRegex(AttributeError, "mine", call, Odd())
+
     def test_files(self):
         base = self.task.Path("/base")
         base.mkdir()

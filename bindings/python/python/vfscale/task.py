@@ -5,7 +5,7 @@ import posixpath
 
 from . import _vfscale
 from .file import File, parse_mode, wrap
-from .path import Path
+from .path import Path, plain
 
 _PARSED: dict = {}
 
@@ -18,14 +18,6 @@ def parsed_mode(mode):
         parsed = parse_mode(mode)
         _PARSED[mode] = parsed
         return parsed
-
-
-def _plain(path):
-    """Returns the `str` or `bytes` of a path."""
-    try:
-        return path.__vfspath__()
-    except AttributeError:
-        return os.fspath(path)
 
 
 class TaskPath:
@@ -72,7 +64,7 @@ class TaskPath:
 
     def relpath(self, path, start=None):
         """Returns a path relative to `start`, by default to the working directory."""
-        path = _plain(path)
+        path = plain(path)
         if start is None:
             start = b"." if isinstance(path, bytes) else "."
         return posixpath.relpath(self.abspath(path), self.abspath(start))
@@ -193,7 +185,7 @@ class Task(_vfscale.Task):
 
     def abspath(self, path):
         """Returns an absolute path, without `.` and `..`."""
-        path = _plain(path)
+        path = plain(path)
         if not posixpath.isabs(path):
             cwd = self.getcwdb() if isinstance(path, bytes) else self.getcwd()
             path = posixpath.join(cwd, path)
@@ -202,11 +194,11 @@ class Task(_vfscale.Task):
     def renames(self, old, new):
         """Renames, makes the directories above `new`, and removes those above `old` that became
         empty."""
-        head = posixpath.dirname(_plain(new))
+        head = posixpath.dirname(plain(new))
         if head:
             self.makedirs(head, exist_ok=True)
         self.rename(old, new)
-        head = posixpath.dirname(_plain(old))
+        head = posixpath.dirname(plain(old))
         if head:
             try:
                 self.removedirs(head)
@@ -223,7 +215,7 @@ class Task(_vfscale.Task):
         [('/w', ['a'], []), ('/w/a', ['b'], ['f']), ('/w/a/b', [], [])]
         """
         # An entry is a directory to walk, or one whose contents were walked and that is now yielded.
-        stack = [_plain(top)]
+        stack = [plain(top)]
         while stack:
             entry = stack.pop()
             if isinstance(entry, tuple):
