@@ -9,6 +9,7 @@ import io
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -306,6 +307,45 @@ class Threads(WithHost):
         for wait in (lambda: self.task.open("/fifo", "rb"), lambda: self.task.read(reader, 1)):
             signal.setitimer(signal.ITIMER_REAL, 0.1)
             self.assertRaises(Rang, wait)
+
+    def test_waits_need_one_thread(self):
+        """A process at the limit of its user's threads gets an error, and waits once it may."""
+        script = """
+import errno, os, resource, signal, vfscale
+task = vfscale.memory(size=1 << 20).task()
+reader, writer = task.pipe()
+if os.getuid() == 0:
+    # Root has no limit.
+    os.setgroups([])
+    os.setresgid(54321, 54321, 54321)
+    os.setresuid(54321, 54321, 54321)
+_, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+def limit(threads):
+    resource.setrlimit(resource.RLIMIT_NPROC, (threads, hard))
+def threads():
+    return len(os.listdir("/proc/self/task"))
+def wait():
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    assert task.read(reader, 1) == b"x"
+signal.signal(signal.SIGALRM, lambda *_: task.write(writer, b"x"))
+limit(1)
+try:
+    task.read(reader, 1)
+except OSError as error:
+    assert error.errno == errno.EAGAIN, error
+else:
+    raise AssertionError("no error")
+limit(hard)
+while threads() == 1:
+    wait()
+limit(1)
+for _ in range(5):
+    wait()
+assert threads() == 2
+"""
+        command = [sys.executable, "-W", "error", "-c", script]
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
 
     def test_large_copies_release_the_interpreter(self):
         """While one thread copies, another runs: it counts on, though its share is never forced."""
