@@ -1,4 +1,4 @@
-//! The alarm: one thread that ends the waits of others after a while, so that they look for signals.
+//! The alarm: one thread that ends the waits of others after a while, to look for signals.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

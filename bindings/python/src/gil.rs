@@ -33,8 +33,8 @@ pub(crate) fn run<T: Send>(py: Python<'_>, release: bool, f: impl FnOnce() -> T 
 /// raises.
 ///
 /// # Errors
-/// Any error of the call, in the inner result, and `EAGAIN` if it would wait and the one thread that
-/// ends waits can't be started; the exception of a signal handler in the outer one.
+/// Any error of the call, in the inner result, and `EAGAIN` if it would wait and the thread of the
+/// alarm can't be started; the exception of a signal handler in the outer one.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     release: bool,

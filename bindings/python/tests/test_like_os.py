@@ -7,6 +7,7 @@ import posixpath
 import shutil
 import stat
 import tempfile
+import threading
 import unittest
 
 import vfscale
@@ -111,6 +112,26 @@ class Calls:
         self.m.renames(self.at("two"), self.at("new", "deep", "name"))
         self.assertTrue(self.m.path.exists(self.at("new", "deep", "name")))
 
+    def test_names_that_end_with_a_slash(self):
+        self.write(self.at("file"))
+        self.m.symlink("nowhere", self.at("dangling"))
+        for path in ("dangling", "file/", "file"):
+            self.fails(errno.EEXIST, self.m.makedirs, self.at(path), exist_ok=True)
+        self.fails(errno.ENOTDIR, self.m.makedirs, self.at("file", "x"), exist_ok=True)
+        self.fails(errno.ENOENT, self.m.makedirs, self.at("dangling", "x"), exist_ok=True)
+        self.fails(errno.ENOENT, self.m.makedirs, "")
+        self.m.makedirs(self.at("a", "b") + "//")
+        self.fails(errno.EEXIST, self.m.makedirs, self.at("a", "b") + "/")
+        self.m.makedirs(self.at("c", "."))
+        self.m.makedirs(self.at("d", "..", "e"))
+        self.m.removedirs(self.at("a", "b") + "/")
+        self.fails(errno.ENOTDIR, self.m.renames, self.at("file"), self.at("new/"))
+        self.fails(errno.ENOENT, self.m.renames, self.at("none"), self.at("new/"))
+        self.fails(errno.ENOENT, self.m.renames, self.at("c"), self.at("f", "g/"))
+        self.m.renames(self.at("c"), self.at("f", "g"))
+        names = ["d", "dangling", "e", "f", "file"]
+        self.assertEqual(sorted(self.m.listdir(self.base)), names)
+
     def test_links(self):
         self.write(self.at("file"), b"x")
         self.m.link(self.at("file"), self.at("second"))
@@ -152,8 +173,14 @@ class Calls:
         self.assertEqual(entry.inode(), self.m.stat(self.at("file")).st_ino)
         self.assertEqual(repr(entry), "<DirEntry 'file'>")
         self.assertRaises(FileNotFoundError, found["broken"].stat)
-        (name,) = [e.name for e in self.m.scandir(os.fsencode(self.at())) if e.name == b"dir"]
-        self.assertEqual(name, b"dir")
+        self.m.symlink("loop", self.at("loop"))
+        for path in (self.base, os.fsencode(self.base)):
+            (name,) = [e.name for e in self.m.scandir(path) if e.name in (b"dir", "dir")]
+            self.assertEqual(type(name), type(path))
+            (loop,) = [e for e in self.m.scandir(path) if e.name in (b"loop", "loop")]
+            for call in (loop.is_dir, loop.is_file, loop.stat):
+                error = self.fails(errno.ELOOP, call)
+                self.assertEqual(error.filename, loop.path)
 
     def test_walk(self):
         self.m.makedirs(self.at("a", "b"))
@@ -302,6 +329,108 @@ class Calls:
         self.fails(errno.EEXIST, self.m.open, self.at("f"), os.O_CREAT | os.O_EXCL)
         self.fails(errno.EINVAL, self.m.lseek, self.fd_of("f"), -1, os.SEEK_SET)
 
+    def test_sizes_and_places_that_are_negative(self):
+        self.write(self.at("f"), b"hello")
+        fd, (reader, _) = self.fd_of("f"), self.m.pipe()
+        self.fails(errno.EINVAL, self.m.read, fd, -1)
+        self.fails(errno.EINVAL, self.m.read, 987, -1)
+        self.fails(errno.EINVAL, self.m.pread, fd, -1, 0)
+        self.fails(errno.EINVAL, self.m.pread, fd, 1, -1)
+        self.fails(errno.EINVAL, self.m.pwrite, fd, b"x", -1)
+        for whence in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END, 5, -1):
+            self.fails(errno.EINVAL, self.m.lseek, fd, -1000, whence)
+        for whence in (os.SEEK_DATA, os.SEEK_HOLE):
+            self.fails(errno.ENXIO, self.m.lseek, fd, -1000, whence)
+        for whence in (os.SEEK_SET, os.SEEK_DATA, 5):
+            self.fails(errno.EBADF, self.m.lseek, 987, -1000, whence)
+        self.fails(errno.ESPIPE, self.m.lseek, reader, -1000, os.SEEK_SET)
+
+    def test_several_buffers(self):
+        fd = self.m.open(self.at("f"), os.O_RDWR | os.O_CREAT)
+        self.addCleanup(self.m.close, fd)
+        self.assertEqual(self.m.pwritev(fd, [b"one", bytearray(b"two"), b""], 2), 6)
+        self.assertEqual(self.m.lseek(fd, 0, os.SEEK_CUR), 0)
+        one, two = bytearray(3), bytearray(9)
+        self.assertEqual(self.m.preadv(fd, [one, memoryview(two)[1:]], 1), 7)
+        self.assertEqual((one, two), (b"\0on", b"\0etwo\0\0\0\0"))
+        self.assertEqual(self.m.preadv(fd, [bytearray(3)], 100), 0)
+        for call, none in ((self.m.readv, []), (self.m.writev, [])):
+            self.assertEqual(call(fd, none), 0)
+        self.assertEqual(self.m.pwritev(fd, [], 0), 0)
+        self.fails(errno.EINVAL, self.m.preadv, fd, [bytearray(1)], -2)
+        self.fails(errno.EINVAL, self.m.pwritev, fd, [b"x"], -2)
+        self.fails(errno.EOPNOTSUPP, self.m.preadv, fd, [bytearray(1)], 0, 0x4000_0000)
+        self.assertRaises(TypeError, self.m.writev, fd, [b"x", "text"])
+        self.assertRaises((TypeError, BufferError), self.m.readv, fd, [bytearray(1), b"fixed"])
+        self.assertEqual(self.m.lseek(fd, 0, os.SEEK_CUR), 0)
+        self.fails(errno.ESPIPE, self.m.pwritev, self.m.pipe()[1], [b"x"], 0)
+
+    def test_buffers_are_appended_at_once(self):
+        """Race: two threads append lines of two buffers each. No line comes between the parts of
+        another."""
+        fds = [
+            self.m.open(self.at("f"), os.O_WRONLY | os.O_CREAT | os.O_APPEND) for _ in range(2)
+        ]
+
+        def append(fd, letter):
+            for _ in range(2000):
+                self.m.writev(fd, [letter * 5000, letter * 5000])
+
+        threads = [
+            threading.Thread(target=append, args=args) for args in zip(fds, (b"a", b"b"))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for fd in fds:
+            self.m.close(fd)
+        with self.open(self.at("f"), "rb") as file:
+            while line := file.read(10_000):
+                self.assertIn(line, (b"a" * 10_000, b"b" * 10_000))
+
+    def test_copy_file_range(self):
+        self.write(self.at("from"), b"0123456789")
+        self.write(self.at("to"), b"abc")
+        one, two = self.fd_of("from"), self.fd_of("to")
+        self.assertEqual(self.m.copy_file_range(one, two, 4), 4)
+        self.assertEqual(self.m.copy_file_range(one, two, 100), 6)
+        self.assertEqual(self.m.copy_file_range(one, two, 100), 0)
+        self.assertEqual(self.m.pread(two, 20, 0), b"0123456789")
+        self.assertEqual(self.m.copy_file_range(one, two, 3, 7, 1), 3)
+        self.assertEqual(self.m.pread(two, 20, 0), b"0789456789")
+        self.assertEqual(self.m.lseek(two, 0, os.SEEK_CUR), 10)
+        self.assertEqual(self.m.copy_file_range(src=one, dst=two, count=1, offset_src=0), 1)
+        self.assertRaises(ValueError, self.m.copy_file_range, one, two, -1)
+        self.fails(errno.EINVAL, self.m.copy_file_range, one, two, 1, -1000)
+        self.fails(errno.EBADF, self.m.copy_file_range, one, 987, 1)
+        self.fails(errno.EINVAL, self.m.copy_file_range, one, one, 4, 0, 2)
+
+    def test_posix_fallocate(self):
+        self.write(self.at("f"), b"x")
+        fd = self.fd_of("f")
+        self.m.posix_fallocate(fd, 0, 10_000)
+        self.assertEqual((self.m.stat(fd).st_size, self.m.stat(fd).st_blocks > 16), (10_000, True))
+        self.assertEqual(self.m.pread(fd, 3, 0), b"x\0\0")
+        for offset, length in ((0, 0), (-1, 5), (0, -1)):
+            self.fails(errno.EINVAL, self.m.posix_fallocate, fd, offset, length)
+        self.fails(errno.EBADF, self.m.posix_fallocate, 987, 0, 1)
+        self.fails(errno.ESPIPE, self.m.posix_fallocate, self.m.pipe()[1], 0, 1)
+
+    def test_lockf(self):
+        self.write(self.at("f"), b"0123456789")
+        fd = self.fd_of("f")
+        self.m.lseek(fd, 4, os.SEEK_SET)
+        for command in (os.F_LOCK, os.F_TLOCK, os.F_TEST, os.F_ULOCK, os.F_TEST):
+            for length in (0, 3, -4):
+                self.m.lockf(fd, command, length)
+        self.fails(errno.EINVAL, self.m.lockf, fd, os.F_LOCK, -5)
+        self.fails(errno.EINVAL, self.m.lockf, fd, 99, 0)
+        self.fails(errno.EBADF, self.m.lockf, 987, os.F_LOCK, 0)
+        read_only = self.m.open(self.at("f"), os.O_RDONLY)
+        self.addCleanup(self.m.close, read_only)
+        self.fails(errno.EBADF, self.m.lockf, read_only, os.F_LOCK, 0)
+
     def fd_of(self, name):
         fd = self.m.open(self.at(name), os.O_RDWR)
         self.addCleanup(self.m.close, fd)
@@ -350,6 +479,10 @@ class Calls:
                 "ftruncate": (self.m.ftruncate, fd, 3),
                 "read": (self.m.read, fd, 1),
                 "readv": (self.m.readv, fd, [bytearray(1)]),
+                "preadv": (self.m.preadv, fd, [bytearray(1)], 0),
+                "pwritev": (self.m.pwritev, fd, [b"x"], 0),
+                "lockf": (self.m.lockf, fd, os.F_LOCK, 0),
+                "posix_fallocate": (self.m.posix_fallocate, fd, 0, 1),
                 "writev": (self.m.writev, fd, [b""]),
                 "lseek": (self.m.lseek, fd, 0, os.SEEK_SET),
             }
@@ -397,6 +530,38 @@ class Calls:
         self.m.close(writer)
         self.assertEqual(self.m.read(reader, 100), b"")
         self.m.close(reader)
+
+    def test_writes_to_pipes_are_whole(self):
+        """More than a pipe has room for waits for the reader; only a descriptor that does not wait
+        writes a part."""
+        data = os.urandom(1 << 20)
+        for write in (
+            lambda fd: self.m.write(fd, data),
+            lambda fd: self.m.writev(fd, [data[:1000], data[1000:]]),
+        ):
+            reader, writer = self.m.pipe()
+            found = []
+
+            def read():
+                while part := self.m.read(reader, 1 << 16):
+                    found.append(part)
+
+            thread = threading.Thread(target=read)
+            thread.start()
+            try:
+                self.assertEqual(write(writer), 1 << 20)
+            finally:
+                self.m.close(writer)
+                thread.join()
+                self.m.close(reader)
+            self.assertEqual(b"".join(found), data)
+        self.m.mkfifo(self.at("fifo"))
+        reader = self.m.open(self.at("fifo"), os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(self.m.close, reader)
+        writer = self.m.open(self.at("fifo"), os.O_WRONLY | os.O_NONBLOCK)
+        self.addCleanup(self.m.close, writer)
+        self.assertLess(self.m.write(writer, data), 1 << 20)
+        self.fails(errno.EAGAIN, self.m.write, writer, b"x")
 
     def test_fifos(self):
         self.m.mkfifo(self.at("fifo"))

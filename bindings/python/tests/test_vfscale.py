@@ -169,6 +169,27 @@ class Tasks(WithHost):
             task.read_bytes("/none")
         self.assertEqual(raised.exception.filename, "/none")
 
+    def test_locks_of_two_tasks(self):
+        tree = vfscale.memory(size=1 << 20)
+        one, two = tree.task(), tree.task()
+        one.write_bytes("/f", b"0123456789")
+        first, second = one.open("/f", os.O_RDWR), two.open("/f", os.O_RDWR)
+        one.lockf(first, os.F_LOCK, 5)
+        for command, number in ((os.F_TLOCK, errno.EAGAIN), (os.F_TEST, errno.EACCES)):
+            with self.assertRaises(OSError) as raised:
+                two.lockf(second, command, 0)
+            self.assertEqual(raised.exception.errno, number)
+        two.lseek(second, 5, os.SEEK_SET)
+        two.lockf(second, os.F_TLOCK, 0)
+        two.lseek(second, 0, os.SEEK_SET)
+        release = threading.Timer(0.1, one.lockf, (first, os.F_ULOCK, 0))
+        release.start()
+        two.lockf(second, os.F_LOCK, 0)
+        release.join()
+        self.assertRaises(BlockingIOError, one.lockf, first, os.F_TLOCK, 0)
+        two.end()
+        one.lockf(first, os.F_TLOCK, 0)
+
     def test_rename_without_replacing(self):
         self.task.write_bytes("/a", b"a")
         self.task.write_bytes("/b", b"b")

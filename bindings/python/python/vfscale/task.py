@@ -194,12 +194,12 @@ class Task(_vfscale.Task):
     def renames(self, old, new):
         """Renames, makes the directories above `new`, and removes those above `old` that became
         empty."""
-        head = posixpath.dirname(plain(new))
-        if head:
+        head, tail = posixpath.split(plain(new))
+        if head and tail:
             self.makedirs(head, exist_ok=True)
         self.rename(old, new)
-        head = posixpath.dirname(plain(old))
-        if head:
+        head, tail = posixpath.split(plain(old))
+        if head and tail:
             try:
                 self.removedirs(head)
             except OSError:
