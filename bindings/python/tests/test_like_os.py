@@ -219,6 +219,55 @@ class Calls:
         list(self.m.walk(self.at("none"), onerror=errors.append))
         self.assertEqual([error.errno for error in errors], [errno.ENOENT])
 
+    def test_fwalk(self):
+        self.m.makedirs(self.at("a", "b"))
+        self.write(self.at("a", "f"), b"123")
+        self.m.symlink(self.at("a"), self.at("link"))
+
+        def walk(*args, **kwargs):
+            found = []
+            for top, dirs, files, fd in self.m.fwalk(*args, **kwargs):
+                self.assertTrue(stat.S_ISDIR(self.m.stat(fd).st_mode))
+                sizes = [self.m.stat(name, dir_fd=fd).st_size for name in files]
+                found.append((posixpath.relpath(top, self.base), sorted(dirs), files, sizes))
+            return found
+
+        plain = [
+            (".", ["a", "link"], [], []),
+            ("a", ["b"], ["f"], [3]),
+            ("a/b", [], [], []),
+        ]
+        self.assertEqual(walk(self.base), plain)
+        self.assertEqual(walk(self.base, topdown=False), plain[::-1])
+        followed = [top for top, *_ in walk(self.base, follow_symlinks=True)]
+        self.assertEqual(sorted(followed), [".", "a", "a/b", "link", "link/b"])
+        before = self.m.open(self.base, os.O_RDONLY)
+        self.addCleanup(self.m.close, before)
+        for top, dirs, _, fd in self.m.fwalk("a", dir_fd=before):
+            self.assertEqual((top, dirs, fd > before), ("a", ["b"], True))
+            dirs.clear()
+        self.fails(errno.EBADF, self.m.stat, fd)
+        self.fails(errno.ENOENT, lambda: [*self.m.fwalk(self.at("none"))])
+        self.assertEqual([*self.m.fwalk(self.at("a", "f"))], [])
+        errors = []
+        for _, dirs, _, _ in self.m.fwalk(self.at("a"), onerror=errors.append):
+            self.m.rmdir(self.at("a", "b")) if dirs else None
+        self.assertEqual([error.errno for error in errors], [errno.ENOENT])
+        raw = os.fsencode(self.at("a"))
+        self.assertEqual([(t, f) for t, _, f, _ in self.m.fwalk(raw)], [(raw, [b"f"])])
+
+    def test_walks_of_deep_trees(self):
+        """A tree that is deeper than a path may be long is walked by descriptors."""
+        fd = self.m.open(self.base, os.O_RDONLY)
+        for _ in range(300):
+            self.m.mkdir("d" * 20, dir_fd=fd)
+            below = self.m.open("d" * 20, os.O_RDONLY, dir_fd=fd)
+            self.m.close(fd)
+            fd = below
+        self.m.close(fd)
+        self.assertEqual(len([*self.m.fwalk(self.base)]), 301)
+        self.assertLess(len([*self.m.walk(self.base)]), 301)
+
     # Attributes.
 
     def test_stat_result(self):

@@ -384,6 +384,15 @@ class Task:
         onerror: Callable[[OSError], object] | None = None,
         followlinks: bool = False,
     ) -> Iterator[tuple[Any, list[Any], list[Any]]]: ...
+    def fwalk(
+        self,
+        top: _Path = ".",
+        topdown: bool = True,
+        onerror: Callable[[OSError], object] | None = None,
+        *,
+        follow_symlinks: bool = False,
+        dir_fd: int | None = None,
+    ) -> Iterator[tuple[Any, list[Any], list[Any], int]]: ...
     # Attributes.
     def stat(
         self, path: _Place, *, dir_fd: int | None = None, follow_symlinks: bool = True

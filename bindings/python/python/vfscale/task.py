@@ -1,5 +1,6 @@
 """Tasks: the names of `os` and `os.path`, in a tree."""
 
+import errno
 import os
 import posixpath
 
@@ -239,3 +240,56 @@ class Task(_vfscale.Task):
                 skipped = frozenset() if followlinks else frozenset(links)
                 below = [d for d in dirs if d not in skipped]
             stack.extend(posixpath.join(entry, d) for d in reversed(below))
+
+    def fwalk(self, top=".", topdown=True, onerror=None, *, follow_symlinks=False, dir_fd=None):
+        """Walks a tree as `os.fwalk`: yields what `walk` does, and a descriptor of the directory,
+        which is closed afterwards. No path is too long.
+
+        >>> task.makedirs("/v/a")
+        >>> task.write_bytes("/v/a/f", b"123")
+        >>> for top, dirs, files, fd in task.fwalk("/v"):
+        ...     top, dirs, [(name, task.stat(name, dir_fd=fd).st_size) for name in files]
+        ('/v', ['a'], [])
+        ('/v/a', [], [('f', 3)])
+        """
+        top = plain(top)
+        flags = os.O_RDONLY | os.O_DIRECTORY | (0 if follow_symlinks else os.O_NOFOLLOW)
+        # Directories to walk: path, name, and the descriptor of the directory that has the name;
+        # entries to yield, and the descriptors to close after all below them.
+        stack, is_top = [(top, top, dir_fd)], True
+        try:
+            while stack:
+                step = stack.pop()
+                if isinstance(step, int):
+                    self.close(step)
+                    continue
+                if len(step) == 4:
+                    yield step
+                    continue
+                path, name, above = step
+                try:
+                    fd = self.open_fd(name, flags, dir_fd=above)
+                except OSError as error:
+                    # A symbolic link, or no directory any more.
+                    if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+                        if is_top:
+                            raise
+                        if onerror is not None:
+                            onerror(error)
+                    continue
+                is_top = False
+                stack.append(fd)
+                dirs, files, _ = self._names(fd)
+                if isinstance(top, bytes):
+                    dirs, files = [*map(os.fsencode, dirs)], [*map(os.fsencode, files)]
+                entry = path, dirs, files, fd
+                if topdown:
+                    yield entry
+                else:
+                    stack.append(entry)
+                # The caller may have changed the list.
+                stack.extend((posixpath.join(path, d), d, fd) for d in reversed(dirs))
+        finally:
+            for step in stack:
+                if isinstance(step, int):
+                    self.close(step)
