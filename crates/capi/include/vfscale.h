@@ -18,6 +18,8 @@
 #include <sys/uio.h>
 #include <time.h>
 
+struct timespec;
+
 /** Opens the volume without writing: no byte of the image changes. */
 #define VFSCALE_VOLUME_READ_ONLY 1
 

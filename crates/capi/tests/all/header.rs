@@ -64,6 +64,8 @@ fn config() -> Config {
         sys_includes: ["stddef.h", "stdint.h", "sys/types.h", "sys/uio.h", "time.h"]
             .map(str::to_owned)
             .to_vec(),
+        // C99 without POSIX has none in <time.h>.
+        after_includes: Some("\nstruct timespec;".to_owned()),
         cpp_compat: true,
         usize_is_size_t: true,
         style: Style::Tag,
