@@ -94,12 +94,13 @@ pub(crate) fn read<'py>(
 pub(crate) fn pread<'py>(
     py: Python<'py>,
     blocks: bool,
-    file: &File,
+    file: impl FnOnce() -> PyResult<File>,
     n: usize,
     offset: i64,
 ) -> PyResult<Bound<'py, PyAny>> {
     let from = self::offset(offset)?;
-    let n = room(file, n, Some(from));
+    let file = file()?;
+    let n = room(&file, n, Some(from));
     buffer::filled(py, n, |buf| {
         gil::run(py, blocks || buf.len() > ATTACHED_BYTES_MAX, || file.pread(buf, from)).or_raise()
     })

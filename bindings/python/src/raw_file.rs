@@ -94,7 +94,8 @@ impl RawFile {
         let mut line = Vec::new();
         while line.len() < most {
             let at = (start + line.len() as u64).cast_signed();
-            let more = pread(py, self.blocks, file, LINE_STEP.min(most - line.len()), at)?;
+            let more =
+                pread(py, self.blocks, || Ok(file.clone()), LINE_STEP.min(most - line.len()), at)?;
             let more = more.cast::<PyBytes>()?.as_bytes();
             let end = more.iter().position(|byte| *byte == b'\n');
             line.extend_from_slice(&more[..end.map_or(more.len(), |end| end + 1)]);
@@ -232,7 +233,7 @@ impl RawFile {
 
     /// Reads up to `size` bytes at an offset; does not move the position.
     fn pread<'py>(&self, py: Python<'py>, size: isize, offset: i64) -> PyResult<Bound<'py, PyAny>> {
-        pread(py, self.blocks, &self.to_read(py)?, count(size)?, offset)
+        pread(py, self.blocks, || self.to_read(py), count(size)?, offset)
     }
 
     /// Writes bytes at an offset; does not move the position. Returns their number.

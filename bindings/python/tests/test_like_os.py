@@ -6,6 +6,7 @@ import os
 import posixpath
 import shutil
 import stat
+import sys
 import tempfile
 import threading
 import unittest
@@ -127,6 +128,7 @@ class Calls:
         self.m.removedirs(self.at("a", "b") + "/")
         self.fails(errno.ENOTDIR, self.m.renames, self.at("file"), self.at("new/"))
         self.fails(errno.ENOENT, self.m.renames, self.at("none"), self.at("new/"))
+        self.fails(errno.ENOTDIR, self.m.renames, self.at("c"), self.at("file", "x"))
         self.fails(errno.ENOENT, self.m.renames, self.at("c"), self.at("f", "g/"))
         self.m.renames(self.at("c"), self.at("f", "g"))
         names = ["d", "dangling", "e", "f", "file"]
@@ -249,6 +251,10 @@ class Calls:
         self.fails(errno.EBADF, self.m.stat, fd)
         self.fails(errno.ENOENT, lambda: [*self.m.fwalk(self.at("none"))])
         self.assertEqual([*self.m.fwalk(self.at("a", "f"))], [])
+        self.assertEqual([*self.m.fwalk(self.at("link"))], [])
+        self.m.symlink("nowhere", self.at("dangling"))
+        self.fails(errno.ENOENT, lambda: [*self.m.fwalk(self.at("dangling"))])
+        self.fails(errno.ENOTDIR, lambda: [*self.m.fwalk(self.at("a", "f", "."))])
         errors = []
         for _, dirs, _, _ in self.m.fwalk(self.at("a"), onerror=errors.append):
             self.m.rmdir(self.at("a", "b")) if dirs else None
@@ -347,6 +353,12 @@ class Calls:
         self.assertEqual(path.realpath(self.at("no", "..", "x")), path.join(base, "x"))
         self.m.symlink("/no/where", self.at("u"))
         self.assertEqual(path.realpath(self.at("u", "v")), "/no/where/v")
+        self.assertEqual(path.realpath(self.at("f", "x")), path.join(base, "f", "x"))
+        self.m.symlink("loop", self.at("loop"))
+        self.assertEqual(path.realpath(self.at("loop", "x")), path.join(base, "loop", "x"))
+        if sys.version_info >= (3, 10):
+            self.fails(errno.ENOENT, path.realpath, self.at("none"), strict=True)
+            self.fails(errno.ELOOP, path.realpath, self.at("loop"), strict=True)
         self.assertEqual(path.basename(self.at("f")), "f")
 
     # Descriptors.
@@ -386,6 +398,9 @@ class Calls:
         self.fails(errno.EINVAL, self.m.pread, fd, -1, 0)
         self.fails(errno.EINVAL, self.m.pread, fd, 1, -1)
         self.fails(errno.EINVAL, self.m.pwrite, fd, b"x", -1)
+        self.fails(errno.EINVAL, self.m.pread, 987, 1, -1)
+        self.fails(errno.EINVAL, self.m.preadv, 987, [bytearray(1)], -2)
+        self.fails(errno.EINVAL, self.m.pwritev, 987, [b"x"], -2)
         for whence in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END, 5, -1):
             self.fails(errno.EINVAL, self.m.lseek, fd, -1000, whence)
         for whence in (os.SEEK_DATA, os.SEEK_HOLE):
@@ -475,6 +490,7 @@ class Calls:
                 self.m.lockf(fd, command, length)
         self.fails(errno.EINVAL, self.m.lockf, fd, os.F_LOCK, -5)
         self.fails(errno.EINVAL, self.m.lockf, fd, 99, 0)
+        self.fails(errno.EINVAL, self.m.lockf, 987, 99, 0)
         self.fails(errno.EBADF, self.m.lockf, 987, os.F_LOCK, 0)
         read_only = self.m.open(self.at("f"), os.O_RDONLY)
         self.addCleanup(self.m.close, read_only)

@@ -196,8 +196,8 @@ class Task(_vfscale.Task):
         """Renames, makes the directories above `new`, and removes those above `old` that became
         empty."""
         head, tail = posixpath.split(plain(new))
-        if head and tail:
-            self.makedirs(head, exist_ok=True)
+        if head and tail and not self.exists(head):
+            self.makedirs(head)
         self.rename(old, new)
         head, tail = posixpath.split(plain(old))
         if head and tail:
@@ -270,12 +270,14 @@ class Task(_vfscale.Task):
                 try:
                     fd = self.open_fd(name, flags, dir_fd=above)
                 except OSError as error:
-                    # A symbolic link, or no directory any more.
-                    if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+                    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                        # A symbolic link, or no directory; a top that is not there is an error.
                         if is_top:
-                            raise
-                        if onerror is not None:
-                            onerror(error)
+                            self.stat(name, dir_fd=above)
+                    elif is_top:
+                        raise
+                    elif onerror is not None:
+                        onerror(error)
                     continue
                 is_top = False
                 stack.append(fd)

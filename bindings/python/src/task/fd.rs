@@ -14,15 +14,17 @@ use crate::gil;
 use crate::path::FsPath;
 use crate::task::Task;
 
-/// Returns the offset of `preadv` and `pwritev`; `None` is the position.
-fn place(file: &File, offset: i64, flags: i32) -> PyResult<Option<u64>> {
+/// Returns the offset of `preadv` and `pwritev` in a file; `None` is the position.
+fn place(task: &Task, fd: i32, offset: i64, flags: i32) -> PyResult<(File, Option<u64>)> {
+    let at = if offset == -1 { None } else { Some(file::offset(offset)?) };
+    let file = task.file(fd)?;
     if file.is_path() {
         return Err(os_error(Errno::BADF, [None, None]));
     }
     if flags != 0 {
         return Err(os_error(Errno::OPNOTSUPP, [None, None]));
     }
-    if offset == -1 { Ok(None) } else { file::offset(offset).map(Some) }
+    Ok((file, at))
 }
 
 impl Task {
@@ -76,7 +78,7 @@ impl Task {
         offset: i64,
     ) -> PyResult<Bound<'py, PyAny>> {
         let n = file::count(n)?;
-        file::pread(py, self.users.blocks, &self.file(fd)?, n, offset)
+        file::pread(py, self.users.blocks, || self.file(fd), n, offset)
     }
 
     /// Reads into buffers at the position of a descriptor; returns the number of bytes.
@@ -95,8 +97,7 @@ impl Task {
         offset: i64,
         flags: i32,
     ) -> PyResult<usize> {
-        let file = self.file(fd)?;
-        let from = place(&file, offset, flags)?;
+        let (file, from) = place(self, fd, offset, flags)?;
         file::read_buffers(py, self.users.blocks, &file, buffers, from)
     }
 
@@ -132,8 +133,7 @@ impl Task {
         offset: i64,
         flags: i32,
     ) -> PyResult<usize> {
-        let file = self.file(fd)?;
-        let at = place(&file, offset, flags)?;
+        let (file, at) = place(self, fd, offset, flags)?;
         file::write_buffers(py, self.users.blocks, &file, buffers, at)
     }
 
@@ -213,10 +213,13 @@ impl Task {
         const F_LOCK: i32 = 1;
         const F_TEST: i32 = 3;
 
+        if !COMMANDS.contains(&command) {
+            return Err(file::invalid());
+        }
         let (task, file) = (self.get()?, self.file(fd)?);
         let start = file.seek(Whence::Current(0)).or_raise()?.cast_signed();
-        let range = LockRange::from_flock(start, 0, len);
-        let range = range.ok().filter(|_| COMMANDS.contains(&command)).ok_or_else(file::invalid)?;
+        let range =
+            LockRange::from_flock(start, 0, len).map_err(|errno| os_error(errno, [None, None]))?;
         let calls = task.posix();
         if command == F_TEST {
             let other = calls.posix_lock_test(&file, LockKind::Shared, range).or_raise()?;

@@ -206,7 +206,7 @@ impl Task {
     }
 
     /// Returns the path of a file with every symbolic link followed. With `strict` the file must
-    /// exist; without, missing names stay as they are.
+    /// exist; without, names that lead nowhere stay as they are.
     #[pyo3(signature = (filename, *, strict=false))]
     fn realpath<'py>(
         &self,
@@ -217,9 +217,7 @@ impl Task {
         let found = self.call(py, |task| {
             let path = filename.path();
             match task.canonicalize(path) {
-                Err(error) if error.errno() == Errno::NOENT && !strict => {
-                    crate::task::whole::resolve_missing(task, path)
-                }
+                Err(_) if !strict => crate::task::whole::resolve_missing(task, path),
                 found => found,
             }
         })?;
