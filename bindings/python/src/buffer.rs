@@ -66,6 +66,71 @@ pub(crate) fn filled<'py>(
     Ok(PyBytes::new(py, part).into_any())
 }
 
+/// The memory of an object that can be written, such as a `bytearray`.
+pub(crate) struct Writable<'py> {
+    _view: Bound<'py, PyMemoryView>,
+    memory: *mut u8,
+    len: usize,
+}
+
+impl<'py> Writable<'py> {
+    /// Pins the memory.
+    ///
+    /// # Errors
+    /// `TypeError` for another object.
+    pub(crate) fn new(object: &Bound<'py, PyAny>) -> PyResult<Writable<'py>> {
+        let view = PyMemoryView::from(object)?;
+        let (mut memory, mut len) = (ptr::null_mut(), 0);
+        // SAFETY: the interpreter's lock is held, and both places are this function's.
+        let status =
+            unsafe { PyObject_AsWriteBuffer(view.as_ptr(), &raw mut memory, &raw mut len) };
+        if status != 0 {
+            return Err(PyErr::fetch(object.py()));
+        }
+        Ok(Writable { _view: view, memory: memory.cast(), len: len.cast_unsigned() })
+    }
+
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        if self.len == 0 {
+            return &mut [];
+        }
+        // SAFETY: the memory has `len` bytes, which stay while the view does.
+        unsafe { slice::from_raw_parts_mut(self.memory, self.len) }
+    }
+}
+
+/// The memory of an object that can be read, such as `bytes`.
+pub(crate) struct Readable<'py> {
+    _view: Bound<'py, PyMemoryView>,
+    memory: *const u8,
+    len: usize,
+}
+
+impl<'py> Readable<'py> {
+    /// Pins the memory.
+    ///
+    /// # Errors
+    /// `TypeError` for another object.
+    pub(crate) fn new(object: &Bound<'py, PyAny>) -> PyResult<Readable<'py>> {
+        let view = PyMemoryView::from(object)?;
+        let (mut memory, mut len) = (ptr::null(), 0);
+        // SAFETY: the interpreter's lock is held, and both places are this function's.
+        let status = unsafe { PyObject_AsReadBuffer(view.as_ptr(), &raw mut memory, &raw mut len) };
+        if status != 0 {
+            return Err(PyErr::fetch(object.py()));
+        }
+        Ok(Readable { _view: view, memory: memory.cast(), len: len.cast_unsigned() })
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: the memory has `len` bytes, which stay while the view does.
+        unsafe { slice::from_raw_parts(self.memory, self.len) }
+    }
+}
+
 /// Calls `f` with the memory of an object that can be written, such as a `bytearray`.
 ///
 /// # Errors
@@ -74,18 +139,7 @@ pub(crate) fn with_mut<T>(
     object: &Bound<'_, PyAny>,
     f: impl FnOnce(&mut [u8]) -> PyResult<T>,
 ) -> PyResult<T> {
-    let view = PyMemoryView::from(object)?;
-    let (mut memory, mut len) = (ptr::null_mut(), 0);
-    // SAFETY: the interpreter's lock is held, and both places are this function's.
-    let status = unsafe { PyObject_AsWriteBuffer(view.as_ptr(), &raw mut memory, &raw mut len) };
-    if status != 0 {
-        return Err(PyErr::fetch(object.py()));
-    }
-    if len == 0 {
-        return f(&mut []);
-    }
-    // SAFETY: the memory has `len` bytes, which stay while `view` does.
-    f(unsafe { slice::from_raw_parts_mut(memory.cast(), len.cast_unsigned()) })
+    f(Writable::new(object)?.bytes())
 }
 
 /// Calls `f` with the memory of an object that can be read, such as `bytes`.
@@ -99,16 +153,5 @@ pub(crate) fn with<T>(
     if let Ok(bytes) = object.cast::<PyBytes>() {
         return f(bytes.as_bytes());
     }
-    let view = PyMemoryView::from(object)?;
-    let (mut memory, mut len) = (ptr::null(), 0);
-    // SAFETY: the interpreter's lock is held, and both places are this function's.
-    let status = unsafe { PyObject_AsReadBuffer(view.as_ptr(), &raw mut memory, &raw mut len) };
-    if status != 0 {
-        return Err(PyErr::fetch(object.py()));
-    }
-    if len == 0 {
-        return f(&[]);
-    }
-    // SAFETY: the memory has `len` bytes, which stay while `view` does.
-    f(unsafe { slice::from_raw_parts(memory.cast(), len.cast_unsigned()) })
+    f(Readable::new(object)?.bytes())
 }

@@ -1,6 +1,8 @@
 //! The entries of directories: `scandir`.
 
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
@@ -8,7 +10,7 @@ use vfscale::FileType;
 use vfscale::posix::DirEntryBuf;
 
 use crate::error::OrRaise;
-use crate::path::{Place, at, follow, name};
+use crate::path::{Name, Place, at, follow, name};
 use crate::results;
 use crate::task::Task;
 
@@ -84,15 +86,25 @@ impl DirEntry {
         match found {
             // The link leads nowhere.
             Err(error) if error.errno() == vfscale::Errno::NOENT => Ok(None),
-            found => Ok(Some(found.or_raise_on(path.as_path())?.file_type())),
+            found => Ok(Some(found.or_raise_on(self.filename(&path))?.file_type())),
         }
     }
 
     /// Returns the directory and the path in it by which the file is reached.
-    fn place(&self) -> (Option<i32>, std::path::PathBuf) {
+    fn place(&self) -> (Option<i32>, PathBuf) {
         match &self.of.dir {
             Place::Path(dir) => (None, dir.path().join(&self.entry.name)),
             Place::Fd(fd) => (Some(*fd), self.entry.name.clone().into()),
+        }
+    }
+
+    /// Returns the `filename` of an error.
+    fn filename(&self, path: &Path) -> Name {
+        let path = path.as_os_str();
+        if self.of.dir.is_bytes() {
+            Name::Bytes(path.as_bytes().to_vec())
+        } else {
+            Name::Text(path.to_owned())
         }
     }
 
@@ -147,7 +159,7 @@ impl DirEntry {
         let ((base, path), flags) = (self.place(), follow(follow_symlinks));
         let found =
             self.of.task.get().call(py, |task| task.posix().fstatat(at(base), &path, flags))?;
-        results::stat(py, &found.or_raise_on(path.as_path())?)
+        results::stat(py, &found.or_raise_on(self.filename(&path))?)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

@@ -1,11 +1,13 @@
 //! How bytes come from open files, and go to them.
 
+use std::io::IoSlice;
+
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use vfscale::posix::Whence;
 use vfscale::{Errno, File, FileType};
 
-use crate::buffer;
+use crate::buffer::{self, Readable, Writable};
 use crate::error::{OrRaise, os_error};
 use crate::gil::{self, ATTACHED_BYTES_MAX};
 
@@ -25,16 +27,33 @@ pub(crate) fn offset(offset: i64) -> PyResult<u64> {
     u64::try_from(offset).map_err(|_| invalid())
 }
 
-/// Returns a place of `lseek`.
-pub(crate) fn whence(to: i64, whence: i32) -> PyResult<Whence> {
-    let at = || offset(to);
-    Ok(match whence {
-        0 => Whence::Set(at()?),
-        1 => Whence::Current(to),
-        2 => Whence::End(to),
-        3 => Whence::Data(at()?),
-        4 => Whence::Hole(at()?),
-        _ => return Err(invalid()),
+/// Returns a number of bytes.
+///
+/// # Errors
+/// `EINVAL` for a negative one.
+pub(crate) fn count(n: isize) -> PyResult<usize> {
+    usize::try_from(n).map_err(|_| invalid())
+}
+
+/// Returns a place of `lseek` in a file.
+///
+/// # Errors
+/// That of a file without a position; `ENXIO` for data or a hole before the start, and `EINVAL` for
+/// another place there.
+pub(crate) fn whence(file: &File, to: i64, whence: i32) -> PyResult<Whence> {
+    let from_start = u64::try_from(to);
+    let place = match (whence, from_start) {
+        (0, Ok(to)) => Ok(Whence::Set(to)),
+        (1, _) => Ok(Whence::Current(to)),
+        (2, _) => Ok(Whence::End(to)),
+        (3, Ok(to)) => Ok(Whence::Data(to)),
+        (4, Ok(to)) => Ok(Whence::Hole(to)),
+        (3 | 4, Err(_)) => Err(Errno::NXIO),
+        _ => Err(Errno::INVAL),
+    };
+    place.or_else(|errno| {
+        file.seek(Whence::Current(0)).or_raise()?;
+        Err(os_error(errno, [None, None]))
     })
 }
 
@@ -75,12 +94,13 @@ pub(crate) fn read<'py>(
 pub(crate) fn pread<'py>(
     py: Python<'py>,
     blocks: bool,
-    file: &File,
+    file: impl FnOnce() -> PyResult<File>,
     n: usize,
     offset: i64,
 ) -> PyResult<Bound<'py, PyAny>> {
     let from = self::offset(offset)?;
-    let n = room(file, n, Some(from));
+    let file = file()?;
+    let n = room(&file, n, Some(from));
     buffer::filled(py, n, |buf| {
         gil::run(py, blocks || buf.len() > ATTACHED_BYTES_MAX, || file.pread(buf, from)).or_raise()
     })
@@ -99,6 +119,23 @@ pub(crate) fn readinto(
     })
 }
 
+/// Writes to a file without a position: all, unless it does not wait.
+fn write_stream(py: Python<'_>, blocks: bool, file: &File, data: &[u8]) -> PyResult<usize> {
+    let release = blocks || data.len() > ATTACHED_BYTES_MAX;
+    let mut done = 0;
+    loop {
+        let rest = &data[done..];
+        match gil::wait(py, release, |token| file.write_interruptible(rest, token))? {
+            Ok(n) => done += n,
+            Err(_) if done > 0 => return Ok(done),
+            failed => return failed.or_raise(),
+        }
+        if done == data.len() {
+            return Ok(done);
+        }
+    }
+}
+
 /// Writes an object's bytes at the position of a file; returns their number.
 pub(crate) fn write(
     py: Python<'_>,
@@ -107,10 +144,10 @@ pub(crate) fn write(
     data: &Bound<'_, PyAny>,
 ) -> PyResult<usize> {
     buffer::with(data, |data| {
-        let (file, release) = (file()?, blocks || data.len() > ATTACHED_BYTES_MAX);
+        let file = file()?;
+        let release = blocks || data.len() > ATTACHED_BYTES_MAX;
         if is_stream(&file) {
-            return gil::wait(py, release, |token| file.write_interruptible(data, token))?
-                .or_raise();
+            return write_stream(py, blocks, &file, data);
         }
         gil::run(py, release, || file.write(data)).or_raise()
     })
@@ -129,6 +166,66 @@ pub(crate) fn pwrite(
         let file = file()?;
         gil::run(py, blocks || data.len() > ATTACHED_BYTES_MAX, || file.pwrite(data, at)).or_raise()
     })
+}
+
+/// Reads into one buffer after the other, at an offset or at the position; returns the number of
+/// bytes.
+pub(crate) fn read_buffers(
+    py: Python<'_>,
+    blocks: bool,
+    file: &File,
+    buffers: &Bound<'_, PyAny>,
+    from: Option<u64>,
+) -> PyResult<usize> {
+    let each = buffers.try_iter()?.map(|buffer| Writable::new(&buffer?));
+    let mut done = 0;
+    for mut buffer in each.collect::<PyResult<Vec<_>>>()? {
+        let buf = buffer.bytes();
+        let room = buf.len();
+        let read = match from {
+            Some(from) => {
+                let release = blocks || room > ATTACHED_BYTES_MAX;
+                gil::run(py, release, || file.pread(buf, from + done as u64)).or_raise()
+            }
+            None => read_slice(py, blocks, file, buf),
+        };
+        match read {
+            Ok(n) => {
+                done += n;
+                if n < room {
+                    break;
+                }
+            }
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}
+
+/// Writes buffers, and nothing of others between them, at an offset or at the position; returns the
+/// number of bytes.
+pub(crate) fn write_buffers(
+    py: Python<'_>,
+    blocks: bool,
+    file: &File,
+    buffers: &Bound<'_, PyAny>,
+    at: Option<u64>,
+) -> PyResult<usize> {
+    let each = buffers.try_iter()?.map(|buffer| Readable::new(&buffer?));
+    let each = each.collect::<PyResult<Vec<_>>>()?;
+    let parts: Vec<&[u8]> = each.iter().map(Readable::bytes).collect();
+    if at.is_none() && is_stream(file) {
+        return write_stream(py, blocks, file, &parts.concat());
+    }
+    let slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+    let release =
+        blocks || slices.iter().map(|slice| slice.len()).sum::<usize>() > ATTACHED_BYTES_MAX;
+    let write = || match at {
+        Some(at) => file.pwritev(&slices, at),
+        None => file.writev(&slices),
+    };
+    gil::run(py, release, write).or_raise()
 }
 
 /// Reads from the position of a file to its end.

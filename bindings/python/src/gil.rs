@@ -1,12 +1,13 @@
 //! When a call releases the interpreter's lock.
 
 use std::sync::LazyLock;
-use std::thread;
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use vfscale::posix::WaitToken;
 use vfscale::{Errno, Result};
+
+use crate::alarm;
 
 /// The most bytes that a call on a tree in memory copies without releasing the interpreter's lock.
 pub(crate) const ATTACHED_BYTES_MAX: usize = 4096;
@@ -32,7 +33,8 @@ pub(crate) fn run<T: Send>(py: Python<'_>, release: bool, f: impl FnOnce() -> T 
 /// raises.
 ///
 /// # Errors
-/// Any error of the call, in the inner result; the exception of a signal handler in the outer one.
+/// Any error of the call, in the inner result, and `EAGAIN` if it would wait and the thread of the
+/// alarm can't be started; the exception of a signal handler in the outer one.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     release: bool,
@@ -41,21 +43,7 @@ pub(crate) fn wait<T: Send>(
     let mut done = run(py, release, || f(&NO_WAIT));
     while matches!(&done, Err(error) if error.errno() == Errno::INTR) {
         py.check_signals()?;
-        done = py.detach(|| with_alarm(&mut f));
+        done = py.detach(|| alarm::within(SIGNALS_EVERY, &mut f));
     }
     Ok(done)
-}
-
-/// Runs a call under a token that is cancelled after a while.
-fn with_alarm<T>(f: &mut impl FnMut(&WaitToken) -> Result<T>) -> Result<T> {
-    let token = WaitToken::new();
-    thread::scope(|scope| {
-        let alarm = scope.spawn(|| {
-            thread::park_timeout(SIGNALS_EVERY);
-            token.cancel();
-        });
-        let done = f(&token);
-        alarm.thread().unpark();
-        done
-    })
 }

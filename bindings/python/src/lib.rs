@@ -21,6 +21,7 @@
 //! `Volume` knows the cells of its tasks, and counts the open files; it ends the tasks when it is
 //! closed.
 
+mod alarm;
 mod buffer;
 mod cell;
 mod changes;

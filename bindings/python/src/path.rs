@@ -6,6 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyInt, PyString};
 use vfscale::posix::{At, AtFlags, Fd};
@@ -68,20 +69,27 @@ impl<'py> FromPyObject<'_, 'py> for FsPath {
         if let Ok(bytes) = object.cast::<PyBytes>() {
             return FsPath::new(bytes.as_bytes().to_vec(), true);
         }
-        let inner = match object.call_method0("__vfspath__") {
-            Ok(inner) => inner,
-            Err(_) => object.call_method0("__fspath__").map_err(|_| {
-                let kind = object.get_type().name().map(|name| name.to_string());
-                PyTypeError::new_err(format!(
-                    "path should be string, bytes, os.PathLike or vfscale.Path, not {}",
-                    kind.unwrap_or_default()
-                ))
-            })?,
+        // Of the type, as `os.fspath` looks it up; what the method raises is the caller's.
+        let of = object.get_type();
+        let method = match of.getattr_opt(intern!(of.py(), "__vfspath__"))? {
+            None => of.getattr_opt(intern!(of.py(), "__fspath__"))?,
+            method => method,
         };
+        let Some(method) = method else {
+            return Err(PyTypeError::new_err(format!(
+                "path should be string, bytes, os.PathLike or vfscale.Path, not {}",
+                of.name()?
+            )));
+        };
+        let inner = method.call1((object,))?;
         if inner.is_instance_of::<PyString>() || inner.is_instance_of::<PyBytes>() {
             return inner.extract();
         }
-        Err(PyTypeError::new_err("__fspath__ should return str or bytes"))
+        Err(PyTypeError::new_err(format!(
+            "expected {}.__fspath__() to return str or bytes, not {}",
+            of.name()?,
+            inner.get_type().name()?
+        )))
     }
 }
 

@@ -8,7 +8,9 @@ use vfscale::{Errno, File, FileType};
 
 use crate::cell::Cell;
 use crate::error::{OrRaise, closed, os_error};
-use crate::file::{is_stream, offset, pread, pwrite, read, read_to_end, readinto, whence, write};
+use crate::file::{
+    count, is_stream, offset, pread, pwrite, read, read_to_end, readinto, whence, write,
+};
 use crate::gil;
 use crate::path::FsPath;
 use crate::results;
@@ -92,7 +94,8 @@ impl RawFile {
         let mut line = Vec::new();
         while line.len() < most {
             let at = (start + line.len() as u64).cast_signed();
-            let more = pread(py, self.blocks, file, LINE_STEP.min(most - line.len()), at)?;
+            let more =
+                pread(py, self.blocks, || Ok(file.clone()), LINE_STEP.min(most - line.len()), at)?;
             let more = more.cast::<PyBytes>()?.as_bytes();
             let end = more.iter().position(|byte| *byte == b'\n');
             line.extend_from_slice(&more[..end.map_or(more.len(), |end| end + 1)]);
@@ -229,8 +232,8 @@ impl RawFile {
     }
 
     /// Reads up to `size` bytes at an offset; does not move the position.
-    fn pread<'py>(&self, py: Python<'py>, size: usize, offset: i64) -> PyResult<Bound<'py, PyAny>> {
-        pread(py, self.blocks, &self.to_read(py)?, size, offset)
+    fn pread<'py>(&self, py: Python<'py>, size: isize, offset: i64) -> PyResult<Bound<'py, PyAny>> {
+        pread(py, self.blocks, || self.to_read(py), count(size)?, offset)
     }
 
     /// Writes bytes at an offset; does not move the position. Returns their number.
@@ -241,8 +244,8 @@ impl RawFile {
     /// Moves the position; returns the new one.
     #[pyo3(signature = (offset, whence=0, /))]
     fn seek(&self, py: Python<'_>, offset: i64, whence: i32) -> PyResult<u64> {
-        let to = self::whence(offset, whence)?;
         let file = self.file()?;
+        let to = self::whence(&file, offset, whence)?;
         gil::run(py, self.blocks, || file.seek(to)).or_raise()
     }
 

@@ -114,6 +114,44 @@ class FileSystems:
         mapper["a/b"] = b"value"
         self.assertEqual((list(mapper), mapper["a/b"]), (["a/b"], b"value"))
 
+    def test_open_files_tell_what_they_are(self):
+        """Libraries read these attributes of any file of fsspec."""
+        host = tempfile.TemporaryDirectory()
+        self.addCleanup(host.cleanup)
+        local = fsspec.filesystem("file")
+        for mode in ("rb", "r+b", "ab", "wb", "xb"):
+            found = []
+            for fs, path in ((local, os.path.join(host.name, "f")), (self.fs, "/o/f")):
+                fs.pipe_file(path, b"12345") if mode != "xb" else fs.rm(path)
+                with fs.open(path, mode) as file:
+                    self.assertIs(file.fs, fs)
+                    self.assertEqual((file.path, file.name), (path, path))
+                    size = file.size if "w" not in mode else None
+                    found.append((file.mode, file.blocksize, size))
+                self.assertTrue(file.closed)
+            self.assertEqual(*found, mode)
+        with self.fs.open("/o/f", "rb", block_size=1 << 16) as file:
+            self.assertEqual(file.blocksize, 1 << 16)
+        with self.fs.open("/o/f", "wb") as file:
+            file.write(b"123")
+            file.flush()
+            self.assertEqual(file.size, 3)
+        with self.fs.transaction, self.fs.open("/o/f", "ab") as file:
+            self.assertEqual((file.path, file.mode, file.size), ("/o/f", "ab", 3))
+            self.assertIs(file.fs, self.fs)
+
+    def test_blocks(self):
+        lines = b"".join(b"line %d\n" % n for n in range(1000))
+        self.fs.pipe_file("/lines", lines)
+        for block in (lines, lines[:-1]):
+            self.fs.pipe_file("/lines", block)
+            parts = [
+                self.fs.read_block("/lines", at, 777, delimiter=b"\n")
+                for at in range(0, len(block), 777)
+            ]
+            self.assertEqual(b"".join(parts), block)
+        self.assertEqual(self.fs.read_block("/lines", 3, None, delimiter=b"\n"), lines[7:-1])
+
     def test_remove(self):
         fs = self.fs
         fs.pipe({"/r/a": b"", "/r/b": b"", "/r/s/c": b""})

@@ -6,7 +6,9 @@ import os
 import posixpath
 import shutil
 import stat
+import sys
 import tempfile
+import threading
 import unittest
 
 import vfscale
@@ -56,6 +58,24 @@ class Calls:
         self.assertRaises(TypeError, self.m.unlink, None)
         self.assertRaises(TypeError, self.m.write, 1, "text")
 
+    def test_exceptions_of_paths_are_the_callers(self):
+        class Odd:
+            def __init__(self, result):
+                self.result = result
+
+            def __fspath__(self):
+                if isinstance(self.result, type):
+                    raise self.result
+                return self.result
+
+        calls = (self.m.stat, self.m.listdir, self.m.unlink, self.m.path.abspath, self.open)
+        for call in calls:
+            for kind in (KeyboardInterrupt, AttributeError, ZeroDivisionError, OSError):
+                self.assertRaises(kind, call, Odd(kind))
+            self.assertRaisesRegex(TypeError, "Odd.*not int", call, Odd(1))
+            self.assertRaises(TypeError, call, Odd)
+        self.assertTrue(stat.S_ISDIR(self.m.stat(Odd(self.base)).st_mode))
+
     def test_names_that_are_not_utf8(self):
         raw = os.fsencode(self.at()) + b"/\xff\xfe"
         self.write(raw, b"1")
@@ -92,6 +112,27 @@ class Calls:
         self.fails(errno.EINVAL, self.m.rename, self.at("d"), self.at("d", "below"))
         self.m.renames(self.at("two"), self.at("new", "deep", "name"))
         self.assertTrue(self.m.path.exists(self.at("new", "deep", "name")))
+
+    def test_names_that_end_with_a_slash(self):
+        self.write(self.at("file"))
+        self.m.symlink("nowhere", self.at("dangling"))
+        for path in ("dangling", "file/", "file"):
+            self.fails(errno.EEXIST, self.m.makedirs, self.at(path), exist_ok=True)
+        self.fails(errno.ENOTDIR, self.m.makedirs, self.at("file", "x"), exist_ok=True)
+        self.fails(errno.ENOENT, self.m.makedirs, self.at("dangling", "x"), exist_ok=True)
+        self.fails(errno.ENOENT, self.m.makedirs, "")
+        self.m.makedirs(self.at("a", "b") + "//")
+        self.fails(errno.EEXIST, self.m.makedirs, self.at("a", "b") + "/")
+        self.m.makedirs(self.at("c", "."))
+        self.m.makedirs(self.at("d", "..", "e"))
+        self.m.removedirs(self.at("a", "b") + "/")
+        self.fails(errno.ENOTDIR, self.m.renames, self.at("file"), self.at("new/"))
+        self.fails(errno.ENOENT, self.m.renames, self.at("none"), self.at("new/"))
+        self.fails(errno.ENOTDIR, self.m.renames, self.at("c"), self.at("file", "x"))
+        self.fails(errno.ENOENT, self.m.renames, self.at("c"), self.at("f", "g/"))
+        self.m.renames(self.at("c"), self.at("f", "g"))
+        names = ["d", "dangling", "e", "f", "file"]
+        self.assertEqual(sorted(self.m.listdir(self.base)), names)
 
     def test_links(self):
         self.write(self.at("file"), b"x")
@@ -134,8 +175,14 @@ class Calls:
         self.assertEqual(entry.inode(), self.m.stat(self.at("file")).st_ino)
         self.assertEqual(repr(entry), "<DirEntry 'file'>")
         self.assertRaises(FileNotFoundError, found["broken"].stat)
-        (name,) = [e.name for e in self.m.scandir(os.fsencode(self.at())) if e.name == b"dir"]
-        self.assertEqual(name, b"dir")
+        self.m.symlink("loop", self.at("loop"))
+        for path in (self.base, os.fsencode(self.base)):
+            (name,) = [e.name for e in self.m.scandir(path) if e.name in (b"dir", "dir")]
+            self.assertEqual(type(name), type(path))
+            (loop,) = [e for e in self.m.scandir(path) if e.name in (b"loop", "loop")]
+            for call in (loop.is_dir, loop.is_file, loop.stat):
+                error = self.fails(errno.ELOOP, call)
+                self.assertEqual(error.filename, loop.path)
 
     def test_walk(self):
         self.m.makedirs(self.at("a", "b"))
@@ -173,6 +220,59 @@ class Calls:
         errors = []
         list(self.m.walk(self.at("none"), onerror=errors.append))
         self.assertEqual([error.errno for error in errors], [errno.ENOENT])
+
+    def test_fwalk(self):
+        self.m.makedirs(self.at("a", "b"))
+        self.write(self.at("a", "f"), b"123")
+        self.m.symlink(self.at("a"), self.at("link"))
+
+        def walk(*args, **kwargs):
+            found = []
+            for top, dirs, files, fd in self.m.fwalk(*args, **kwargs):
+                self.assertTrue(stat.S_ISDIR(self.m.stat(fd).st_mode))
+                sizes = [self.m.stat(name, dir_fd=fd).st_size for name in files]
+                found.append((posixpath.relpath(top, self.base), sorted(dirs), files, sizes))
+            return found
+
+        plain = [
+            (".", ["a", "link"], [], []),
+            ("a", ["b"], ["f"], [3]),
+            ("a/b", [], [], []),
+        ]
+        self.assertEqual(walk(self.base), plain)
+        self.assertEqual(walk(self.base, topdown=False), plain[::-1])
+        followed = [top for top, *_ in walk(self.base, follow_symlinks=True)]
+        self.assertEqual(sorted(followed), [".", "a", "a/b", "link", "link/b"])
+        before = self.m.open(self.base, os.O_RDONLY)
+        self.addCleanup(self.m.close, before)
+        for top, dirs, _, fd in self.m.fwalk("a", dir_fd=before):
+            self.assertEqual((top, dirs, fd > before), ("a", ["b"], True))
+            dirs.clear()
+        self.fails(errno.EBADF, self.m.stat, fd)
+        self.fails(errno.ENOENT, lambda: [*self.m.fwalk(self.at("none"))])
+        self.assertEqual([*self.m.fwalk(self.at("a", "f"))], [])
+        self.assertEqual([*self.m.fwalk(self.at("link"))], [])
+        self.m.symlink("nowhere", self.at("dangling"))
+        self.fails(errno.ENOENT, lambda: [*self.m.fwalk(self.at("dangling"))])
+        self.fails(errno.ENOTDIR, lambda: [*self.m.fwalk(self.at("a", "f", "."))])
+        errors = []
+        for _, dirs, _, _ in self.m.fwalk(self.at("a"), onerror=errors.append):
+            self.m.rmdir(self.at("a", "b")) if dirs else None
+        self.assertEqual([error.errno for error in errors], [errno.ENOENT])
+        raw = os.fsencode(self.at("a"))
+        self.assertEqual([(t, f) for t, _, f, _ in self.m.fwalk(raw)], [(raw, [b"f"])])
+
+    def test_walks_of_deep_trees(self):
+        """A tree that is deeper than a path may be long is walked by descriptors."""
+        fd = self.m.open(self.base, os.O_RDONLY)
+        for _ in range(300):
+            self.m.mkdir("d" * 20, dir_fd=fd)
+            below = self.m.open("d" * 20, os.O_RDONLY, dir_fd=fd)
+            self.m.close(fd)
+            fd = below
+        self.m.close(fd)
+        self.assertEqual(len([*self.m.fwalk(self.base)]), 301)
+        self.assertLess(len([*self.m.walk(self.base)]), 301)
 
     # Attributes.
 
@@ -253,6 +353,12 @@ class Calls:
         self.assertEqual(path.realpath(self.at("no", "..", "x")), path.join(base, "x"))
         self.m.symlink("/no/where", self.at("u"))
         self.assertEqual(path.realpath(self.at("u", "v")), "/no/where/v")
+        self.assertEqual(path.realpath(self.at("f", "x")), path.join(base, "f", "x"))
+        self.m.symlink("loop", self.at("loop"))
+        self.assertEqual(path.realpath(self.at("loop", "x")), path.join(base, "loop", "x"))
+        if sys.version_info >= (3, 10):
+            self.fails(errno.ENOENT, path.realpath, self.at("none"), strict=True)
+            self.fails(errno.ELOOP, path.realpath, self.at("loop"), strict=True)
         self.assertEqual(path.basename(self.at("f")), "f")
 
     # Descriptors.
@@ -284,6 +390,112 @@ class Calls:
         self.fails(errno.EEXIST, self.m.open, self.at("f"), os.O_CREAT | os.O_EXCL)
         self.fails(errno.EINVAL, self.m.lseek, self.fd_of("f"), -1, os.SEEK_SET)
 
+    def test_sizes_and_places_that_are_negative(self):
+        self.write(self.at("f"), b"hello")
+        fd, (reader, _) = self.fd_of("f"), self.m.pipe()
+        self.fails(errno.EINVAL, self.m.read, fd, -1)
+        self.fails(errno.EINVAL, self.m.read, 987, -1)
+        self.fails(errno.EINVAL, self.m.pread, fd, -1, 0)
+        self.fails(errno.EINVAL, self.m.pread, fd, 1, -1)
+        self.fails(errno.EINVAL, self.m.pwrite, fd, b"x", -1)
+        self.fails(errno.EINVAL, self.m.pread, 987, 1, -1)
+        self.fails(errno.EINVAL, self.m.preadv, 987, [bytearray(1)], -2)
+        self.fails(errno.EINVAL, self.m.pwritev, 987, [b"x"], -2)
+        for whence in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END, 5, -1):
+            self.fails(errno.EINVAL, self.m.lseek, fd, -1000, whence)
+        for whence in (os.SEEK_DATA, os.SEEK_HOLE):
+            self.fails(errno.ENXIO, self.m.lseek, fd, -1000, whence)
+        for whence in (os.SEEK_SET, os.SEEK_DATA, 5):
+            self.fails(errno.EBADF, self.m.lseek, 987, -1000, whence)
+        self.fails(errno.ESPIPE, self.m.lseek, reader, -1000, os.SEEK_SET)
+
+    def test_several_buffers(self):
+        fd = self.m.open(self.at("f"), os.O_RDWR | os.O_CREAT)
+        self.addCleanup(self.m.close, fd)
+        self.assertEqual(self.m.pwritev(fd, [b"one", bytearray(b"two"), b""], 2), 6)
+        self.assertEqual(self.m.lseek(fd, 0, os.SEEK_CUR), 0)
+        one, two = bytearray(3), bytearray(9)
+        self.assertEqual(self.m.preadv(fd, [one, memoryview(two)[1:]], 1), 7)
+        self.assertEqual((one, two), (b"\0on", b"\0etwo\0\0\0\0"))
+        self.assertEqual(self.m.preadv(fd, [bytearray(3)], 100), 0)
+        for call, none in ((self.m.readv, []), (self.m.writev, [])):
+            self.assertEqual(call(fd, none), 0)
+        self.assertEqual(self.m.pwritev(fd, [], 0), 0)
+        self.fails(errno.EINVAL, self.m.preadv, fd, [bytearray(1)], -2)
+        self.fails(errno.EINVAL, self.m.pwritev, fd, [b"x"], -2)
+        self.fails(errno.EOPNOTSUPP, self.m.preadv, fd, [bytearray(1)], 0, 0x4000_0000)
+        self.assertRaises(TypeError, self.m.writev, fd, [b"x", "text"])
+        self.assertRaises((TypeError, BufferError), self.m.readv, fd, [bytearray(1), b"fixed"])
+        self.assertEqual(self.m.lseek(fd, 0, os.SEEK_CUR), 0)
+        self.fails(errno.ESPIPE, self.m.pwritev, self.m.pipe()[1], [b"x"], 0)
+
+    def test_buffers_are_appended_at_once(self):
+        """Race: two threads append lines of two buffers each. No line comes between the parts of
+        another."""
+        fds = [
+            self.m.open(self.at("f"), os.O_WRONLY | os.O_CREAT | os.O_APPEND) for _ in range(2)
+        ]
+
+        def append(fd, letter):
+            for _ in range(2000):
+                self.m.writev(fd, [letter * 5000, letter * 5000])
+
+        threads = [
+            threading.Thread(target=append, args=args) for args in zip(fds, (b"a", b"b"))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for fd in fds:
+            self.m.close(fd)
+        with self.open(self.at("f"), "rb") as file:
+            while line := file.read(10_000):
+                self.assertIn(line, (b"a" * 10_000, b"b" * 10_000))
+
+    def test_copy_file_range(self):
+        self.write(self.at("from"), b"0123456789")
+        self.write(self.at("to"), b"abc")
+        one, two = self.fd_of("from"), self.fd_of("to")
+        self.assertEqual(self.m.copy_file_range(one, two, 4), 4)
+        self.assertEqual(self.m.copy_file_range(one, two, 100), 6)
+        self.assertEqual(self.m.copy_file_range(one, two, 100), 0)
+        self.assertEqual(self.m.pread(two, 20, 0), b"0123456789")
+        self.assertEqual(self.m.copy_file_range(one, two, 3, 7, 1), 3)
+        self.assertEqual(self.m.pread(two, 20, 0), b"0789456789")
+        self.assertEqual(self.m.lseek(two, 0, os.SEEK_CUR), 10)
+        self.assertEqual(self.m.copy_file_range(src=one, dst=two, count=1, offset_src=0), 1)
+        self.assertRaises(ValueError, self.m.copy_file_range, one, two, -1)
+        self.fails(errno.EINVAL, self.m.copy_file_range, one, two, 1, -1000)
+        self.fails(errno.EBADF, self.m.copy_file_range, one, 987, 1)
+        self.fails(errno.EINVAL, self.m.copy_file_range, one, one, 4, 0, 2)
+
+    def test_posix_fallocate(self):
+        self.write(self.at("f"), b"x")
+        fd = self.fd_of("f")
+        self.m.posix_fallocate(fd, 0, 10_000)
+        self.assertEqual((self.m.stat(fd).st_size, self.m.stat(fd).st_blocks > 16), (10_000, True))
+        self.assertEqual(self.m.pread(fd, 3, 0), b"x\0\0")
+        for offset, length in ((0, 0), (-1, 5), (0, -1)):
+            self.fails(errno.EINVAL, self.m.posix_fallocate, fd, offset, length)
+        self.fails(errno.EBADF, self.m.posix_fallocate, 987, 0, 1)
+        self.fails(errno.ESPIPE, self.m.posix_fallocate, self.m.pipe()[1], 0, 1)
+
+    def test_lockf(self):
+        self.write(self.at("f"), b"0123456789")
+        fd = self.fd_of("f")
+        self.m.lseek(fd, 4, os.SEEK_SET)
+        for command in (os.F_LOCK, os.F_TLOCK, os.F_TEST, os.F_ULOCK, os.F_TEST):
+            for length in (0, 3, -4):
+                self.m.lockf(fd, command, length)
+        self.fails(errno.EINVAL, self.m.lockf, fd, os.F_LOCK, -5)
+        self.fails(errno.EINVAL, self.m.lockf, fd, 99, 0)
+        self.fails(errno.EINVAL, self.m.lockf, 987, 99, 0)
+        self.fails(errno.EBADF, self.m.lockf, 987, os.F_LOCK, 0)
+        read_only = self.m.open(self.at("f"), os.O_RDONLY)
+        self.addCleanup(self.m.close, read_only)
+        self.fails(errno.EBADF, self.m.lockf, read_only, os.F_LOCK, 0)
+
     def fd_of(self, name):
         fd = self.m.open(self.at(name), os.O_RDWR)
         self.addCleanup(self.m.close, fd)
@@ -302,6 +514,54 @@ class Calls:
         fd = self.m.open(self.base, os.O_RDONLY)
         self.fails(errno.EISDIR, self.m.read, fd, 1)
         self.m.close(fd)
+
+    def outcome(self, call, *args, **kwargs):
+        """Returns what a call does: the class and number of its error, or `None`."""
+        try:
+            call(*args, **kwargs)
+        except OSError as error:
+            return errno.errorcode[error.errno]
+        except Exception as error:
+            return type(error)
+        return None
+
+    def test_descriptors_that_only_name_a_file(self):
+        """A descriptor of `O_PATH` serves to look and to start from, not to change the file."""
+        self.write(self.at("f"), b"hello")
+        self.m.mkdir(self.at("d"))
+        for name, listed in (("f", "ENOTDIR"), ("d", "EBADF")):
+            fd = self.m.open(self.at(name), os.O_PATH)
+            self.addCleanup(self.m.close, fd)
+            refused = {
+                "fchmod": (self.m.fchmod, fd, 0o600),
+                "chmod": (self.m.chmod, fd, 0o600),
+                "fchown": (self.m.fchown, fd, -1, -1),
+                "chown": (self.m.chown, fd, -1, -1),
+                "utime": (self.m.utime, fd, (1, 1)),
+                "setxattr": (self.m.setxattr, fd, "user.a", b""),
+                "listxattr": (self.m.listxattr, fd),
+                "fsync": (self.m.fsync, fd),
+                "ftruncate": (self.m.ftruncate, fd, 3),
+                "read": (self.m.read, fd, 1),
+                "readv": (self.m.readv, fd, [bytearray(1)]),
+                "preadv": (self.m.preadv, fd, [bytearray(1)], 0),
+                "pwritev": (self.m.pwritev, fd, [b"x"], 0),
+                "lockf": (self.m.lockf, fd, os.F_LOCK, 0),
+                "posix_fallocate": (self.m.posix_fallocate, fd, 0, 1),
+                "writev": (self.m.writev, fd, [b""]),
+                "lseek": (self.m.lseek, fd, 0, os.SEEK_SET),
+            }
+            found = {call: self.outcome(*args) for call, args in refused.items()}
+            self.assertEqual(found, dict.fromkeys(refused, "EBADF"), name)
+            self.assertIsNone(self.fails(errno.EBADF, self.m.fchmod, fd, 0).filename)
+            self.assertEqual(self.fails(errno.EBADF, self.m.chmod, fd, 0).filename, fd)
+            self.assertEqual(self.outcome(self.m.listdir, fd), listed)
+            self.assertEqual(self.outcome(lambda: [*self.m.scandir(fd)]), listed)
+            self.assertEqual(self.m.stat(fd).st_ino, self.m.stat(self.at(name)).st_ino)
+            self.m.statvfs(fd)
+        self.assertNotEqual(self.m.stat(self.at("f")).st_mtime, 1)
+        self.m.close(self.m.open("x", os.O_CREAT | os.O_WRONLY, dir_fd=fd))
+        self.m.chmod("x", 0o600, dir_fd=fd)
 
     def test_relative_to_a_descriptor(self):
         fd = self.m.open(self.base, os.O_RDONLY | os.O_DIRECTORY)
@@ -335,6 +595,38 @@ class Calls:
         self.m.close(writer)
         self.assertEqual(self.m.read(reader, 100), b"")
         self.m.close(reader)
+
+    def test_writes_to_pipes_are_whole(self):
+        """More than a pipe has room for waits for the reader; only a descriptor that does not wait
+        writes a part."""
+        data = os.urandom(1 << 20)
+        for write in (
+            lambda fd: self.m.write(fd, data),
+            lambda fd: self.m.writev(fd, [data[:1000], data[1000:]]),
+        ):
+            reader, writer = self.m.pipe()
+            found = []
+
+            def read():
+                while part := self.m.read(reader, 1 << 16):
+                    found.append(part)
+
+            thread = threading.Thread(target=read)
+            thread.start()
+            try:
+                self.assertEqual(write(writer), 1 << 20)
+            finally:
+                self.m.close(writer)
+                thread.join()
+                self.m.close(reader)
+            self.assertEqual(b"".join(found), data)
+        self.m.mkfifo(self.at("fifo"))
+        reader = self.m.open(self.at("fifo"), os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(self.m.close, reader)
+        writer = self.m.open(self.at("fifo"), os.O_WRONLY | os.O_NONBLOCK)
+        self.addCleanup(self.m.close, writer)
+        self.assertLess(self.m.write(writer, data), 1 << 20)
+        self.fails(errno.EAGAIN, self.m.write, writer, b"x")
 
     def test_fifos(self):
         self.m.mkfifo(self.at("fifo"))

@@ -9,6 +9,7 @@ import io
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -168,6 +169,27 @@ class Tasks(WithHost):
             task.read_bytes("/none")
         self.assertEqual(raised.exception.filename, "/none")
 
+    def test_locks_of_two_tasks(self):
+        tree = vfscale.memory(size=1 << 20)
+        one, two = tree.task(), tree.task()
+        one.write_bytes("/f", b"0123456789")
+        first, second = one.open("/f", os.O_RDWR), two.open("/f", os.O_RDWR)
+        one.lockf(first, os.F_LOCK, 5)
+        for command, number in ((os.F_TLOCK, errno.EAGAIN), (os.F_TEST, errno.EACCES)):
+            with self.assertRaises(OSError) as raised:
+                two.lockf(second, command, 0)
+            self.assertEqual(raised.exception.errno, number)
+        two.lseek(second, 5, os.SEEK_SET)
+        two.lockf(second, os.F_TLOCK, 0)
+        two.lseek(second, 0, os.SEEK_SET)
+        release = threading.Timer(0.1, one.lockf, (first, os.F_ULOCK, 0))
+        release.start()
+        two.lockf(second, os.F_LOCK, 0)
+        release.join()
+        self.assertRaises(BlockingIOError, one.lockf, first, os.F_TLOCK, 0)
+        two.end()
+        one.lockf(first, os.F_TLOCK, 0)
+
     def test_rename_without_replacing(self):
         self.task.write_bytes("/a", b"a")
         self.task.write_bytes("/b", b"b")
@@ -210,6 +232,16 @@ class Paths(WithHost):
         self.assertEqual(path, self.task.Path("/a/b/c.tar.gz"))
         self.assertNotEqual(path, vfscale.memory(size=1 << 20).task().Path("/a/b/c.tar.gz"))
         self.assertRaises(TypeError, open, path)
+
+        class Odd:
+            def __vfspath__(self):
+                raise AttributeError("mine")
+
+            def __fspath__(self):
+                return "/a"
+
+        for call in (self.task.stat, self.task.abspath, self.task.Path):
+            self.assertRaisesRegex(AttributeError, "mine", call, Odd())
 
     def test_files(self):
         base = self.task.Path("/base")
@@ -296,6 +328,45 @@ class Threads(WithHost):
         for wait in (lambda: self.task.open("/fifo", "rb"), lambda: self.task.read(reader, 1)):
             signal.setitimer(signal.ITIMER_REAL, 0.1)
             self.assertRaises(Rang, wait)
+
+    def test_waits_need_one_thread(self):
+        """A process at the limit of its user's threads gets an error, and waits once it may."""
+        script = """
+import errno, os, resource, signal, vfscale
+task = vfscale.memory(size=1 << 20).task()
+reader, writer = task.pipe()
+if os.getuid() == 0:
+    # Root has no limit.
+    os.setgroups([])
+    os.setresgid(54321, 54321, 54321)
+    os.setresuid(54321, 54321, 54321)
+_, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+def limit(threads):
+    resource.setrlimit(resource.RLIMIT_NPROC, (threads, hard))
+def threads():
+    return len(os.listdir("/proc/self/task"))
+def wait():
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    assert task.read(reader, 1) == b"x"
+signal.signal(signal.SIGALRM, lambda *_: task.write(writer, b"x"))
+limit(1)
+try:
+    task.read(reader, 1)
+except OSError as error:
+    assert error.errno == errno.EAGAIN, error
+else:
+    raise AssertionError("no error")
+limit(hard)
+while threads() == 1:
+    wait()
+limit(1)
+for _ in range(5):
+    wait()
+assert threads() == 2
+"""
+        command = [sys.executable, "-W", "error", "-c", script]
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
 
     def test_large_copies_release_the_interpreter(self):
         """While one thread copies, another runs: it counts on, though its share is never forced."""

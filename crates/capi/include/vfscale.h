@@ -18,6 +18,8 @@
 #include <sys/uio.h>
 #include <time.h>
 
+struct timespec;
+
 /** Opens the volume without writing: no byte of the image changes. */
 #define VFSCALE_VOLUME_READ_ONLY 1
 
@@ -477,8 +479,11 @@ extern "C" {
 
 /**
  * Returns the text of the last failure on this thread: the call, the paths, and the error. It is
- * never NULL; it is empty if no call has failed. It stays valid until the next failure on this
- * thread. A call that succeeds changes nothing.
+ * never NULL; it is empty if no call has failed. The pointer is valid until the thread ends, and
+ * always the same. The text under it becomes that of a later failure, at the latest when it is
+ * asked for: copy what shall stay. So printf("%d %s", vfscale_mkdir(...), vfscale_error()) prints
+ * the text of this call's failure, whichever argument is evaluated first. A call that succeeds
+ * changes nothing. A text of more than 16 KiB is cut.
  */
 const char *vfscale_error(void);
 

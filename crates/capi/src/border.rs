@@ -1,8 +1,8 @@
 //! The border to C: results as numbers, error texts, panics.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
-use std::ffi::{CString, c_char, c_int};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libc::ssize_t;
@@ -90,15 +90,29 @@ impl Reply for usize {
     }
 }
 
-/// The last failure of a thread, and its text once a program has asked for it.
+/// The longest text of a failure, in bytes; two paths of the longest length have room. A longer
+/// text is cut.
+const TEXT_BYTES_MAX: usize = 16 * 1024;
+
+/// The last failure of a thread.
+///
+/// A program holds the pointer to the text across later calls, also where it does not see it:
+/// `printf("%d %s", vfscale_mkdir(...), vfscale_error())` has it before the call where arguments
+/// are evaluated from the right. So all texts of a thread are in one place, which stays until the
+/// thread ends, and a failure after a question for the text changes it there and then. Other
+/// failures, which nobody may ask about, cost no text.
 struct Last {
-    call: &'static str,
-    failure: Failure,
-    text: Option<CString>,
+    /// A failure whose text is not in `text`.
+    failure: RefCell<Option<(&'static str, Failure)>>,
+    text: OnceCell<Box<[Cell<u8>]>>,
+    /// Whether the program has asked for the text since the last failure.
+    asked: Cell<bool>,
 }
 
 thread_local! {
-    static LAST: RefCell<Option<Last>> = const { RefCell::new(None) };
+    static LAST: Last = const {
+        Last { failure: RefCell::new(None), text: OnceCell::new(), asked: Cell::new(false) }
+    };
 }
 
 /// Runs an exported function, and returns its result as C programs get it. The text of a failure
@@ -121,7 +135,8 @@ pub(crate) fn border<T: Reply>(
 fn note<T: Reply>(call: &'static str, failure: Failure) -> T::C {
     let errno = failure.errno();
     // A thread that ends has no place for the text any more.
-    let _ = LAST.try_with(|last| last.replace(Some(Last { call, failure, text: None })));
+    let note = AssertUnwindSafe(|| LAST.try_with(|last| last.note(call, failure)));
+    let _ = catch_unwind(note);
     T::failure(errno)
 }
 
@@ -139,27 +154,47 @@ fn of_panic(panic: &(dyn std::any::Any + Send)) -> Failure {
 }
 
 impl Last {
-    fn text(&mut self) -> *const c_char {
-        let text = self.text.get_or_insert_with(|| {
-            let text = match &self.failure {
-                Failure::Call(error) => error.to_string(),
-                Failure::Border(errno, text) => format!("{}: {text}: {errno}", self.call),
-            };
-            // A path cannot contain a zero, since it came from C.
-            CString::new(text.replace('\0', "?")).unwrap_or_default()
-        });
-        text.as_ptr()
+    fn note(&self, call: &'static str, failure: Failure) {
+        self.failure.replace(Some((call, failure)));
+        if self.asked.replace(false) {
+            self.write();
+        }
+    }
+
+    /// Returns the text, which has a zero at its end.
+    fn text(&self) -> *const c_char {
+        self.asked.set(true);
+        self.write().as_ptr().cast()
+    }
+
+    /// Writes the text of the last failure in its place, unless it is there.
+    fn write(&self) -> &[Cell<u8>] {
+        let place = self.text.get_or_init(|| vec![Cell::new(0); TEXT_BYTES_MAX + 1].into());
+        let text = match self.failure.take() {
+            None => return place,
+            Some((_, Failure::Call(error))) => error.to_string(),
+            Some((call, Failure::Border(errno, text))) => format!("{call}: {text}: {errno}"),
+        };
+        let cut = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
+        for (to, byte) in place.iter().zip(cut.bytes()) {
+            // A path cannot contain a zero, since it came from C; a message may.
+            to.set(if byte == 0 { b'?' } else { byte });
+        }
+        place[cut.len()].set(0);
+        place
     }
 }
 
 /// Returns the text of the last failure on this thread: the call, the paths, and the error. It is
-/// never NULL; it is empty if no call has failed. It stays valid until the next failure on this
-/// thread. A call that succeeds changes nothing.
+/// never NULL; it is empty if no call has failed. The pointer is valid until the thread ends, and
+/// always the same. The text under it becomes that of a later failure, at the latest when it is
+/// asked for: copy what shall stay. So printf("%d %s", vfscale_mkdir(...), vfscale_error()) prints
+/// the text of this call's failure, whichever argument is evaluated first. A call that succeeds
+/// changes nothing. A text of more than 16 KiB is cut.
 #[unsafe(no_mangle)]
 pub extern "C" fn vfscale_error() -> *const c_char {
-    let text = || LAST.try_with(|last| last.borrow_mut().as_mut().map(Last::text));
-    let text = catch_unwind(text).ok().and_then(Result::ok).flatten();
-    text.unwrap_or(c"".as_ptr())
+    let text = AssertUnwindSafe(|| LAST.try_with(Last::text));
+    catch_unwind(text).ok().and_then(Result::ok).unwrap_or(c"".as_ptr())
 }
 
 /// Returns the version of the library, as "0.1.0".

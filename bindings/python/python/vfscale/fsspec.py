@@ -26,8 +26,8 @@ from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import isfilelike, stringify_path, tokenize
 
-from .file import File, parse_mode
-from .task import Task
+from .file import File
+from .task import Task, parsed_mode
 from .tree import memory, open_volume
 
 # The trees and volumes of this process, by name and by path.
@@ -35,6 +35,7 @@ _TREES: dict = {}
 _VOLUMES: dict = {}
 _LOCK = threading.Lock()
 
+_BUFFER = io.DEFAULT_BUFFER_SIZE
 _COPY_STEP = 1 << 20
 
 
@@ -82,12 +83,42 @@ class _Threads:
 _THREADS = _Threads()
 
 
+class _File:
+    """A file with the attributes that libraries read of any file of fsspec: `fs`, `path`, `mode`,
+    `blocksize`, `size`."""
+
+    # Makes the attribute writable, which that of the buffer is not.
+    mode = "rb"
+
+    def opened(self, fs, path, mode, blocksize):
+        """Tells the file what it is; returns the file."""
+        self.fs, self.path, self.mode, self.blocksize = fs, path, mode, blocksize
+        return self
+
+    @property
+    def size(self):
+        """The size in bytes of what was written so far, without what is in the buffer."""
+        return self.raw.stat().st_size
+
+
+class _Reader(_File, io.BufferedReader):
+    """A file to read."""
+
+
+class _Writer(_File, io.BufferedWriter):
+    """A file to write."""
+
+
+class _Random(_File, io.BufferedRandom):
+    """A file to read and write."""
+
+
 class _Pending:
     """A file of a transaction: it has another name until the transaction commits."""
 
-    def promise(self, fs, name, path, exclusive):
-        """Tells the file its names; returns the file."""
-        self._fs, self._name, self._path, self._exclusive = fs, name, path, exclusive
+    def promise(self, name, exclusive):
+        """Tells the file its other name; returns the file."""
+        self._name, self._exclusive = name, exclusive
         return self
 
     def commit(self):
@@ -95,25 +126,29 @@ class _Pending:
         self.close()
         if self._exclusive:
             # Replaces nothing (RENAME_NOREPLACE).
-            self._fs.task.renameat2(self._name, self._path, 1)
+            self.fs.task.renameat2(self._name, self.path, 1)
         else:
-            self._fs.task.replace(self._name, self._path)
+            self.fs.task.replace(self._name, self.path)
 
     def discard(self):
         """Removes the file."""
         self.close()
         try:
-            self._fs.task.unlink(self._name)
+            self.fs.task.unlink(self._name)
         except FileNotFoundError:
             pass
 
 
-class _PendingWriter(_Pending, io.BufferedWriter):
+class _PendingWriter(_Pending, _Writer):
     """A file of a transaction to write."""
 
 
-class _PendingRandom(_Pending, io.BufferedRandom):
+class _PendingRandom(_Pending, _Random):
     """A file of a transaction to read and write."""
+
+
+_KINDS = {os.O_RDONLY: _Reader, os.O_WRONLY: _Writer, os.O_RDWR: _Random}
+_PENDING_KINDS = {os.O_WRONLY: _PendingWriter, os.O_RDWR: _PendingRandom}
 
 
 class VfscaleFileSystem(AsyncFileSystem):
@@ -316,15 +351,24 @@ class VfscaleFileSystem(AsyncFileSystem):
 
     def _open(self, path, mode="rb", block_size=None, autocommit=True, **kwargs):
         path = self._strip_protocol(path)
-        size = block_size if isinstance(block_size, int) and block_size > 0 else -1
-        if mode == "rb":
-            return self.task.open(path, mode, size)
-        if autocommit:
-            return self._making(path, self.task.open, path, mode, size)
-        return self._open_pending(path, mode, size)
+        flags, _ = parsed_mode(mode)
+        if not autocommit and mode != "rb":
+            return self._open_pending(path, mode, flags, block_size)
+        if flags & os.O_CREAT:
+            raw = self._making(path, File, self.task, path, flags)
+        else:
+            raw = File(self.task, path, flags)
+        return self._opened(raw, _KINDS, path, mode, flags, block_size)
 
-    def _open_pending(self, path, mode, size):
-        flags, _ = parse_mode(mode)
+    def _opened(self, raw, kinds, path, mode, flags, block_size):
+        """Returns a raw file with a buffer and the attributes of fsspec."""
+        size = block_size if isinstance(block_size, int) and block_size > 1 else _BUFFER
+        file = kinds[flags & os.O_ACCMODE](raw, size).opened(self, path, mode, size)
+        if flags & os.O_APPEND and file.seekable():
+            file.seek(0, os.SEEK_END)
+        return file
+
+    def _open_pending(self, path, mode, flags, block_size):
         self._make_parent(path)
         if flags & os.O_EXCL and self.task.lexists(path):
             raise FileExistsError(17, "File exists", path)
@@ -334,11 +378,8 @@ class VfscaleFileSystem(AsyncFileSystem):
         elif not flags & os.O_CREAT:
             raise FileNotFoundError(2, "No such file or directory", path)
         raw = File(self.task, name, flags & ~(os.O_EXCL | os.O_TRUNC) | os.O_CREAT)
-        kind = _PendingRandom if flags & os.O_RDWR else _PendingWriter
-        file = kind(raw, size if size > 1 else io.DEFAULT_BUFFER_SIZE)
-        file.promise(self, name, path, bool(flags & os.O_EXCL))
-        if flags & os.O_APPEND:
-            file.seek(0, os.SEEK_END)
+        file = self._opened(raw, _PENDING_KINDS, path, mode, flags, block_size)
+        file.promise(name, bool(flags & os.O_EXCL))
         if not flags & os.O_CREAT:
             # A mode with an `r` is for reading, to fsspec, and not of the transaction.
             self.transaction.files.append(file)

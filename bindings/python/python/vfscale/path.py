@@ -9,13 +9,17 @@ import stat
 from pathlib import PurePosixPath
 
 
+def plain(path):
+    """Returns the `str` or `bytes` of a path."""
+    if hasattr(type(path), "__vfspath__"):
+        return path.__vfspath__()
+    return os.fspath(path)
+
+
 def _text(part):
     if isinstance(part, str):
         return part
-    try:
-        part = part.__vfspath__()
-    except AttributeError:
-        part = part.__fspath__() if hasattr(part, "__fspath__") else part
+    part = plain(part)
     if not isinstance(part, str):
         raise TypeError(f"a path is of str, not {type(part).__name__}")
     return part

@@ -1,30 +1,24 @@
 """Tasks: the names of `os` and `os.path`, in a tree."""
 
+import errno
 import os
 import posixpath
 
 from . import _vfscale
 from .file import File, parse_mode, wrap
-from .path import Path
+from .path import Path, plain
 
 _PARSED: dict = {}
 
 
-def _parsed(mode):
+def parsed_mode(mode):
+    """Returns what `parse_mode` does; remembers it."""
     try:
         return _PARSED[mode]
     except (KeyError, TypeError):
         parsed = parse_mode(mode)
         _PARSED[mode] = parsed
         return parsed
-
-
-def _plain(path):
-    """Returns the `str` or `bytes` of a path."""
-    try:
-        return path.__vfspath__()
-    except AttributeError:
-        return os.fspath(path)
 
 
 class TaskPath:
@@ -71,7 +65,7 @@ class TaskPath:
 
     def relpath(self, path, start=None):
         """Returns a path relative to `start`, by default to the working directory."""
-        path = _plain(path)
+        path = plain(path)
         if start is None:
             start = b"." if isinstance(path, bytes) else "."
         return posixpath.relpath(self.abspath(path), self.abspath(start))
@@ -161,7 +155,7 @@ class Task(_vfscale.Task):
         if isinstance(mode, int):
             perm = 0o777 if buffering == -1 else buffering
             return self.open_fd(file, mode, perm, dir_fd=dir_fd)
-        bits, binary = _parsed(mode)
+        bits, binary = parsed_mode(mode)
         raw = File(self, file, bits, 0o666, dir_fd)
         try:
             if bits & os.O_APPEND and raw.seekable():
@@ -192,7 +186,7 @@ class Task(_vfscale.Task):
 
     def abspath(self, path):
         """Returns an absolute path, without `.` and `..`."""
-        path = _plain(path)
+        path = plain(path)
         if not posixpath.isabs(path):
             cwd = self.getcwdb() if isinstance(path, bytes) else self.getcwd()
             path = posixpath.join(cwd, path)
@@ -201,12 +195,12 @@ class Task(_vfscale.Task):
     def renames(self, old, new):
         """Renames, makes the directories above `new`, and removes those above `old` that became
         empty."""
-        head = posixpath.dirname(_plain(new))
-        if head:
-            self.makedirs(head, exist_ok=True)
+        head, tail = posixpath.split(plain(new))
+        if head and tail and not self.exists(head):
+            self.makedirs(head)
         self.rename(old, new)
-        head = posixpath.dirname(_plain(old))
-        if head:
+        head, tail = posixpath.split(plain(old))
+        if head and tail:
             try:
                 self.removedirs(head)
             except OSError:
@@ -222,7 +216,7 @@ class Task(_vfscale.Task):
         [('/w', ['a'], []), ('/w/a', ['b'], ['f']), ('/w/a/b', [], [])]
         """
         # An entry is a directory to walk, or one whose contents were walked and that is now yielded.
-        stack = [_plain(top)]
+        stack = [plain(top)]
         while stack:
             entry = stack.pop()
             if isinstance(entry, tuple):
@@ -246,3 +240,58 @@ class Task(_vfscale.Task):
                 skipped = frozenset() if followlinks else frozenset(links)
                 below = [d for d in dirs if d not in skipped]
             stack.extend(posixpath.join(entry, d) for d in reversed(below))
+
+    def fwalk(self, top=".", topdown=True, onerror=None, *, follow_symlinks=False, dir_fd=None):
+        """Walks a tree as `os.fwalk`: yields what `walk` does, and a descriptor of the directory,
+        which is closed afterwards. No path is too long.
+
+        >>> task.makedirs("/v/a")
+        >>> task.write_bytes("/v/a/f", b"123")
+        >>> for top, dirs, files, fd in task.fwalk("/v"):
+        ...     top, dirs, [(name, task.stat(name, dir_fd=fd).st_size) for name in files]
+        ('/v', ['a'], [])
+        ('/v/a', [], [('f', 3)])
+        """
+        top = plain(top)
+        flags = os.O_RDONLY | os.O_DIRECTORY | (0 if follow_symlinks else os.O_NOFOLLOW)
+        # Directories to walk: path, name, and the descriptor of the directory that has the name;
+        # entries to yield, and the descriptors to close after all below them.
+        stack, is_top = [(top, top, dir_fd)], True
+        try:
+            while stack:
+                step = stack.pop()
+                if isinstance(step, int):
+                    self.close(step)
+                    continue
+                if len(step) == 4:
+                    yield step
+                    continue
+                path, name, above = step
+                try:
+                    fd = self.open_fd(name, flags, dir_fd=above)
+                except OSError as error:
+                    if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                        # A symbolic link, or no directory; a top that is not there is an error.
+                        if is_top:
+                            self.stat(name, dir_fd=above)
+                    elif is_top:
+                        raise
+                    elif onerror is not None:
+                        onerror(error)
+                    continue
+                is_top = False
+                stack.append(fd)
+                dirs, files, _ = self._names(fd)
+                if isinstance(top, bytes):
+                    dirs, files = [*map(os.fsencode, dirs)], [*map(os.fsencode, files)]
+                entry = path, dirs, files, fd
+                if topdown:
+                    yield entry
+                else:
+                    stack.append(entry)
+                # The caller may have changed the list.
+                stack.extend((posixpath.join(path, d), d, fd) for d in reversed(dirs))
+        finally:
+            for step in stack:
+                if isinstance(step, int):
+                    self.close(step)

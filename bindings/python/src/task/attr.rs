@@ -1,10 +1,12 @@
 //! Calls on attributes and sizes.
 
+use std::path::Path;
+
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyTuple};
-use vfscale::posix::{Access, AtFlags, Fd, SetTime};
-use vfscale::{Errno, FileType, Metadata, Mode, Timestamp};
+use vfscale::posix::{Access, At, AtFlags, Calls, Fd, SetTime};
+use vfscale::{Errno, Error, FileType, Metadata, Mode, Result, Timestamp};
 
 use crate::error::{OrRaise, os_error};
 use crate::path::{FsPath, Place, at, follow};
@@ -75,6 +77,28 @@ impl Task {
         Ok(found.ok().map(Metadata::from))
     }
 
+    /// Makes a call that changes the attributes of a file. A descriptor of `O_PATH` only names the
+    /// file: `EBADF`.
+    fn change(
+        &self,
+        py: Python<'_>,
+        place: &Place,
+        dir_fd: Option<i32>,
+        flags: AtFlags,
+        f: impl FnOnce(Calls<'_>, At<'_>, &Path, AtFlags) -> Result<()> + Send,
+    ) -> PyResult<Result<()>> {
+        self.call(py, |task| match place {
+            Place::Path(path) => f(task.posix(), at(dir_fd), path.path(), flags),
+            Place::Fd(fd) => {
+                let file = task.posix().file(Fd(*fd))?;
+                if file.is_path() {
+                    return Err(Error::new("file", Errno::BADF));
+                }
+                f(task.posix(), (&file).into(), Path::new(""), AtFlags::EMPTY_PATH)
+            }
+        })
+    }
+
     /// Returns the attributes of a file for one of the questions of `os.path`.
     fn asked<T>(&self, py: Python<'_>, path: &Place, ask: fn(&Metadata) -> T) -> PyResult<T> {
         let (at, place, flags) = path.at(None, AtFlags::empty());
@@ -137,7 +161,8 @@ impl Task {
 
     /// Returns the state of the file system of an open file.
     fn fstatvfs<'py>(&self, py: Python<'py>, fd: i32) -> PyResult<Bound<'py, PyAny>> {
-        self.statvfs(py, Place::Fd(fd))
+        let found = self.call(py, |task| task.posix().file(Fd(fd))?.statfs())?;
+        results::statvfs(py, &found.or_raise()?)
     }
 
     /// Returns whether the real user may read (`os.R_OK`), write (`os.W_OK`) and execute
@@ -173,14 +198,20 @@ impl Task {
         follow_symlinks: bool,
     ) -> PyResult<()> {
         let mode = Mode::from_bits_retain(mode & 0o7777);
-        let (at, place, flags) = path.at(dir_fd, follow(follow_symlinks));
-        let done = self.call(py, |task| task.posix().fchmodat(at, place, mode, flags))?;
+        let flags = follow(follow_symlinks);
+        let done = self.change(py, &path, dir_fd, flags, |calls, at, place, flags| {
+            calls.fchmodat(at, place, mode, flags)
+        })?;
         done.or_raise_on(&path)
     }
 
     /// Changes the permission bits of an open file.
     fn fchmod(&self, py: Python<'_>, fd: i32, mode: u32) -> PyResult<()> {
-        self.chmod(py, Place::Fd(fd), mode, None, true)
+        let mode = Mode::from_bits_retain(mode & 0o7777);
+        let change = |calls: Calls<'_>, at: At<'_>, place: &Path, flags| {
+            calls.fchmodat(at, place, mode, flags)
+        };
+        self.change(py, &Place::Fd(fd), None, AtFlags::empty(), change)?.or_raise()
     }
 
     /// Changes owner and group of a file; -1 leaves one as it is.
@@ -195,8 +226,10 @@ impl Task {
         follow_symlinks: bool,
     ) -> PyResult<()> {
         let (uid, gid) = (id(uid)?, id(gid)?);
-        let (at, place, flags) = path.at(dir_fd, follow(follow_symlinks));
-        let done = self.call(py, |task| task.posix().fchownat(at, place, uid, gid, flags))?;
+        let flags = follow(follow_symlinks);
+        let done = self.change(py, &path, dir_fd, flags, |calls, at, place, flags| {
+            calls.fchownat(at, place, uid, gid, flags)
+        })?;
         done.or_raise_on(&path)
     }
 
@@ -207,7 +240,11 @@ impl Task {
 
     /// Changes owner and group of an open file.
     fn fchown(&self, py: Python<'_>, fd: i32, uid: i64, gid: i64) -> PyResult<()> {
-        self.chown(py, Place::Fd(fd), uid, gid, None, true)
+        let (uid, gid) = (id(uid)?, id(gid)?);
+        let change = |calls: Calls<'_>, at: At<'_>, place: &Path, flags| {
+            calls.fchownat(at, place, uid, gid, flags)
+        };
+        self.change(py, &Place::Fd(fd), None, AtFlags::empty(), change)?.or_raise()
     }
 
     /// Changes access and modification time: to `times` in seconds, to `ns` in nanoseconds, or to
@@ -228,8 +265,10 @@ impl Task {
         follow_symlinks: bool,
     ) -> PyResult<()> {
         let times = self::times(times.as_ref(), ns.as_ref())?;
-        let (at, place, flags) = path.at(dir_fd, follow(follow_symlinks));
-        let done = self.call(py, |task| task.posix().utimensat(at, place, times, flags))?;
+        let flags = follow(follow_symlinks);
+        let done = self.change(py, &path, dir_fd, flags, |calls, at, place, flags| {
+            calls.utimensat(at, place, times, flags)
+        })?;
         done.or_raise_on(&path)
     }
 

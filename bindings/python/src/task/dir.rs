@@ -6,7 +6,7 @@ use std::path::Path;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use vfscale::posix::{AtFlags, DirEntryBuf, Fd, OFlags};
-use vfscale::{File, FileType, Result};
+use vfscale::{Errno, Error, File, FileType, Result};
 
 use crate::dir_entry::{ScandirIterator, Scanned};
 use crate::error::OrRaise;
@@ -17,7 +17,14 @@ use crate::task::Task;
 fn open_dir(task: &vfscale::Task, place: &Place) -> Result<File> {
     match place {
         Place::Path(path) => open_dir_at(task, path.path()),
-        Place::Fd(fd) => task.posix().file(Fd(*fd)),
+        Place::Fd(fd) => {
+            let file = task.posix().file(Fd(*fd))?;
+            // Told first, also of a descriptor of `O_PATH`.
+            if file.file_type() != FileType::Directory {
+                return Err(Error::new("getdents64", Errno::NOTDIR));
+            }
+            Ok(file)
+        }
     }
 }
 

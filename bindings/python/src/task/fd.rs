@@ -1,14 +1,31 @@
 //! Calls on descriptors.
 
+use std::ops::RangeInclusive;
+
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use vfscale::File;
-use vfscale::posix::{Fd, OFlags};
+use vfscale::posix::{FallocateFlags, Fd, LockKind, LockRange, OFlags, Whence};
+use vfscale::{Errno, File};
 
-use crate::error::OrRaise;
+use crate::error::{OrRaise, os_error};
 use crate::file;
+use crate::gil;
 use crate::path::FsPath;
 use crate::task::Task;
+
+/// Returns the offset of `preadv` and `pwritev` in a file; `None` is the position.
+fn place(task: &Task, fd: i32, offset: i64, flags: i32) -> PyResult<(File, Option<u64>)> {
+    let at = if offset == -1 { None } else { Some(file::offset(offset)?) };
+    let file = task.file(fd)?;
+    if file.is_path() {
+        return Err(os_error(Errno::BADF, [None, None]));
+    }
+    if flags != 0 {
+        return Err(os_error(Errno::OPNOTSUPP, [None, None]));
+    }
+    Ok((file, at))
+}
 
 impl Task {
     /// Returns the open file of a descriptor.
@@ -47,7 +64,8 @@ impl Task {
     /// >>> task.write(fd, b"hello"), task.pread(fd, 2, 1), task.read(fd, 9)
     /// (5, b'el', b'')
     /// >>> task.close(fd)
-    fn read<'py>(&self, py: Python<'py>, fd: i32, n: usize) -> PyResult<Bound<'py, PyAny>> {
+    fn read<'py>(&self, py: Python<'py>, fd: i32, n: isize) -> PyResult<Bound<'py, PyAny>> {
+        let n = file::count(n)?;
         file::read(py, self.users.blocks, &self.file(fd)?, n)
     }
 
@@ -56,25 +74,31 @@ impl Task {
         &self,
         py: Python<'py>,
         fd: i32,
-        n: usize,
+        n: isize,
         offset: i64,
     ) -> PyResult<Bound<'py, PyAny>> {
-        file::pread(py, self.users.blocks, &self.file(fd)?, n, offset)
+        let n = file::count(n)?;
+        file::pread(py, self.users.blocks, || self.file(fd), n, offset)
     }
 
     /// Reads into buffers at the position of a descriptor; returns the number of bytes.
     fn readv(&self, py: Python<'_>, fd: i32, buffers: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let file = self.file(fd)?;
-        let mut done = 0;
-        for buffer in buffers.try_iter()? {
-            let buffer = buffer?;
-            let (n, room) = file::readinto(py, self.users.blocks, &file, &buffer)?;
-            done += n;
-            if n < room {
-                break;
-            }
-        }
-        Ok(done)
+        file::read_buffers(py, self.users.blocks, &self.file(fd)?, buffers, None)
+    }
+
+    /// Reads into buffers at an offset, or at the position if it is -1; returns the number of
+    /// bytes. `flags` is 0.
+    #[pyo3(signature = (fd, buffers, offset, flags=0))]
+    fn preadv(
+        &self,
+        py: Python<'_>,
+        fd: i32,
+        buffers: &Bound<'_, PyAny>,
+        offset: i64,
+        flags: i32,
+    ) -> PyResult<usize> {
+        let (file, from) = place(self, fd, offset, flags)?;
+        file::read_buffers(py, self.users.blocks, &file, buffers, from)
     }
 
     /// Writes bytes at the position of a descriptor; returns their number.
@@ -95,20 +119,31 @@ impl Task {
 
     /// Writes buffers at the position of a descriptor; returns the number of bytes.
     fn writev(&self, py: Python<'_>, fd: i32, buffers: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let file = self.file(fd)?;
-        let mut done = 0;
-        for buffer in buffers.try_iter()? {
-            done += file::write(py, self.users.blocks, || Ok(file.clone()), &buffer?)?;
-        }
-        Ok(done)
+        file::write_buffers(py, self.users.blocks, &self.file(fd)?, buffers, None)
+    }
+
+    /// Writes buffers at an offset, or at the position if it is -1; returns the number of bytes.
+    /// `flags` is 0.
+    #[pyo3(signature = (fd, buffers, offset, flags=0))]
+    fn pwritev(
+        &self,
+        py: Python<'_>,
+        fd: i32,
+        buffers: &Bound<'_, PyAny>,
+        offset: i64,
+        flags: i32,
+    ) -> PyResult<usize> {
+        let (file, at) = place(self, fd, offset, flags)?;
+        file::write_buffers(py, self.users.blocks, &file, buffers, at)
     }
 
     /// Moves the position of a descriptor; returns the new one. `whence` may also be
     /// `os.SEEK_DATA` and `os.SEEK_HOLE`.
     #[pyo3(signature = (fd, position, whence=0))]
     fn lseek(&self, py: Python<'_>, fd: i32, position: i64, whence: i32) -> PyResult<u64> {
-        let to = file::whence(position, whence)?;
-        self.call(py, |task| task.posix().lseek(Fd(fd), to))?.or_raise()
+        let file = self.file(fd)?;
+        let to = file::whence(&file, position, whence)?;
+        gil::run(py, self.users.blocks, || file.seek(to)).or_raise()
     }
 
     /// Makes another descriptor of an open file.
@@ -135,6 +170,73 @@ impl Task {
     /// Returns the descriptors of the task.
     fn descriptors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, self.get()?.posix().descriptor_list().iter().map(|fd| fd.0))
+    }
+
+    /// Copies up to `count` bytes between files of one file system; returns their number. An offset
+    /// is used in place of a position, which then stays.
+    #[pyo3(signature = (src, dst, count, offset_src=None, offset_dst=None))]
+    fn copy_file_range(
+        &self,
+        py: Python<'_>,
+        src: i32,
+        dst: i32,
+        count: i64,
+        offset_src: Option<i64>,
+        offset_dst: Option<i64>,
+    ) -> PyResult<u64> {
+        let count = u64::try_from(count)
+            .map_err(|_| PyValueError::new_err("negative value for 'count' not allowed"))?;
+        let (from, to) = (self.file(src)?, self.file(dst)?);
+        // An offset before the start is refused as one past the end of every file.
+        let mut offset_in = offset_src.map(i64::cast_unsigned);
+        let mut offset_out = offset_dst.map(i64::cast_unsigned);
+        let copy = || from.copy_range(offset_in.as_mut(), &to, offset_out.as_mut(), count);
+        py.detach(copy).or_raise()
+    }
+
+    /// Gives a part of a file space, and the file that size if it is smaller.
+    fn posix_fallocate(&self, py: Python<'_>, fd: i32, offset: i64, len: i64) -> PyResult<()> {
+        let file = self.file(fd)?;
+        if file.is_path() {
+            return Err(os_error(Errno::BADF, [None, None]));
+        }
+        let (offset, len) = (file::offset(offset)?, file::offset(len)?);
+        py.detach(|| file.fallocate(FallocateFlags::empty(), offset, len)).or_raise()
+    }
+
+    /// Takes, tests or releases a lock of the task on the `len` bytes from the position on, all
+    /// with 0. `command`: `os.F_LOCK`, which waits, `F_TLOCK`, `F_TEST`, `F_ULOCK`.
+    fn lockf(&self, py: Python<'_>, fd: i32, command: i32, len: i64) -> PyResult<()> {
+        /// The commands of `lockf(3)`.
+        const COMMANDS: RangeInclusive<i32> = F_ULOCK..=F_TEST;
+        const F_ULOCK: i32 = 0;
+        const F_LOCK: i32 = 1;
+        const F_TEST: i32 = 3;
+
+        if !COMMANDS.contains(&command) {
+            return Err(file::invalid());
+        }
+        let (task, file) = (self.get()?, self.file(fd)?);
+        let start = file.seek(Whence::Current(0)).or_raise()?.cast_signed();
+        let range =
+            LockRange::from_flock(start, 0, len).map_err(|errno| os_error(errno, [None, None]))?;
+        let calls = task.posix();
+        if command == F_TEST {
+            let other = calls.posix_lock_test(&file, LockKind::Shared, range).or_raise()?;
+            return match other {
+                None => Ok(()),
+                Some(_) => Err(os_error(Errno::ACCESS, [None, None])),
+            };
+        }
+        let kind = (command != F_ULOCK).then_some(LockKind::Exclusive);
+        let done = if command == F_LOCK {
+            gil::wait(py, self.users.blocks, |token| {
+                task.posix().posix_lock(&file, kind, range, Some(token))
+            })?
+        } else {
+            calls.posix_lock(&file, kind, range, None)
+        };
+        done.or_raise()
     }
 
     /// Makes the data and attributes of an open file durable.

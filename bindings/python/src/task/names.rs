@@ -1,5 +1,9 @@
 //! Calls that make, change and remove names.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use pyo3::prelude::*;
 use vfscale::posix::{AtFlags, RenameFlags};
 use vfscale::{Errno, FileType, Mode};
@@ -35,6 +39,13 @@ impl Task {
         let mode = Mode::from_bits_retain(mode & 0o7777);
         let made = self.call(py, |task| {
             let path = name.path();
+            if let Some(whole) = path.as_os_str().as_bytes().strip_suffix(b"/.") {
+                // Once the directory is made, its entry `.` is there.
+                let whole = Path::new(OsStr::from_bytes(whole));
+                if !whole.as_os_str().is_empty() && task.metadata(whole).is_err() {
+                    return task.create_dir_all(whole);
+                }
+            }
             if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
                 match task.create_dir_all(parent) {
                     // The last step reports it, with its own rules.
@@ -43,8 +54,9 @@ impl Task {
                 }
             }
             match task.posix().mkdirat(vfscale::posix::At::Cwd, path, mode) {
-                Err(error) if error.errno() == Errno::EXIST && exist_ok => {
-                    if task.metadata(path)?.is_dir() { Ok(()) } else { Err(error) }
+                // Whichever error it is: a directory of a read-only file system is there as well.
+                Err(_) if exist_ok && task.metadata(path).is_ok_and(|found| found.is_dir()) => {
+                    Ok(())
                 }
                 made => made,
             }
@@ -194,7 +206,7 @@ impl Task {
     }
 
     /// Returns the path of a file with every symbolic link followed. With `strict` the file must
-    /// exist; without, missing names stay as they are.
+    /// exist; without, names that lead nowhere stay as they are.
     #[pyo3(signature = (filename, *, strict=false))]
     fn realpath<'py>(
         &self,
@@ -205,9 +217,7 @@ impl Task {
         let found = self.call(py, |task| {
             let path = filename.path();
             match task.canonicalize(path) {
-                Err(error) if error.errno() == Errno::NOENT && !strict => {
-                    crate::task::whole::resolve_missing(task, path)
-                }
+                Err(_) if !strict => crate::task::whole::resolve_missing(task, path),
                 found => found,
             }
         })?;

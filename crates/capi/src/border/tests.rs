@@ -3,7 +3,7 @@ use std::ffi::CStr;
 use super::*;
 
 fn text() -> String {
-    // SAFETY: the function returns a string with a zero, valid until the next failure.
+    // SAFETY: the function returns a string with a zero, valid until the thread ends.
     unsafe { CStr::from_ptr(vfscale_error()) }.to_string_lossy().into_owned()
 }
 
@@ -27,6 +27,34 @@ fn failures_are_negative_and_leave_a_text() {
     assert_eq!(border("mkdir", call), -17);
     assert!(text().starts_with("mkdirat: "), "{}", text());
     std::thread::spawn(|| assert_eq!(text(), "")).join().ok();
+}
+
+#[test]
+fn a_text_that_is_held_becomes_that_of_the_next_failure() {
+    let fail = |text: &str| {
+        border("open", || Err::<(), _>(Failure::new(Errno::FAULT, text.to_owned())));
+    };
+    let held = vfscale_error();
+    // SAFETY: as in `text`.
+    let read = || unsafe { CStr::from_ptr(held) }.to_string_lossy().into_owned();
+    fail("one");
+    assert!(read().starts_with("open: one: "), "{}", read());
+    fail("two");
+    assert!(read().starts_with("open: one: "), "nobody has asked: {}", read());
+    assert_eq!((text(), held), (read(), vfscale_error()));
+    assert!(read().starts_with("open: two: "), "{}", read());
+}
+
+#[test]
+fn a_long_text_is_cut() {
+    for (before, kept) in [(0, TEXT_BYTES_MAX - 1), (1, TEXT_BYTES_MAX)] {
+        let long = format!("\0{}{}", "x".repeat(before), "é".repeat(TEXT_BYTES_MAX));
+        border("op", || Err::<(), _>(Failure::new(Errno::IO, long)));
+        assert_eq!(text().len(), kept);
+        assert!(text().starts_with("op: ?") && text().ends_with('é'));
+    }
+    border("op", || Err::<(), _>(Failure::new(Errno::IO, "short")));
+    assert!(text().starts_with("op: short: "), "{}", text());
 }
 
 #[test]

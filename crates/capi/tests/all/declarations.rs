@@ -17,7 +17,7 @@ pub struct Field {
 }
 
 /// Returns a header without comments and lines of the preprocessor.
-fn code(header: &str) -> String {
+pub fn code(header: &str) -> String {
     let mut code = String::new();
     for (index, part) in header.split("/*").enumerate() {
         code += if index == 0 { part } else { part.split_once("*/").map_or("", |(_, rest)| rest) };

@@ -796,6 +796,26 @@ static void idle_memory(void) {
     OK(vfscale_trim_idle_memory());
 }
 
+/* A program that evaluates arguments from the right, as compilers for x86-64 do, has the text of
+ * printf("%d %s", call, vfscale_error()) before the call. */
+static void *texts_of_errors(void *unused) {
+    char path[4000], line[5000];
+    const char *held = vfscale_error();
+    size_t length;
+    CHECK(strcmp(held, "") == 0);
+    memset(path, 'a', sizeof path);
+    path[0] = '/';
+    for (length = 100; length < sizeof path; length += 500) {
+        path[length] = '\0';
+        CHECK(vfscale_unlink(task, path) < 0);
+        CHECK(strstr(held, path) != NULL && held == vfscale_error());
+        path[length] = 'a';
+    }
+    snprintf(line, sizeof line, "%d %s", vfscale_mkdir(task, "/no/dir", 0755), vfscale_error());
+    CHECK(strstr(line, "-2 mkdirat /no/dir: ") == line);
+    return unused;
+}
+
 static void *make_calls(void *number) {
     struct vfscale_task *own;
     char path[32];
@@ -819,6 +839,8 @@ static void *make_calls(void *number) {
 static void threads(void) {
     pthread_t all[4];
     int n, numbers[4] = {0, 1, 2, 3};
+    CHECK(pthread_create(&all[0], NULL, texts_of_errors, NULL) == 0);
+    CHECK(pthread_join(all[0], NULL) == 0);
     for (n = 0; n < 4; n++)
         CHECK(pthread_create(&all[n], NULL, make_calls, &numbers[n]) == 0);
     for (n = 0; n < 4; n++)

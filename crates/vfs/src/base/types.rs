@@ -1,5 +1,6 @@
 //! Plain values that calls take and return: times, attributes, modes, flags.
 
+use std::io::SeekFrom;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bitflags::bitflags;
@@ -414,6 +415,16 @@ pub enum Whence {
     Data(u64),
     /// The first hole at or after this offset (`SEEK_HOLE`); the end counts as one.
     Hole(u64),
+}
+
+impl From<SeekFrom> for Whence {
+    fn from(place: SeekFrom) -> Whence {
+        match place {
+            SeekFrom::Start(offset) => Whence::Set(offset),
+            SeekFrom::Current(delta) => Whence::Current(delta),
+            SeekFrom::End(delta) => Whence::End(delta),
+        }
+    }
 }
 
 /// The arguments of `openat2`, as `struct open_how` in Linux.

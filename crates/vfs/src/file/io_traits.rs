@@ -2,7 +2,6 @@
 
 use std::io::{IoSlice, IoSliceMut};
 
-use crate::base::types::Whence;
 use crate::file::open_file::File;
 
 impl std::io::Read for &File {
@@ -31,11 +30,6 @@ impl std::io::Write for &File {
 
 impl std::io::Seek for &File {
     fn seek(&mut self, to: std::io::SeekFrom) -> std::io::Result<u64> {
-        let to = match to {
-            std::io::SeekFrom::Start(offset) => Whence::Set(offset),
-            std::io::SeekFrom::Current(delta) => Whence::Current(delta),
-            std::io::SeekFrom::End(delta) => Whence::End(delta),
-        };
         Ok(File::seek(self, to)?)
     }
 }

@@ -33,14 +33,18 @@ const SETTABLE: OFlags =
 
 /// A handle on an open file. `Send` and `Sync`; one pointer in size.
 ///
+/// Its own `read`, `write`, `write_all` and `seek` return [`Error`](crate::Error). With the traits
+/// of [`std::io`] in scope, a call on a `&mut File` is that of the trait, which returns
+/// [`std::io::Error`].
+///
 /// ```
-/// use std::io::{Read, Seek, SeekFrom};
+/// use std::io::{Read, SeekFrom};
 ///
 /// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
 /// let mut file = task.open("/f")?;
 /// let mut text = String::new();
 /// file.read_to_string(&mut text).unwrap();
-/// Seek::seek(&mut file, SeekFrom::Start(0)).unwrap();
+/// file.seek(SeekFrom::Start(0))?;
 /// let mut four = [0; 4];
 /// file.read_at(&mut four, 10)?;
 /// # Ok(())

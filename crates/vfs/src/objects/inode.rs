@@ -44,7 +44,7 @@ use vfscale_sync::table::Hashed;
 
 use crate::base::lock_classes::{InodeAliases, InodeData, Xattrs};
 use crate::base::time;
-use crate::base::types::{FileType, InodeFlags, Timestamp, XattrFlags};
+use crate::base::types::{FileType, InodeFlags, Timestamp};
 use crate::locks::FileLocks;
 use crate::objects::dcache::aliases::AliasHead;
 use crate::objects::driver::XattrPair;
@@ -196,7 +196,7 @@ impl InodeExtra {
     }
 
     /// Creates the extra part with attributes that a driver has stored.
-    fn stored(pairs: &[XattrPair]) -> InodeExtra {
+    pub(crate) fn stored(pairs: &[XattrPair]) -> InodeExtra {
         let list = |value| Acl::from_xattr(value).ok().flatten().map(RcuOption::some);
         let mut extra = InodeExtra::new();
         let mut set = XattrSet::new();
@@ -205,7 +205,7 @@ impl InodeExtra {
             match name.namespace() {
                 XattrNamespace::AclAccess => extra.acl_access = list(value).unwrap_or_default(),
                 XattrNamespace::AclDefault => extra.acl_default = list(value).unwrap_or_default(),
-                _ => drop(set.set(name, value, XattrFlags::empty())),
+                _ => drop(set.restore(name, value)),
             }
         }
         extra.xattrs = RcuOption::some(set);

@@ -7,6 +7,9 @@ use crate::objects::inode::{Inode, InodeExtra};
 use crate::security::acl::Acl;
 use crate::security::xattr::{XattrName, XattrSet};
 
+#[cfg(test)]
+mod tests;
+
 /// Charge for the extra part of an inode itself, in bytes.
 pub(crate) const EXTRA_BYTES: u64 = size_of::<InodeExtra>() as u64 + 16;
 

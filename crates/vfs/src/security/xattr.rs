@@ -38,6 +38,10 @@ pub const XATTR_LIST_BYTES_MAX: usize = 65_536;
 pub const POSIX_ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 /// The name of a directory's default list.
 pub const POSIX_ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
+/// The longest list of the names of a set, with the zero bytes: beside it those of the access
+/// control lists have room in a list of the file.
+const OWN_LIST_BYTES_MAX: usize =
+    XATTR_LIST_BYTES_MAX - (POSIX_ACL_ACCESS.len() + 1) - (POSIX_ACL_DEFAULT.len() + 1);
 const CAPABILITY: &[u8] = b"security.capability";
 
 const S_IFMT: u32 = 0o170_000;
@@ -274,6 +278,8 @@ fn cost(name_len: usize, value_len: usize) -> u64 {
 pub struct XattrSet {
     sorted: Vec<Arc<Xattr>>,
     bytes: u64,
+    /// The length of the list of all names.
+    list_bytes: usize,
 }
 
 /// The access control lists of a file, for [`XattrSet::list`].
@@ -288,7 +294,7 @@ pub struct AclNames {
 impl XattrSet {
     /// Creates a set without attributes. Allocates nothing.
     pub const fn new() -> XattrSet {
-        XattrSet { sorted: Vec::new(), bytes: 0 }
+        XattrSet { sorted: Vec::new(), bytes: 0, list_bytes: 0 }
     }
 
     /// Returns whether the set is empty.
@@ -343,27 +349,46 @@ impl XattrSet {
     /// # Errors
     /// In this order: `EINVAL` for unknown flags, `E2BIG` for a value of more than 64 KiB; the
     /// errors of [`XattrName::supported`]; `EOPNOTSUPP` for access control lists; `EEXIST` with
-    /// `CREATE` if the attribute exists, `ENODATA` with `REPLACE` if it does not.
+    /// `CREATE` if the attribute exists, `ENODATA` with `REPLACE` if it does not; `ENOSPC` if the
+    /// names of all attributes would take more than [`list`](Self::list) returns.
     pub fn set(
         &mut self,
         name: XattrName<'_>,
         value: &[u8],
         flags: XattrFlags,
     ) -> Result<(), Errno> {
-        match self.place(name, value, flags)? {
+        let at = self.place(name, value, flags)?;
+        self.put(at, name, value);
+        Ok(())
+    }
+
+    /// Adds an attribute that a driver has stored, also one whose name has no room in a list.
+    ///
+    /// # Errors
+    /// `E2BIG` for a value of more than 64 KiB; the errors of [`XattrName::supported`];
+    /// `EOPNOTSUPP` for access control lists.
+    pub(crate) fn restore(&mut self, name: XattrName<'_>, value: &[u8]) -> Result<(), Errno> {
+        if value.len() > XATTR_VALUE_BYTES_MAX {
+            return Err(Errno::TOOBIG);
+        }
+        let at = self.find(name)?;
+        self.put(at, name, value);
+        Ok(())
+    }
+
+    fn put(&mut self, at: Result<usize, usize>, name: XattrName<'_>, value: &[u8]) {
+        let new = Xattr { name: name.bytes.into(), value: value.into() };
+        self.bytes += new.cost();
+        match at {
             Ok(at) => {
-                let old = &self.sorted[at];
-                self.bytes = self.bytes - old.cost() + cost(name.bytes.len(), value.len());
-                let new = Xattr { name: name.bytes.into(), value: value.into() };
+                self.bytes -= self.sorted[at].cost();
                 self.sorted[at] = Arc::new(new);
             }
             Err(at) => {
-                let new = Xattr { name: name.bytes.into(), value: value.into() };
-                self.bytes += new.cost();
+                self.list_bytes += name.bytes.len() + 1;
                 self.sorted.insert(at, Arc::new(new));
             }
         }
-        Ok(())
     }
 
     /// Removes an attribute and returns the bytes to uncharge.
@@ -374,6 +399,7 @@ impl XattrSet {
         let at = self.find(name)?.map_err(|_| Errno::NODATA)?;
         let freed = self.sorted.remove(at).cost();
         self.bytes -= freed;
+        self.list_bytes -= name.bytes.len() + 1;
         if self.sorted.len() * 4 < self.sorted.capacity() {
             self.sorted.shrink_to(self.sorted.len() * 2);
         }
@@ -389,7 +415,7 @@ impl XattrSet {
     /// control lists first. `trusted.*` is included only for holders of `CAP_SYS_ADMIN`.
     ///
     /// # Errors
-    /// `E2BIG` if the names take more than 64 KiB.
+    /// `E2BIG` if the names take more than 64 KiB, which only those that a driver has stored can.
     pub fn list(&self, acls: AclNames, caps: Capabilities) -> Result<Vec<u8>, Errno> {
         let admin = caps.contains(Capabilities::SYS_ADMIN);
         let access = acls.access.then_some(POSIX_ACL_ACCESS);
@@ -423,6 +449,9 @@ impl XattrSet {
         match self.find(name)? {
             Ok(_) if flags.contains(XattrFlags::CREATE) => Err(Errno::EXIST),
             Err(_) if flags.contains(XattrFlags::REPLACE) => Err(Errno::NODATA),
+            Err(_) if self.list_bytes + name.bytes.len() + 1 > OWN_LIST_BYTES_MAX => {
+                Err(Errno::NOSPC)
+            }
             place => Ok(place),
         }
     }

@@ -540,3 +540,46 @@ fn open_files_of_ended_file_systems_are_returned_immediately() {
     }
     is_over.store(true, Ordering::Relaxed);
 }
+
+/// Fills a file with attributes until that fails, and gives it access control lists.
+fn fill_with_attributes(task: &Task) -> usize {
+    let entries = [
+        (1_u16, 7_u16, u32::MAX),
+        (2, 6, 7),
+        (4, 5, u32::MAX),
+        (16, 7, u32::MAX),
+        (32, 5, u32::MAX),
+    ];
+    let mut acl = 2_u32.to_le_bytes().to_vec();
+    for (tag, rights, id) in entries {
+        acl.extend([tag.to_le_bytes(), rights.to_le_bytes()].concat());
+        acl.extend(id.to_le_bytes());
+    }
+    task.create_dir("/d").unwrap();
+    let (made, error) = fill(|n| task.set_xattr("/d", format!("user.{n:0>250}"), b""));
+    assert_eq!(error, Errno::NOSPC);
+    let (short, error) = fill(|n| task.set_xattr("/d", format!("user.{n}"), b""));
+    assert_eq!(error, Errno::NOSPC);
+    task.set_xattr("/d", "system.posix_acl_access", &acl).unwrap();
+    task.set_xattr("/d", "system.posix_acl_default", &acl).unwrap();
+    task.set_xattr("/d", format!("user.{:0>250}", 0), b"replaced").unwrap();
+    made.len() + short.len() + 2
+}
+
+#[test]
+fn a_file_has_no_more_attributes_than_a_list_shows() {
+    let vfs = vfs(limits());
+    let task = vfs.task();
+    let made = fill_with_attributes(&task);
+    assert!(made > 255);
+    assert_eq!(task.list_xattrs("/d").unwrap().len(), made);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk.vfs");
+    let volume = vfscale::volume(&path).create(SIZE).open().unwrap();
+    let made = fill_with_attributes(&volume.task());
+    assert_eq!(volume.task().list_xattrs("/d").unwrap().len(), made);
+    volume.close().unwrap();
+    let volume = vfscale::volume(&path).open().unwrap();
+    assert_eq!(volume.task().list_xattrs("/d").unwrap().len(), made);
+    volume.close().unwrap();
+}

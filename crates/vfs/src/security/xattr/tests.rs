@@ -225,21 +225,28 @@ fn lists_are_sorted_and_hide_what_is_trusted() {
 }
 
 #[test]
-fn a_list_of_64_kib_is_the_longest() {
+fn names_beyond_a_list_of_64_kib_are_refused() {
     let mut set = XattrSet::new();
-    // 256 names of 255 bytes and a zero byte each.
-    for i in 0..256 {
-        let attr = long(&format!("user.{i:03}"), 255);
-        set.set(name(&attr), b"", NONE).unwrap();
+    // 255 names of 255 bytes and a zero byte each, and what the lists have beside them.
+    let acls = AclNames { access: true, default: true };
+    let rest = 256 - POSIX_ACL_ACCESS.len() - 1 - POSIX_ACL_DEFAULT.len() - 1;
+    let attrs: Vec<String> = (0..255).map(|i| long(&format!("user.{i:03}"), 255)).collect();
+    for attr in &attrs {
+        set.set(name(attr), b"", NONE).unwrap();
     }
-    let list = |set: &XattrSet, acls| set.list(acls, Capabilities::empty());
-    assert_eq!(list(&set, AclNames::default()).map(|list| list.len()), Ok(65_536));
-    let access = AclNames { access: true, default: false };
-    assert_eq!(list(&set, access), Err(Errno::TOOBIG));
-    set.set(name("trusted.a"), b"", NONE).unwrap();
-    assert!(list(&set, AclNames::default()).is_ok());
-    set.set(name("user.a"), b"", NONE).unwrap();
-    assert_eq!(list(&set, AclNames::default()), Err(Errno::TOOBIG));
+    let (fits, too_long) = (long("user.f", rest - 1), long("user.f", rest));
+    for _ in 0..2 {
+        assert_eq!(set.set(name(&too_long), b"", NONE), Err(Errno::NOSPC));
+        assert_eq!(set.set_cost(name(&too_long), b"", CREATE), Err(Errno::NOSPC));
+        assert_eq!(set.set(name(&too_long), b"", REPLACE), Err(Errno::NODATA));
+        assert_eq!(set.set(name(&fits), b"", NONE), Ok(()));
+        assert_eq!(set.list(acls, Capabilities::empty()).map(|list| list.len()), Ok(65_536));
+        assert_eq!(set.set(name("user.g"), b"", NONE), Err(Errno::NOSPC));
+        assert_eq!(set.set(name("trusted.g"), b"", NONE), Err(Errno::NOSPC));
+        assert_eq!(set.set(name(&attrs[7]), b"other", NONE), Ok(()));
+        assert_eq!(set.set(name(&attrs[7]), b"", CREATE), Err(Errno::EXIST));
+        set.remove(name(&fits)).unwrap();
+    }
 }
 
 #[test]
