@@ -230,8 +230,8 @@ impl Builder {
     pub fn mount(self, dir: impl AsRef<Path>) -> Result<Mounted, MountError> {
         let dir = dir.as_ref();
         match attach::descriptor(dir) {
-            Some(number) => self.start(|_| attach::adopt(dir, Device::adopt_number(number))),
-            None => self.start(|how| attach::attach(dir, how)),
+            Some(number) => self.start(false, |_| attach::adopt(dir, Device::adopt_number(number))),
+            None => self.start(true, |how| attach::attach(dir, how)),
         }
     }
 
@@ -247,7 +247,7 @@ impl Builder {
     /// Returns a [`MountError`], whose text names the cause and the remedy.
     pub fn mount_fd(self, fd: OwnedFd) -> Result<Mounted, MountError> {
         let dir = PathBuf::from(format!("/dev/fd/{}", fd.as_raw_fd()));
-        self.start(|_| attach::adopt(&dir, Device::adopt(fd)))
+        self.start(false, |_| attach::adopt(&dir, Device::adopt(fd)))
     }
 
     /// Starts the workers for a mount that another process has made with
@@ -259,11 +259,14 @@ impl Builder {
     /// # Errors
     /// Returns a [`MountError`]; the mount is ended then.
     pub fn serve(self, mount: Unserved) -> Result<Mounted, MountError> {
-        self.start(|_| mount.into_parts())
+        self.start(true, |_| mount.into_parts())
     }
 
+    /// Starts the workers. `is_permitted` tells that the mount has the option
+    /// `default_permissions`.
     fn start(
         self,
+        is_permitted: bool,
         attach: impl FnOnce(&Attachment) -> Result<(Device, Attached), MountError>,
     ) -> Result<Mounted, MountError> {
         if self.xattrs == Xattrs::Refused
@@ -282,6 +285,7 @@ impl Builder {
             syncing: self.how.syncing,
             checks_open: self.chattr,
             idmap: self.idmap,
+            is_permitted,
         };
         let crew = match self.transport {
             Transport::Classic => None,

@@ -12,7 +12,7 @@ use vfscale::posix::{AtFlags, OFlags, Stat};
 use vfscale::volume::Freezer;
 use vfscale::{Errno, File, Mode, Pool, Task, Vfs};
 
-use self::caller::{Caller, Callers, Rights};
+use self::caller::{Caller, Callers, Checks, Rights};
 use self::files::{Files, Target};
 use self::nodes::{Handle, Level, Nodes};
 use self::reclaim::Reclaim;
@@ -56,6 +56,8 @@ pub(crate) struct Config {
     pub(crate) checks_open: bool,
     /// Whether mounts may be id-mapped: requests have no caller, or the owner of a new file.
     pub(crate) idmap: bool,
+    /// Whether the kernel is known to check permissions, with the option `default_permissions`.
+    pub(crate) is_permitted: bool,
 }
 
 impl Config {
@@ -73,6 +75,16 @@ impl Config {
 
     fn is_exclusive(&self) -> bool {
         self.sharing == Sharing::Exclusive
+    }
+
+    /// Returns who checks permissions. The kernel checks them with what it has cached, which is
+    /// right in exclusive use.
+    fn checks(&self) -> Checks {
+        match (self.idmap, self.is_permitted && self.is_exclusive()) {
+            (true, _) => Checks::Kernel,
+            (false, true) => Checks::Shared,
+            (false, false) => Checks::Server,
+        }
     }
 
     /// Returns whether the kernel sends a message for each open of a file.
@@ -275,7 +287,7 @@ impl Server {
         reply.clear();
         worker.granted.clear();
         worker.opened = None;
-        let caller = Caller::of(request, self.config.idmap);
+        let caller = Caller::of(request, self.config.checks());
         let mut ctx = RequestCtx { node: request.header.node, caller, worker, reply };
         let mut served = self.dispatch(&mut ctx, &request.operation, later);
         if served.is_ok()

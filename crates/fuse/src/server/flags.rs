@@ -1,16 +1,19 @@
 //! Inode flags, as `lsattr(1)` reads them and `chattr(1)` sets them.
 //!
 //! The kernel turns both the calls of `ioctl_iflags(2)` and those on `struct fsxattr` into requests
-//! of this kind. It does not know the flags of a file, so the server applies their rules to each
-//! request. In exclusive use, the kernel opens files without a message; then the rules for opening
-//! apply to each change of the data instead. A file system in which some file was immutable or
-//! append-only when it was mounted is different: there the kernel sends `OPEN`.
+//! of this kind. Since Linux 5.13 it checks who may set flags, but passes on the commands of 32-bit
+//! programs unchecked if another program uses them. So the server checks as well.
+//!
+//! The kernel does not know the flags of a file, so the server applies their rules to each request.
+//! In exclusive use, the kernel opens files without a message; then the rules for opening apply to
+//! each change of the data instead. A file system in which some file was immutable or append-only
+//! when it was mounted is different: there the kernel sends `OPEN`.
 
 use std::ffi::c_long;
 
 use rustix::ioctl::{Opcode, opcode};
 use vfscale::posix::{InodeFlags, OFlags};
-use vfscale::{Errno, File};
+use vfscale::{Errno, File, Task};
 
 use super::nodes::Level;
 use super::{RequestCtx, Rights, Server};
@@ -106,7 +109,8 @@ impl Server {
     /// Reads or sets flags, if the command does so. `room` is the length of the reply's data.
     ///
     /// # Errors
-    /// `ENOTTY` for other commands; the errors of the call.
+    /// `ENOTTY` for other commands, and for one that nobody has checked where only the kernel
+    /// does; the errors of the call.
     pub(super) fn inode_flags(
         &self,
         ctx: &mut RequestCtx<'_>,
@@ -124,7 +128,7 @@ impl Server {
         if is_set {
             let flags = requested(form, data, before)?;
             self.may_set(before, flags)?;
-            self.act(ctx, Rights::Lazy, |task| task.posix().ioctl_setflags(&file, flags))?;
+            self.set_flags(ctx, command, &file, flags)?;
             ctx.reply.ioctl_done();
             return Ok(());
         }
@@ -135,6 +139,22 @@ impl Server {
         ctx.reply.u32(if form == Form::Word { before.bits() } else { to_fsx(before) });
         ctx.reply.put(rest);
         Ok(())
+    }
+
+    /// Sets flags with no more rights than the caller certainly has.
+    fn set_flags(
+        &self,
+        ctx: &mut RequestCtx<'_>,
+        command: Opcode,
+        file: &File,
+        flags: InodeFlags,
+    ) -> Result<(), Errno> {
+        let set = |task: &Task| task.posix().ioctl_setflags(file, flags);
+        if ctx.caller.is_checked() {
+            let is_passed_on = command == SETFLAGS_32;
+            return if is_passed_on { Err(Errno::NOTTY) } else { self.act(ctx, Rights::Lazy, set) };
+        }
+        Ok(set(&self.base.with_credentials(ctx.caller.certain_credentials()))?)
     }
 
     /// Refuses flags that this mount can't enforce: a kernel that gathers writes and opens files

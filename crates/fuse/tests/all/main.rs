@@ -5,6 +5,7 @@
 mod budgets;
 #[path = "../common/mod.rs"]
 mod common;
+mod containers;
 mod data;
 mod descriptor;
 mod direct;
