@@ -384,7 +384,7 @@ impl Mounted {
     /// Returns the device number of the mount, major and minor (`st_dev`).
     ///
     /// # Errors
-    /// Any error of `statx(2)`; `ENOENT` if another process has made the mount with
+    /// `ENOENT` if another process has made the mount with
     /// [`Builder::mount_fd`].
     pub fn device(&self) -> io::Result<(u32, u32)> {
         self.mount.attached.device()
