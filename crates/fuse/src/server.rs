@@ -28,6 +28,7 @@ use crate::wire::request::{Offer, Operation, Reading, Request};
 mod attrs;
 mod caller;
 mod control;
+mod copying;
 mod data;
 mod dirs;
 mod durable;

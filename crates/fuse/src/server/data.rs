@@ -6,7 +6,7 @@ use vfscale::{Errno, File};
 use super::nodes::Level;
 use super::{RequestCtx, Rights, Server};
 use crate::session::TRANSFER_MAX;
-use crate::wire::request::{CopyEnd, Reading, Write};
+use crate::wire::request::{Reading, Write};
 use crate::wire::{OpenReply, WriteFlags};
 
 /// Flag of opening to execute: the kernel checks execute permission instead of read permission.
@@ -79,13 +79,13 @@ impl Server {
 
     /// Writes data into a file at an offset.
     pub(super) fn write(&self, ctx: &mut RequestCtx<'_>, write: Write<'_>) -> Result<(), Errno> {
-        let Write { fh, offset, flags, open, data } = write;
+        let Write { fh, offset, flags, open, .. } = write;
         let is_cached = flags.contains(WriteFlags::CACHE);
         // Here the kernel turns a short reply into `EIO`, or drops the rest.
         let is_whole = is_cached || open.contains(OFlags::DIRECT);
         // A write from the page cache may carry the handle of any writer, even one that appends.
         let file = self.open_file(ctx.node, if is_cached { 0 } else { fh }, Level::Write)?;
-        self.may_change(&file, open.contains(OFlags::APPEND) && !is_cached)?;
+        let data = &*self.permitted(&file, write)?;
         if flags.contains(WriteFlags::KILL_SUIDGID) {
             self.kill_priv(ctx, &file)?;
         }
@@ -175,32 +175,4 @@ impl Server {
         ctx.reply.u64(file.seek(whence)?);
         Ok(())
     }
-
-    pub(super) fn copy_file_range(
-        &self,
-        ctx: &mut RequestCtx<'_>,
-        from: CopyEnd,
-        to: CopyEnd,
-        len: u64,
-        wide: bool,
-    ) -> Result<(), Errno> {
-        let source = self.open_file(from.node, from.fh, Level::Read)?;
-        let target = self.open_file(to.node, to.fh, Level::Write)?;
-        self.may_change(&target, false)?;
-        // The older form counts in 32 bits; a copy may be shorter than requested.
-        let len = if wide { len } else { len.min(u64::from(u32::MAX) & !0xfff) };
-        let copied = copy(&source, from.offset, &target, to.offset, len)?;
-        self.kill_priv_unasked(ctx, &target)?;
-        if wide {
-            ctx.reply.u64(copied);
-        } else {
-            ctx.reply.count(copied as u32);
-        }
-        Ok(())
-    }
-}
-
-fn copy(source: &File, from: u64, target: &File, to: u64, len: u64) -> Result<u64, Errno> {
-    let (mut from, mut to) = (from, to);
-    Ok(source.copy_range(Some(&mut from), target, Some(&mut to), len)?)
 }
