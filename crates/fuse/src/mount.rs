@@ -315,6 +315,7 @@ impl Builder {
         let (device, attached) = attach(&self.how)?;
         let mount = Arc::new(Mount { device: Arc::new(device), attached });
         let device = &mount.device;
+        server.unsent.connect(device);
         let started = match crew {
             None => session::handshake(device, &*server, InitFlags::empty())
                 .and_then(|dialect| Workers::start(device, &server, dialect, &counters)),
@@ -447,12 +448,7 @@ impl Mounted {
     /// Returns any error of `stat`, and of the device after unmounting.
     pub fn invalidate(&self, file: &File) -> io::Result<()> {
         let Some(node) = self.server.nodes.find(&file.stat()?) else { return Ok(()) };
-        let mut message = Reply::new();
-        message.u64(node);
-        // Offset and length: the whole file.
-        message.u64(0);
-        message.u64(0);
-        self.mount.notify(&mut message, notify::INVAL_INODE)
+        self.mount.notify(Reply::new().inval_inode(node, 0))
     }
 
     /// Makes the kernel drop its cached result of looking up `name` in the directory `dir`, whether
@@ -472,14 +468,14 @@ impl Mounted {
         message.u32(0);
         message.put(name);
         message.put(&[0]);
-        self.mount.notify(&mut message, notify::INVAL_ENTRY)
+        // In a notification the code takes the field of a reply's negated error number.
+        self.mount.notify(message.finish(0, -notify::INVAL_ENTRY))
     }
 }
 
 impl Mount {
-    fn notify(&self, message: &mut Reply, code: i32) -> io::Result<()> {
-        // In a notification the code takes the field of a reply's negated error number.
-        match self.device.send(message.finish(0, -code)) {
+    fn notify(&self, message: &[u8]) -> io::Result<()> {
+        match self.device.send(message) {
             // The kernel has already forgotten the node or name.
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             sent => sent,

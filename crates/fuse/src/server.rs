@@ -16,6 +16,7 @@ use self::caller::{Caller, Callers, Checks, Rights};
 use self::files::{Files, Target};
 use self::nodes::{Handle, Level, Nodes};
 use self::reclaim::Reclaim;
+use self::unsent::Unsent;
 use self::waiting::Waiting;
 use crate::session::{DeferredReply, Served, Service};
 use crate::sharing::Sharing;
@@ -39,6 +40,7 @@ mod long;
 mod names;
 pub(crate) mod nodes;
 mod reclaim;
+pub(crate) mod unsent;
 mod waiting;
 mod xattrs;
 
@@ -114,6 +116,7 @@ pub(crate) struct Server {
     pub(crate) nodes: Nodes,
     pub(crate) files: Files,
     pub(crate) waiting: Waiting,
+    pub(crate) unsent: Unsent,
     reclaim: Reclaim,
     config: Config,
     volume: VolumeRights,
@@ -169,6 +172,7 @@ impl Server {
             nodes: Nodes::new(root, &stat),
             files: Files::new(),
             waiting: Waiting::default(),
+            unsent: Unsent::default(),
             reclaim: Reclaim::new(),
             config,
             volume,
@@ -327,6 +331,7 @@ impl Server {
                 return Ok(Served::Silent);
             }
             Op::SetLk { ref lock, wait } => return self.setlk(lock, wait, later),
+            Op::LSeek { fh, offset, whence } => return self.lseek(ctx, fh, offset, whence, later),
             Op::GetLk(ref lock) => self.getlk(ctx, lock)?,
             Op::Lookup { name } => self.lookup(ctx, name)?,
             Op::Symlink { name, target } => self.symlink(ctx, name, target)?,
@@ -366,7 +371,6 @@ impl Server {
             Op::Release { fh } | Op::ReleaseDir { fh } => self.release(fh),
             Op::FSync { fh, data_only } => self.fsync(ctx, fh, data_only),
             Op::FAllocate { fh, offset, len, mode } => self.fallocate(ctx, fh, offset, len, mode),
-            Op::LSeek { fh, offset, whence } => self.lseek(ctx, fh, offset, whence),
             Op::CopyFileRange { from, to, len, wide } => {
                 self.copy_file_range(ctx, from, to, len, wide)
             }
@@ -467,5 +471,6 @@ impl Service for Server {
 
     fn ended(&self) {
         self.end_files();
+        self.unsent.end();
     }
 }

@@ -4,8 +4,9 @@ use vfscale::posix::{Access, At, AtFlags, FallocateFlags, OFlags, Whence};
 use vfscale::{Errno, File};
 
 use super::nodes::Level;
+use super::unsent::{Seek, as_data, has_zero_page};
 use super::{RequestCtx, Rights, Server};
-use crate::session::TRANSFER_MAX;
+use crate::session::{DeferredReply, Served, TRANSFER_MAX};
 use crate::wire::request::{Reading, Write};
 use crate::wire::{OpenReply, WriteFlags};
 
@@ -73,6 +74,9 @@ impl Server {
                 Err(_) => break,
             }
         }
+        if !self.config.gathers() && has_zero_page(&buf[..done]) {
+            self.nodes.note_zeros(ctx.node);
+        }
         ctx.reply.shorten(done);
         Ok(())
     }
@@ -120,7 +124,10 @@ impl Server {
         fh: u64,
         data_only: bool,
     ) -> Result<(), Errno> {
-        if self.config.volatile {
+        if self.config.gathers() {
+            // The kernel does not know how many blocks it has filled.
+            self.unsent.drop_attributes(ctx.node);
+        } else if self.config.volatile {
             // The kernel remembers this reply and reports success from then on.
             return Err(Errno::NOSYS);
         }
@@ -157,7 +164,8 @@ impl Server {
         fh: u64,
         offset: u64,
         whence: u32,
-    ) -> Result<(), Errno> {
+        later: &dyn Fn() -> DeferredReply,
+    ) -> Result<Served, Errno> {
         /// `SEEK_DATA` and `SEEK_HOLE`; the kernel handles the others itself.
         const DATA: u32 = 3;
         const HOLE: u32 = 4;
@@ -172,7 +180,15 @@ impl Server {
             _ => return Err(Errno::INVAL),
         };
         let file = self.open_file(ctx.node, fh, Level::Read)?;
-        ctx.reply.u64(file.seek(whence)?);
-        Ok(())
+        if !self.nodes.has_sent_zeros(ctx.node) {
+            ctx.reply.u64(file.seek(whence)?);
+            return Ok(Served::Reply);
+        }
+        let seek = Seek { node: ctx.node, file, whence, later: later() };
+        if let Err(seek) = self.unsent.ask(seek) {
+            ctx.reply.u64(as_data(&seek.file, whence)?);
+            return Ok(Served::Reply);
+        }
+        Ok(Served::Deferred)
     }
 }

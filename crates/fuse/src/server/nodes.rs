@@ -50,6 +50,8 @@ struct Node {
     lookups: u64,
     /// Mount and inode, for an inode of another mount than the root's.
     foreign: Option<(u64, u64)>,
+    /// Whether the kernel was sent a page of zeros.
+    has_sent_zeros: bool,
 }
 
 type NodeMap = HashMap<u64, Node, BuildHasherDefault<NumberHasher>>;
@@ -186,7 +188,7 @@ impl Nodes {
                 Some(handle)
             }
             Entry::Vacant(slot) => {
-                slot.insert(Node { handle, lookups: 1, foreign });
+                slot.insert(Node { handle, lookups: 1, foreign, has_sent_zeros: false });
                 None
             }
         }
@@ -251,6 +253,18 @@ impl Nodes {
         };
         let old = self.shard(id).get_mut(&id).and_then(replace);
         drop(old);
+    }
+
+    /// Notes that the kernel is sent a page of zeros of a node.
+    pub(crate) fn note_zeros(&self, id: u64) {
+        if let Some(node) = self.shard(id).get_mut(&id) {
+            node.has_sent_zeros = true;
+        }
+    }
+
+    /// Returns whether the kernel was sent a page of zeros of a node.
+    pub(crate) fn has_sent_zeros(&self, id: u64) -> bool {
+        self.shard(id).get(&id).is_some_and(|node| node.has_sent_zeros)
     }
 
     /// Returns the node number of an inode that the kernel knows.

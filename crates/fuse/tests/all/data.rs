@@ -37,6 +37,7 @@ fn share_map(path: &Path) {
     map.store(4096, 1);
     common::eventually("the other process's byte", || map.load(0) == 2);
     map.store(4097, 3);
+    map.sync().unwrap();
 }
 
 /// A shared mapping.

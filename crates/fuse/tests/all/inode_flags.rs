@@ -15,7 +15,9 @@ use vfscale::Volume;
 use vfscale::posix::InodeFlags;
 use vfscale_fuse::{Builder, Sharing};
 
-use crate::common::{BOTH, SHARED, TestMount, drop_caches, is_root, owner, skipped, truncate};
+use crate::common::{
+    self, BOTH, SHARED, TestMount, drop_caches, is_root, owner, skipped, truncate,
+};
 use crate::data::Map;
 
 /// The kinds of mount on which the kernel announces each opening.
@@ -206,6 +208,20 @@ fn append_only_files_only_grow() {
     });
 }
 
+/// The part of the helper process of these tests, which stores in a mapping of a file before its
+/// end, and appends to the page that the mapping has changed, and after it.
+#[test]
+fn helper() {
+    let Some((role, dir)) = common::role() else { return };
+    assert_eq!(role, "forge");
+    let path = Path::new(&dir).join("log");
+    let log = OpenOptions::new().read(true).append(true).open(&path).unwrap();
+    let map = Map::new(&log, 4096);
+    map.store(3, b'X');
+    assert!(map.sync().is_err());
+    opened(&path, libc::O_APPEND, true).unwrap().write_all(&[b'.'; 6000]).unwrap();
+}
+
 /// A descriptor can lose `O_APPEND`, and a mapping has none.
 #[test]
 fn append_only_files_keep_what_they_have() {
@@ -240,20 +256,11 @@ fn append_only_files_keep_what_they_have() {
         assert_eq!(kept(), b"0123456789", "{what}");
         drop(log);
         drop_caches();
-        let log = OpenOptions::new().read(true).append(true).open(&path).unwrap();
-        let map = Map::new(&log, 4096);
-        map.store(3, b'X');
-        assert!(map.sync().is_err(), "{what}");
-        assert_eq!(kept(), b"0123456789", "{what}");
-        // Others append meanwhile, to the page that the mapping has changed, and after it.
-        let line = vec![b'.'; 6000];
-        let appended = opened(&path, libc::O_APPEND, true).unwrap().write_all(&line);
-        appended.unwrap();
-        drop((map, log));
+        common::run(common::helper("inode_flags", "forge", m.dir()));
         drop_caches();
         let now = kept();
         assert_eq!((&now[..10], now.len()), (&b"0123456789"[..], 6010), "{what}");
-        assert!(now[10..] == line, "{what}");
+        assert!(now[10..].iter().all(|byte| *byte == b'.'), "{what}");
         assert_eq!(fs::read(&path).unwrap(), now, "{what}");
     }
 }
