@@ -474,3 +474,6 @@ impl Service for Server {
         self.unsent.end();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -93,17 +93,13 @@ fn user_0_without_capabilities_has_no_control() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let options: [(Sharing, fn(Builder) -> Builder); 3] = [
-        (Sharing::Exclusive, |builder| builder),
-        (SHARED, |builder| builder),
-        (Sharing::Exclusive, |builder| builder.idmap(true)),
-    ];
-    for (i, (sharing, options)) in options.into_iter().enumerate() {
-        let image = dir.path().join(format!("image{i}"));
+    let kinds = [(Sharing::Exclusive, false), (SHARED, false), (Sharing::Exclusive, true)];
+    for (sharing, idmap) in kinds {
+        let image = dir.path().join(format!("{sharing:?}{idmap}"));
         let volume = vfscale::volume(image).create(64 << 20).open().unwrap();
         let maker = volume.pool_maker().unwrap();
         let mount = |builder: Builder| {
-            options(builder).first_branch(Some(maker)).requests_at(Some("name".into()))
+            builder.idmap(idmap).first_branch(Some(maker)).requests_at(Some("name".into()))
         };
         let Some(m) = TestMount::of(volume.vfs().clone(), sharing, mount) else { return };
         for (name, owner) in [("own", 0), ("others", ALICE)] {
