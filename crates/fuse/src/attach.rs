@@ -317,12 +317,12 @@ impl Attached {
         Ok(self.device.ok_or(Errno::NOENT)?)
     }
 
-    /// Detaches, wherever the mount is, unless it is already detached. A connection that another process has attached ends
-    /// with this process.
+    /// Detaches, wherever the mount is, unless it is already detached. A connection that another
+    /// process has attached ends with this process.
     ///
     /// # Errors
-    /// Returns `EBUSY` for [`Detach::Idle`] if the mount is in use, or another process's; `EINVAL` if
-    /// this process does not see it, or another mount lies on it.
+    /// Returns `EBUSY` for [`Detach::Idle`] if the mount is in use, or another process's; `EINVAL`
+    /// if this process does not see it, or another mount lies on it.
     pub(crate) fn detach(&self, device: &Device, how: Detach) -> io::Result<()> {
         if is_ended(device) {
             return Ok(());

@@ -38,11 +38,11 @@ pub(crate) struct Caller {
     pid: u32,
     /// A supplementary group that the kernel named.
     group: Option<u32>,
-    /// Who checks what the caller may do.
+    /// The side that checks what the caller may do.
     checks: Checks,
 }
 
-/// Who checks permissions.
+/// The side that checks permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Checks {
     /// The server, and perhaps the kernel.

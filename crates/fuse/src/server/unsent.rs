@@ -53,7 +53,7 @@ enum State {
     Ended,
 }
 
-/// What makes the kernel send the data that it holds back.
+/// Has the kernel send the data that it holds back.
 #[derive(Debug, Default)]
 pub(crate) struct Unsent {
     device: OnceLock<Arc<Device>>,

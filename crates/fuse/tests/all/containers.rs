@@ -3,11 +3,9 @@
 //!
 //! Needs root, to run helpers as other users.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, lchown};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -18,6 +16,7 @@ use vfscale_fuse::control::{self, BranchRequest};
 use vfscale_fuse::{Builder, Sharing};
 
 use crate::common::{self, SHARED, TestMount, is_root, run, skipped};
+use crate::inode_flags::fsxattr;
 use crate::permissions::{ALICE, errno};
 
 /// The part of the helper processes of these tests.
@@ -61,28 +60,18 @@ const SETFLAGS: libc::c_ulong = 0x4008_6602;
 const SETFLAGS_32: libc::c_ulong = 0x4004_6602;
 
 fn set_immutable(path: &Path, command: libc::c_ulong) -> Result<(), Errno> {
-    let flags = std::ffi::c_long::from(0x10_u8);
-    let file = File::open(path).unwrap();
-    // SAFETY: both commands read at most a long, which `flags` is.
-    match unsafe { libc::ioctl(file.as_raw_fd(), command as _, &raw const flags) } {
-        0 => Ok(()),
-        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap()),
-    }
+    let flags = &mut [0x10, 0, 0, 0, 0, 0, 0];
+    fsxattr(path, command, flags).map_err(|error| Errno::from_io_error(&error).unwrap())
 }
 
 /// Returns a helper that is user 0 without any capability.
 fn powerless(dir: &Path) -> Command {
-    let mut command = common::helper("containers", "powerless", dir);
-    // SAFETY: `prctl` is a system call, which is allowed between `fork` and `exec`. `exec` does not
-    // grant capabilities that are missing from the bounding set. The call fails for the first
-    // number that is no capability.
-    unsafe {
-        command.pre_exec(|| {
-            let dropped = |cap| libc::prctl(libc::PR_CAPBSET_DROP, cap as libc::c_ulong, 0, 0, 0);
-            let count = (0..64).take_while(|&cap| dropped(cap) == 0).count();
-            if count > 30 { Ok(()) } else { Err(std::io::Error::from_raw_os_error(libc::EPERM)) }
-        });
-    }
+    let helper = common::helper("containers", "powerless", dir);
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-all", "--inh-caps=-all"]);
+    command.arg(helper.get_program()).args(helper.get_args());
+    command.envs(helper.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.stdout(Stdio::null());
     command
 }
 
@@ -124,20 +113,11 @@ fn user_0_without_capabilities_has_no_control() {
 /// Runs a shell script in `dir` as root of a user namespace of [`ALICE`] that has a range of ids.
 /// Returns the errors that it printed.
 fn in_namespace(dir: &Path, script: &str) -> String {
-    let mut command = Command::new("unshare");
+    let mut command = Command::new("setpriv");
+    command.args([format!("--reuid={ALICE}"), format!("--regid={ALICE}")]);
     let wait = "echo ready; read line; exec sh -c \"$0\"";
-    command.args(["--user", "--mount", "sh", "-c", wait, script]).current_dir(dir);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // SAFETY: the calls are system calls without pointers but one to no groups, which are allowed
-    // between `fork` and `exec`.
-    unsafe {
-        command.pre_exec(|| {
-            let done = libc::setgroups(0, std::ptr::null()) == 0
-                && libc::setresgid(ALICE, ALICE, ALICE) == 0
-                && libc::setresuid(ALICE, ALICE, ALICE) == 0;
-            if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-        });
-    }
+    command.args(["--clear-groups", "unshare", "--user", "--mount", "sh", "-c", wait, script]);
+    command.current_dir(dir).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut line = String::new();
     let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -155,7 +135,7 @@ fn in_namespace(dir: &Path, script: &str) -> String {
 /// The id that is 1 in the namespaces.
 const FIRST: u32 = 100_000;
 
-/// What containers do that are run without root: they give files to the users of the container.
+/// Containers that are run without root give files to the users of the container.
 #[test]
 fn a_user_namespace_owns_the_files_of_its_ids() {
     if !is_root() {

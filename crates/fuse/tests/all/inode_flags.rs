@@ -341,7 +341,11 @@ fn gathered_writes_need_a_message_for_opening() {
 }
 
 /// Calls `FS_IOC_FSGETXATTR` or `FS_IOC_FSSETXATTR`.
-fn fsxattr(path: &Path, command: libc::c_ulong, words: &mut [u32; 7]) -> std::io::Result<()> {
+pub(crate) fn fsxattr(
+    path: &Path,
+    command: libc::c_ulong,
+    words: &mut [u32; 7],
+) -> std::io::Result<()> {
     let file = File::open(path).unwrap();
     // SAFETY: the commands read or write at most the 28 bytes of the structure.
     match unsafe { libc::ioctl(file.as_raw_fd(), command as _, words.as_mut_ptr()) } {

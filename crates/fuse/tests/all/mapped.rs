@@ -99,7 +99,7 @@ fn seek(dir: &Path, gathers: bool) {
         map.store(SIZE as usize - 1, 9);
     }
     drop((file, map, reader));
-    // What was punched is stored anew.
+    // A page that was punched is stored anew.
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let (file, map) = stored(&dir.join("punched"), |file| {
         file.write_all_at(&vec![1; SIZE as usize], 0).unwrap();
