@@ -445,6 +445,11 @@ impl Service for Server {
         reply: &mut Reply,
         later: &dyn Fn() -> DeferredReply,
     ) -> Result<Served, Errno> {
+        if self.is_refused_for_space(request.header.node, &request.operation) {
+            worker.granted.clear();
+            worker.opened = None;
+            return Err(Errno::NOSPC);
+        }
         let served = self.serve_once(worker, request, reply, later);
         if served != Err(Errno::NOSPC) {
             return served;

@@ -4,10 +4,10 @@ use vfscale::posix::{Access, At, AtFlags, FallocateFlags, OFlags, Whence};
 use vfscale::{Errno, File};
 
 use super::nodes::Level;
-use super::unsent::{Seek, as_data, has_zero_page};
+use super::unsent::{Seek, has_zero_page};
 use super::{RequestCtx, Rights, Server};
 use crate::session::{DeferredReply, Served, TRANSFER_MAX};
-use crate::wire::request::{Reading, Write};
+use crate::wire::request::{Operation, Reading, Write};
 use crate::wire::{OpenReply, WriteFlags};
 
 /// Flag of opening to execute: the kernel checks execute permission instead of read permission.
@@ -75,7 +75,11 @@ impl Server {
             }
         }
         if !self.config.gathers() && has_zero_page(&buf[..done]) {
-            self.nodes.note_zeros(ctx.node);
+            let end = offset.saturating_add(done as u64);
+            let hole = file.seek(Whence::Hole(offset));
+            if hole.is_ok_and(|hole| hole < end) {
+                self.nodes.note_hole_sent(ctx.node);
+            }
         }
         ctx.reply.shorten(done);
         Ok(())
@@ -93,7 +97,10 @@ impl Server {
         if flags.contains(WriteFlags::KILL_SUIDGID) {
             self.kill_priv(ctx, &file)?;
         }
-        let mut done = self.write_part(&file, data, offset)?;
+        let mut done = match self.write_part(&file, data, offset).map_err(Errno::from) {
+            Err(Errno::NOSPC) => return Err(self.full(ctx, is_cached)),
+            written => written?,
+        };
         while done < data.len() {
             let rest = || self.write_part(&file, &data[done..], offset + done as u64).ok();
             match self.reclaim.retry(rest) {
@@ -102,7 +109,7 @@ impl Server {
             }
         }
         if is_whole && done < data.len() {
-            return Err(Errno::NOSPC);
+            return Err(self.full(ctx, is_cached));
         }
         ctx.reply.count(done as u32);
         Ok(())
@@ -116,6 +123,24 @@ impl Server {
         } else {
             file.pwrite(data, offset)
         }
+    }
+
+    /// Returns the error of a write for which there is no space. The writer has been told of
+    /// success if the kernel gathers, and may go on for ever: so its next write is refused. The
+    /// kernel makes it ask for the attributes first.
+    fn full(&self, ctx: &RequestCtx<'_>, is_cached: bool) -> Errno {
+        if is_cached && self.config.gathers() {
+            self.nodes.note_full(ctx.node, true);
+            self.unsent.drop_attributes_later(ctx.node);
+        }
+        Errno::NOSPC
+    }
+
+    /// Returns whether a request is that of a writer who has to be told that there is no space.
+    /// Only reads, writes and seeks to the end name an open file when they ask for attributes.
+    pub(super) fn is_refused_for_space(&self, node: u64, operation: &Operation<'_>) -> bool {
+        let is_by_writer = matches!(operation, Operation::GetAttr { fh: Some(_) });
+        is_by_writer && self.config.gathers() && self.nodes.note_full(node, false)
     }
 
     pub(super) fn fsync(
@@ -180,15 +205,12 @@ impl Server {
             _ => return Err(Errno::INVAL),
         };
         let file = self.open_file(ctx.node, fh, Level::Read)?;
-        if !self.nodes.has_sent_zeros(ctx.node) {
+        if !self.nodes.is_hole_sent(ctx.node) {
             ctx.reply.u64(file.seek(whence)?);
             return Ok(Served::Reply);
         }
         let seek = Seek { node: ctx.node, file, whence, later: later() };
-        if let Err(seek) = self.unsent.ask(seek) {
-            ctx.reply.u64(as_data(&seek.file, whence)?);
-            return Ok(Served::Reply);
-        }
+        self.unsent.ask(seek);
         Ok(Served::Deferred)
     }
 }

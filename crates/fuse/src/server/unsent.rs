@@ -26,6 +26,12 @@ pub(super) fn has_zero_page(bytes: &[u8]) -> bool {
     bytes.chunks(PAGE).any(|page| page[0] == 0 && page.iter().all(|byte| *byte == 0))
 }
 
+/// A task of the thread.
+enum Task {
+    Answer(Seek),
+    DropAttributes(u64),
+}
+
 /// A question for the data or holes of a node.
 pub(super) struct Seek {
     pub(super) node: u64,
@@ -49,7 +55,7 @@ impl Seek {
 enum State {
     #[default]
     Unused,
-    Running(Sender<Seek>, JoinHandle<()>),
+    Running(Sender<Task>, JoinHandle<()>),
     Ended,
 }
 
@@ -70,22 +76,30 @@ impl Unsent {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers when the kernel has sent its pages of the node. Returns the question if no thread
-    /// can be started.
-    pub(super) fn ask(&self, seek: Seek) -> Result<(), Box<Seek>> {
+    /// Has the thread do something. Returns it if no thread can be started.
+    fn pass(&self, task: Task) -> Result<(), Task> {
         let mut state = self.state();
         if let (State::Unused, Some(device)) = (&*state, self.device.get()) {
-            let (sender, questions) = channel::<Seek>();
+            let (sender, tasks) = channel::<Task>();
             let device = Arc::clone(device);
-            let run = move || questions.iter().for_each(|seek| seek.answer(&device));
-            match thread::Builder::new().name("fuse-seek".into()).spawn(run) {
+            let run = move || tasks.iter().for_each(|task| task.run(&device));
+            match thread::Builder::new().name("fuse-unsent".into()).spawn(run) {
                 Ok(thread) => *state = State::Running(sender, thread),
-                Err(error) => tracing::warn!("holes are taken for data: {error}"),
+                Err(error) => tracing::warn!("the kernel can't be asked for its pages: {error}"),
             }
         }
         match &*state {
-            State::Running(sender, _) => sender.send(seek).map_err(|unsent| Box::new(unsent.0)),
-            _ => Err(Box::new(seek)),
+            State::Running(sender, _) => sender.send(task).map_err(|unsent| unsent.0),
+            _ => Err(task),
+        }
+    }
+
+    /// Answers when the kernel has sent its pages of the node. Without a thread, which can't be
+    /// started then, all of the file is taken for data.
+    pub(super) fn ask(&self, seek: Seek) {
+        if let Err(Task::Answer(seek)) = self.pass(Task::Answer(seek)) {
+            let found = as_data(&seek.file, seek.whence);
+            seek.later.answer(found.map(Late::Number));
         }
     }
 
@@ -93,9 +107,13 @@ impl Unsent {
     /// open file of it, so the kernel does not wait for anything.
     pub(super) fn drop_attributes(&self, node: u64) {
         if let Some(device) = self.device.get() {
-            // A kernel that does not know the node has no attributes.
-            let _ = device.send(Reply::new().inval_inode(node, -1));
+            drop_attributes(device, node);
         }
+    }
+
+    /// Makes the kernel ask for the attributes of a node again, some time after this returns.
+    pub(super) fn drop_attributes_later(&self, node: u64) {
+        let _ = self.pass(Task::DropAttributes(node));
     }
 
     /// Ends the thread, when the connection has ended.
@@ -108,8 +126,22 @@ impl Unsent {
     }
 }
 
+impl Task {
+    fn run(self, device: &Device) {
+        match self {
+            Task::Answer(seek) => seek.answer(device),
+            Task::DropAttributes(node) => drop_attributes(device, node),
+        }
+    }
+}
+
+fn drop_attributes(device: &Device, node: u64) {
+    // A kernel that does not know the node has no attributes.
+    let _ = device.send(Reply::new().inval_inode(node, -1));
+}
+
 /// Returns the answer that takes all of a file for data.
-pub(super) fn as_data(file: &File, whence: Whence) -> Result<u64, Errno> {
+fn as_data(file: &File, whence: Whence) -> Result<u64, Errno> {
     let size = file.stat()?.size;
     match whence {
         Whence::Data(offset) if offset < size => Ok(offset),
