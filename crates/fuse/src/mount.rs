@@ -145,8 +145,8 @@ impl Builder {
     /// Lets the kernel combine small writes before it sends them (exclusive use only).
     ///
     /// Small writes get several times cheaper. In exchange a lack of space is reported by a later
-    /// write, or when the file is closed or synced, and `st_blocks` and `statfs` lag behind. `SEEK_DATA` and
-    /// `SEEK_HOLE` take all of a file for data.
+    /// write, or when the file is closed or synced, and `st_blocks` and `statfs` lag behind.
+    /// `SEEK_DATA` and `SEEK_HOLE` take all of a file for data.
     pub fn writeback(mut self, writeback: bool) -> Builder {
         self.writeback = writeback;
         self

@@ -57,7 +57,7 @@ impl Copy<'_> {
         let (mut data, mut holes, mut done) = (DATA_MAX, HOLES_MAX, 0);
         for _ in 0..PIECES_MAX {
             let copied = match self.hole_length()? {
-                0 => self.data(self.data_length(data.min(len - done))?).inspect(|n| data -= n),
+                0 => self.data(self.data_length(data.min(len - done))).inspect(|n| data -= n),
                 hole => self.hole(hole.min(holes).min(len - done)).inspect(|n| holes -= n),
             };
             match copied {
@@ -70,22 +70,19 @@ impl Copy<'_> {
         Ok(done)
     }
 
-    /// Returns the length of the hole that comes next; 0 for data, and at the end.
+    /// Returns the length of the hole that comes next; 0 for data, at the end, and in generated
+    /// text, which has no holes.
     fn hole_length(&self) -> Result<u64, Errno> {
         match self.source.seek(Whence::Data(self.from)).map_err(Errno::from) {
             Ok(data) => Ok(data - self.from),
             Err(Errno::NXIO) => Ok(self.source.stat()?.size.saturating_sub(self.from)),
-            Err(errno) => Err(errno),
+            Err(_) => Ok(0),
         }
     }
 
     /// Returns the length of the data that come next, at most `max`.
-    fn data_length(&self, max: u64) -> Result<u64, Errno> {
-        match self.source.seek(Whence::Hole(self.from)).map_err(Errno::from) {
-            Ok(hole) => Ok((hole - self.from).min(max)),
-            Err(Errno::NXIO) => Ok(0),
-            Err(errno) => Err(errno),
-        }
+    fn data_length(&self, max: u64) -> u64 {
+        self.source.seek(Whence::Hole(self.from)).map_or(max, |hole| (hole - self.from).min(max))
     }
 
     fn advance(&mut self, len: u64) -> u64 {

@@ -2,7 +2,6 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -340,20 +339,6 @@ fn gathered_writes_need_a_message_for_opening() {
     fs::write(&path, "other").unwrap();
 }
 
-/// Calls `FS_IOC_FSGETXATTR` or `FS_IOC_FSSETXATTR`.
-pub(crate) fn fsxattr(
-    path: &Path,
-    command: libc::c_ulong,
-    words: &mut [u32; 7],
-) -> std::io::Result<()> {
-    let file = File::open(path).unwrap();
-    // SAFETY: the commands read or write at most the 28 bytes of the structure.
-    match unsafe { libc::ioctl(file.as_raw_fd(), command as _, words.as_mut_ptr()) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
-    }
-}
-
 #[test]
 fn the_structure_has_the_same_flags() {
     const GET: libc::c_ulong = 0x801c_581f;
@@ -371,12 +356,12 @@ fn the_structure_has_the_same_flags() {
             }
             let kept = get(&path);
             // `FS_XFLAG_NODUMP | FS_XFLAG_NOATIME`.
-            fsxattr(&path, SET, &mut [0xc0, 0, 0, 0, 0, 0, 0]).unwrap();
+            common::flags_ioctl(&path, SET, &mut [0xc0, 0, 0, 0, 0, 0, 0]).unwrap();
             assert_eq!(get(&path), kept | IFlags::NODUMP | IFlags::NOATIME, "{sharing:?}");
             let mut words = [9; 7];
-            fsxattr(&path, GET, &mut words).unwrap();
+            common::flags_ioctl(&path, GET, &mut words).unwrap();
             assert_eq!(words[..5], [0xc0, 0, 0, 0, 0], "{sharing:?}");
-            let project = fsxattr(&path, SET, &mut [0xc0, 0, 0, 5, 0, 0, 0]);
+            let project = common::flags_ioctl(&path, SET, &mut [0xc0, 0, 0, 5, 0, 0, 0]);
             assert_eq!(errno(project), Some(Errno::OPNOTSUPP), "{sharing:?}");
         }
     }
@@ -389,7 +374,7 @@ fn other_commands_are_unknown() {
         fs::write(m.path("file"), "data").unwrap();
         // `FS_IOC_GETVERSION`, and a number that is not used.
         for command in [0x8008_7601, 0x801c_5899] {
-            let unknown = fsxattr(&m.path("file"), command, &mut [0; 7]);
+            let unknown = common::flags_ioctl(&m.path("file"), command, &mut [0; 7]);
             assert_eq!(errno(unknown), Some(Errno::NOTTY), "{sharing:?} {command:#x}");
         }
     }

@@ -5,7 +5,6 @@
 mod budgets;
 #[path = "../common/mod.rs"]
 mod common;
-mod containers;
 mod data;
 mod descriptor;
 mod direct;

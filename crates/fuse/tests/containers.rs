@@ -1,7 +1,12 @@
 //! Processes with fewer or other rights than their user number tells: user 0 of a container without
 //! capabilities, and user namespaces with a range of ids.
 //!
-//! Needs root, to run helpers as other users.
+//! Needs root, to run helpers as other users. A test process of its own, because a new namespace of
+//! mounts has all of this process, and keeps those alive that another test has unmounted.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
@@ -15,43 +20,54 @@ use vfscale::posix::FstrimRange;
 use vfscale_fuse::control::{self, BranchRequest};
 use vfscale_fuse::{Builder, Sharing};
 
-use crate::common::{self, SHARED, TestMount, is_root, run, skipped};
-use crate::inode_flags::fsxattr;
-use crate::permissions::{ALICE, errno};
+use common::{SHARED, TestMount, is_root, run, skipped};
 
-/// The part of the helper processes of these tests.
-#[test]
-fn helper() {
-    let Some((role, dir)) = common::role() else { return };
-    assert_eq!(role, "powerless");
-    let dir = Path::new(&dir);
-    control::sync(dir).unwrap();
-    let all = FstrimRange { start: 0, len: u64::MAX, minlen: 0 };
-    let branch = |request: &BranchRequest| control::branch(dir, request);
-    let name = || String::from("name");
-    assert_eq!(errno(control::statistics(dir)), Errno::PERM);
-    assert_eq!(errno(control::grow(dir, 1 << 30)), Errno::PERM);
-    assert_eq!(errno(control::trim(dir, all)), Errno::PERM);
-    assert_eq!(errno(control::freeze(dir, Duration::from_millis(1))), Errno::PERM);
-    assert_eq!(errno(control::socket(dir)), Errno::PERM);
-    assert_eq!(errno(control::branches(dir)), Errno::PERM);
-    for request in [
-        BranchRequest::Create {
-            parent: String::from("main"),
-            name: name(),
-            read_only: false,
-            as_synced: false,
-            temporary: false,
-        },
-        BranchRequest::Delete { name: name() },
-        BranchRequest::Rename { name: name(), to: String::from("other") },
-        BranchRequest::Rollback { name: name() },
-    ] {
-        assert_eq!(errno(branch(&request)), Errno::PERM, "{request:?}");
-    }
-    for (name, command) in [("own", SETFLAGS), ("own", SETFLAGS_32), ("others", SETFLAGS_32)] {
-        let refused = set_immutable(&dir.join(name), command).unwrap_err();
-        assert!(matches!(refused, Errno::PERM | Errno::NOTTY), "{name} {command:#x}: {refused}");
+const ALICE: u32 = 4001;
+
+fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Errno {
+    Errno::from_io_error(&result.unwrap_err()).unwrap()
+}
+
+mod powerless {
+    use super::*;
+
+    /// The part of the helper processes of these tests.
+    #[test]
+    fn helper() {
+        let Some((role, dir)) = common::role() else { return };
+        assert_eq!(role, "powerless");
+        let dir = Path::new(&dir);
+        control::sync(dir).unwrap();
+        let all = FstrimRange { start: 0, len: u64::MAX, minlen: 0 };
+        let branch = |request: &BranchRequest| control::branch(dir, request);
+        let name = || String::from("name");
+        assert_eq!(errno(control::statistics(dir)), Errno::PERM);
+        assert_eq!(errno(control::grow(dir, 1 << 30)), Errno::PERM);
+        assert_eq!(errno(control::trim(dir, all)), Errno::PERM);
+        assert_eq!(errno(control::freeze(dir, Duration::from_millis(1))), Errno::PERM);
+        assert_eq!(errno(control::socket(dir)), Errno::PERM);
+        assert_eq!(errno(control::branches(dir)), Errno::PERM);
+        for request in [
+            BranchRequest::Create {
+                parent: String::from("main"),
+                name: name(),
+                read_only: false,
+                as_synced: false,
+                temporary: false,
+            },
+            BranchRequest::Delete { name: name() },
+            BranchRequest::Rename { name: name(), to: String::from("other") },
+            BranchRequest::Rollback { name: name() },
+        ] {
+            assert_eq!(errno(branch(&request)), Errno::PERM, "{request:?}");
+        }
+        for (name, command) in [("own", SETFLAGS), ("own", SETFLAGS_32), ("others", SETFLAGS_32)] {
+            let refused = set_immutable(&dir.join(name), command).unwrap_err();
+            assert!(
+                matches!(refused, Errno::PERM | Errno::NOTTY),
+                "{name} {command:#x}: {refused}"
+            );
+        }
     }
 }
 
@@ -61,12 +77,12 @@ const SETFLAGS_32: libc::c_ulong = 0x4004_6602;
 
 fn set_immutable(path: &Path, command: libc::c_ulong) -> Result<(), Errno> {
     let flags = &mut [0x10, 0, 0, 0, 0, 0, 0];
-    fsxattr(path, command, flags).map_err(|error| Errno::from_io_error(&error).unwrap())
+    common::flags_ioctl(path, command, flags).map_err(|error| Errno::from_io_error(&error).unwrap())
 }
 
 /// Returns a helper that is user 0 without any capability.
 fn powerless(dir: &Path) -> Command {
-    let helper = common::helper("containers", "powerless", dir);
+    let helper = common::helper("powerless", "powerless", dir);
     let mut command = Command::new("setpriv");
     command.args(["--bounding-set=-all", "--inh-caps=-all"]);
     command.arg(helper.get_program()).args(helper.get_args());
