@@ -124,20 +124,25 @@ fn what_a_mapping_holds_is_data() {
 
 #[test]
 fn programs_that_skip_holes_copy_what_a_mapping_holds() {
+    // The pages are written while `tar` reads, which it tells, and ends with 1.
+    let copies = [
+        "cp --sparse=auto f copy",
+        "tar -cSf tar f 2>told || grep -q changed told; tar -xSf tar -O > copy",
+    ];
     everywhere(|m, what, _| {
-        let kid = Kid::start(common::helper("mapped", "hold", m.dir()));
-        common::eventually("a mapping", || m.path("ready").exists());
-        let script =
-            "cp --sparse=auto f copy && tar -cSf tar f && mkdir out && tar -xSf tar -C out";
-        let mut shell = Command::new("sh");
-        common::run({
-            shell.args(["-c", script]).current_dir(m.dir());
-            shell
-        });
-        assert!(is_whole(&fs::read(m.path("copy")).unwrap()), "{what}");
-        assert!(is_whole(&fs::read(m.path("out/f")).unwrap()), "{what}");
-        fs::remove_file(m.path("ready")).unwrap();
-        kid.finish();
+        for script in copies {
+            let kid = Kid::start(common::helper("mapped", "hold", m.dir()));
+            common::eventually("a mapping", || m.path("ready").exists());
+            let mut shell = Command::new("sh");
+            common::run({
+                shell.args(["-c", script]).current_dir(m.dir());
+                shell
+            });
+            assert!(is_whole(&fs::read(m.path("copy")).unwrap()), "{what}: {script}");
+            fs::remove_file(m.path("ready")).unwrap();
+            kid.finish();
+            fs::remove_file(m.path("f")).unwrap();
+        }
     });
 }
 
