@@ -13,15 +13,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags as Flags, UnmountFlags, mount, unmount};
+use rustix::mount::{MountFlags as Flags, UnmountFlags, mount};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use vfscale::posix::MountFlags;
 
+use self::place::{MountId, Place};
 use crate::device::{self, Device};
 use crate::error::MountError;
 use crate::syncing::Syncing;
+
+mod place;
 
 /// The helper that mounts for unprivileged users, under its present and its former name.
 const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
@@ -89,11 +91,10 @@ impl Attachment {
 #[derive(Debug)]
 pub(crate) struct Attached {
     dir: PathBuf,
-    /// Whether this process can detach it.
-    is_own: bool,
-    /// The device number of a mount that another process has made: `dir` may have been the
-    /// directory of another mount since, or be so in the namespace of this process.
+    /// The device number, if it is known.
     device: Option<(u32, u32)>,
+    /// The mount, if this process can detach it.
+    mount: Option<MountId>,
 }
 
 /// Returns the number of the descriptor that a path `/dev/fd/N` names.
@@ -112,7 +113,7 @@ pub(crate) fn adopt(
 ) -> Result<(Device, Attached), MountError> {
     let dir = dir.to_owned();
     match device {
-        Ok(device) => Ok((device, Attached { dir, is_own: false, device: None })),
+        Ok(device) => Ok((device, Attached { dir, device: None, mount: None })),
         Err(source) => Err(MountError::Descriptor { dir, source }),
     }
 }
@@ -125,6 +126,7 @@ pub(crate) fn attach(dir: &Path, how: &Attachment) -> Result<(Device, Attached),
     if !meta.is_dir() {
         return Err(MountError::NotADirectory { dir });
     }
+    let place = Place::of(&dir).map_err(named)?;
     let mut refused = None;
     let device = match device::open(Path::new(device::PATH)) {
         Ok(file) => match direct(&file, &dir, meta.mode(), how) {
@@ -146,7 +148,13 @@ pub(crate) fn attach(dir: &Path, how: &Attachment) -> Result<(Device, Attached),
             Device::from_fd(opened.map_err(|error| blame_device(error, refused))?)
         }
     };
-    Ok((device, Attached { dir, is_own: true, device: None }))
+    match place.mount() {
+        Ok(mount) => Ok((device, Attached { dir, device: Some(mount.device), mount: Some(mount) })),
+        Err(source) => {
+            let _ = place.unmount(&dir, UnmountFlags::FORCE | UnmountFlags::DETACH);
+            Err(MountError::Target { dir, source })
+        }
+    }
 }
 
 /// Reports a device without permission if that is why the helper failed: the helper opens the
@@ -288,8 +296,8 @@ impl Attached {
     /// Returns the state of a mount that another process has made, and that this one can detach if
     /// it sees it at the same path.
     pub(crate) fn elsewhere(dir: PathBuf, device: (u32, u32)) -> Attached {
-        let is_own = device_at(&dir).is_ok_and(|found| found == device);
-        Attached { dir, is_own, device: Some(device) }
+        let found = Place::of(&dir).and_then(|place| place.mount()).ok();
+        Attached { dir, device: Some(device), mount: found.filter(|mount| mount.device == device) }
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -298,47 +306,43 @@ impl Attached {
 
     /// Returns whether this process can detach it.
     pub(crate) fn is_own(&self) -> bool {
-        self.is_own
+        self.mount.is_some()
     }
 
     /// Returns the device number of the mount, major and minor.
     ///
     /// # Errors
-    /// Any error of `statx(2)`; `ENOENT` if the directory is not known.
+    /// `ENOENT` if the directory is not known.
     pub(crate) fn device(&self) -> io::Result<(u32, u32)> {
-        match self.device {
-            Some(device) => Ok(device),
-            None if self.is_own => device_at(&self.dir),
-            None => Err(Errno::NOENT.into()),
-        }
+        Ok(self.device.ok_or(Errno::NOENT)?)
     }
 
-    /// Detaches, unless it is already detached. A connection that another process has attached ends
-    /// with this process.
+    /// Detaches, wherever the mount is, unless it is already detached. A connection that another
+    /// process has attached ends with this process.
     ///
     /// # Errors
-    /// Returns `EBUSY` for [`Detach::Idle`] if the mount is in use, or another process's.
+    /// Returns `EBUSY` for [`Detach::Idle`] if the mount is in use, or another process's; `EINVAL`
+    /// if this process does not see it, or another mount lies on it.
     pub(crate) fn detach(&self, device: &Device, how: Detach) -> io::Result<()> {
         if is_ended(device) {
             return Ok(());
         }
-        if !self.is_own {
+        let Some(mount) = self.mount else {
             return if how == Detach::Idle { Err(Errno::BUSY.into()) } else { Ok(()) };
-        }
-        if let Some(device) = self.device
-            && device_at(&self.dir)? != device
-        {
-            return Err(Errno::INVAL.into());
-        }
-        let flags = match how {
-            Detach::Idle => UnmountFlags::NOFOLLOW,
-            Detach::Force => UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW,
         };
-        match unmount(&self.dir, flags) {
+        let flags = match how {
+            Detach::Idle => UnmountFlags::empty(),
+            Detach::Force => UnmountFlags::FORCE | UnmountFlags::DETACH,
+        };
+        let (place, dir) = match mount.find(&self.dir) {
+            Err(_) if is_ended(device) => return Ok(()),
+            found => found?,
+        };
+        match place.unmount(&dir, flags) {
             Ok(()) => Ok(()),
-            // No longer a mount point, or the mount point of another file system.
+            // No longer a mount point.
             Err(Errno::INVAL | Errno::NOENT) if is_ended(device) => Ok(()),
-            Err(Errno::PERM) => unmount_by_helper(&self.dir, how == Detach::Force),
+            Err(Errno::PERM) => unmount_by_helper(&dir, how == Detach::Force),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -363,17 +367,6 @@ pub(crate) fn unmount_by_helper(dir: &Path, lazy: bool) -> io::Result<()> {
         };
     }
     Err(Errno::PERM.into())
-}
-
-/// Returns the device number of the topmost mount at `dir`, major and minor, as this process sees
-/// it. Sends the server of that mount no request, so it need not have one.
-///
-/// # Errors
-/// Any error of `statx(2)`.
-pub(crate) fn device_at(dir: &Path) -> io::Result<(u32, u32)> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
-    let found = statx(CWD, dir, flags, StatxFlags::TYPE)?;
-    Ok((found.stx_dev_major, found.stx_dev_minor))
 }
 
 /// Returns whether the connection has ended, by unmounting or abort.

@@ -26,9 +26,10 @@
 //!
 //! `FITRIM` of Linux discards free space, on any file.
 //!
-//! The mounting user and processes with `CAP_SYS_ADMIN` may grow, trim and freeze the volume, read
-//! statistics, change and list branches, and learn the name of the socket; every process that can
-//! open a directory of the mount may sync it. Other requests are served concurrently.
+//! The mounting user, unless that is root, and processes with `CAP_SYS_ADMIN` may grow, trim and
+//! freeze the volume, read statistics, change and list branches, and learn the name of the socket;
+//! every process that can open a directory of the mount may sync it. Other requests are served
+//! concurrently.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -121,7 +122,7 @@ pub fn grow(dir: impl AsRef<Path>, bytes: u64) -> io::Result<u64> {
 /// # Errors
 /// * `ENOTTY` if `dir` is not on a file system that can do that.
 /// * `EOPNOTSUPP` if the file system or its device can't discard.
-/// * `EPERM` if the caller is neither the mounting user nor has `CAP_SYS_ADMIN`.
+/// * `EPERM` if the caller has neither `CAP_SYS_ADMIN` nor mounted it as another user than root.
 /// * `EINVAL` for a range outside of the file system, or of less than a block.
 /// * `EROFS`, `EIO`.
 pub fn trim(dir: impl AsRef<Path>, range: FstrimRange) -> io::Result<u64> {
@@ -160,7 +161,7 @@ pub fn sync(dir: impl AsRef<Path>) -> io::Result<()> {
 /// # Errors
 /// * `ENOTTY` if `dir` is not on a vfscale file system.
 /// * `EOPNOTSUPP` if it is in memory, or a branch, whose image other branches change as well.
-/// * `EPERM` if the caller is neither the mounting user nor has `CAP_SYS_ADMIN`.
+/// * `EPERM` if the caller has neither `CAP_SYS_ADMIN` nor mounted it as another user than root.
 /// * `ESRCH` if the server can't see this process (it is in another PID namespace).
 /// * `EINVAL` for another `limit`.
 /// * `EIO` or another error of the device if it can't be frozen.
@@ -179,7 +180,7 @@ pub fn freeze(dir: impl AsRef<Path>, limit: Duration) -> io::Result<()> {
 ///
 /// # Errors
 /// * `ENOTTY` if no vfscale file system is mounted there, or one of another version.
-/// * `EPERM` if the caller is neither the mounting user nor has `CAP_SYS_ADMIN`.
+/// * `EPERM` if the caller has neither `CAP_SYS_ADMIN` nor mounted it as another user than root.
 pub fn statistics(dir: impl AsRef<Path>) -> io::Result<Statistics> {
     let dir = open(dir.as_ref())?;
     let mut numbers: Numbers = [0; _];

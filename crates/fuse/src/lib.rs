@@ -73,6 +73,7 @@ mod device;
 mod error;
 mod freezing;
 mod mount;
+mod mount_table;
 mod polling;
 mod server;
 mod session;

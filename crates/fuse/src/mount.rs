@@ -144,9 +144,9 @@ impl Builder {
 
     /// Lets the kernel combine small writes before it sends them (exclusive use only).
     ///
-    /// Small writes get several times cheaper. In exchange a lack of space may be reported only
-    /// when a file is closed or synced, and `st_blocks` and `statfs` lag behind. `SEEK_DATA` and
-    /// `SEEK_HOLE` take all of a file for data.
+    /// Small writes get several times cheaper. In exchange a lack of space is reported by a later
+    /// write, or when the file is closed or synced, and `st_blocks` and `statfs` lag behind.
+    /// `SEEK_DATA` and `SEEK_HOLE` take all of a file for data.
     pub fn writeback(mut self, writeback: bool) -> Builder {
         self.writeback = writeback;
         self
@@ -230,8 +230,8 @@ impl Builder {
     pub fn mount(self, dir: impl AsRef<Path>) -> Result<Mounted, MountError> {
         let dir = dir.as_ref();
         match attach::descriptor(dir) {
-            Some(number) => self.start(|_| attach::adopt(dir, Device::adopt_number(number))),
-            None => self.start(|how| attach::attach(dir, how)),
+            Some(number) => self.start(false, |_| attach::adopt(dir, Device::adopt_number(number))),
+            None => self.start(true, |how| attach::attach(dir, how)),
         }
     }
 
@@ -247,7 +247,7 @@ impl Builder {
     /// Returns a [`MountError`], whose text names the cause and the remedy.
     pub fn mount_fd(self, fd: OwnedFd) -> Result<Mounted, MountError> {
         let dir = PathBuf::from(format!("/dev/fd/{}", fd.as_raw_fd()));
-        self.start(|_| attach::adopt(&dir, Device::adopt(fd)))
+        self.start(false, |_| attach::adopt(&dir, Device::adopt(fd)))
     }
 
     /// Starts the workers for a mount that another process has made with
@@ -259,11 +259,14 @@ impl Builder {
     /// # Errors
     /// Returns a [`MountError`]; the mount is ended then.
     pub fn serve(self, mount: Unserved) -> Result<Mounted, MountError> {
-        self.start(|_| mount.into_parts())
+        self.start(true, |_| mount.into_parts())
     }
 
+    /// Starts the workers. `is_permitted` tells that the mount has the option
+    /// `default_permissions`.
     fn start(
         self,
+        is_permitted: bool,
         attach: impl FnOnce(&Attachment) -> Result<(Device, Attached), MountError>,
     ) -> Result<Mounted, MountError> {
         if self.xattrs == Xattrs::Refused
@@ -282,6 +285,7 @@ impl Builder {
             syncing: self.how.syncing,
             checks_open: self.chattr,
             idmap: self.idmap,
+            is_permitted,
         };
         let crew = match self.transport {
             Transport::Classic => None,
@@ -311,6 +315,7 @@ impl Builder {
         let (device, attached) = attach(&self.how)?;
         let mount = Arc::new(Mount { device: Arc::new(device), attached });
         let device = &mount.device;
+        server.unsent.connect(device);
         let started = match crew {
             None => session::handshake(device, &*server, InitFlags::empty())
                 .and_then(|dialect| Workers::start(device, &server, dialect, &counters)),
@@ -380,7 +385,7 @@ impl Mounted {
     /// Returns the device number of the mount, major and minor (`st_dev`).
     ///
     /// # Errors
-    /// Any error of `statx(2)`; `ENOENT` if another process has made the mount with
+    /// `ENOENT` if another process has made the mount with
     /// [`Builder::mount_fd`].
     pub fn device(&self) -> io::Result<(u32, u32)> {
         self.mount.attached.device()
@@ -443,12 +448,7 @@ impl Mounted {
     /// Returns any error of `stat`, and of the device after unmounting.
     pub fn invalidate(&self, file: &File) -> io::Result<()> {
         let Some(node) = self.server.nodes.find(&file.stat()?) else { return Ok(()) };
-        let mut message = Reply::new();
-        message.u64(node);
-        // Offset and length: the whole file.
-        message.u64(0);
-        message.u64(0);
-        self.mount.notify(&mut message, notify::INVAL_INODE)
+        self.mount.notify(Reply::new().inval_inode(node, 0))
     }
 
     /// Makes the kernel drop its cached result of looking up `name` in the directory `dir`, whether
@@ -468,14 +468,14 @@ impl Mounted {
         message.u32(0);
         message.put(name);
         message.put(&[0]);
-        self.mount.notify(&mut message, notify::INVAL_ENTRY)
+        // In a notification the code takes the field of a reply's negated error number.
+        self.mount.notify(message.finish(0, -notify::INVAL_ENTRY))
     }
 }
 
 impl Mount {
-    fn notify(&self, message: &mut Reply, code: i32) -> io::Result<()> {
-        // In a notification the code takes the field of a reply's negated error number.
-        match self.device.send(message.finish(0, -code)) {
+    fn notify(&self, message: &[u8]) -> io::Result<()> {
+        match self.device.send(message) {
             // The kernel has already forgotten the node or name.
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             sent => sent,

@@ -12,10 +12,11 @@ use vfscale::posix::{AtFlags, OFlags, Stat};
 use vfscale::volume::Freezer;
 use vfscale::{Errno, File, Mode, Pool, Task, Vfs};
 
-use self::caller::{Caller, Callers, Rights};
+use self::caller::{Caller, Callers, Checks, Rights};
 use self::files::{Files, Target};
 use self::nodes::{Handle, Level, Nodes};
 use self::reclaim::Reclaim;
+use self::unsent::Unsent;
 use self::waiting::Waiting;
 use crate::session::{DeferredReply, Served, Service};
 use crate::sharing::Sharing;
@@ -28,6 +29,7 @@ use crate::wire::request::{Offer, Operation, Reading, Request};
 mod attrs;
 mod caller;
 mod control;
+mod copying;
 mod data;
 mod dirs;
 mod durable;
@@ -38,6 +40,7 @@ mod long;
 mod names;
 pub(crate) mod nodes;
 mod reclaim;
+pub(crate) mod unsent;
 mod waiting;
 mod xattrs;
 
@@ -56,6 +59,8 @@ pub(crate) struct Config {
     pub(crate) checks_open: bool,
     /// Whether mounts may be id-mapped: requests have no caller, or the owner of a new file.
     pub(crate) idmap: bool,
+    /// Whether the kernel is known to check permissions, with the option `default_permissions`.
+    pub(crate) is_permitted: bool,
 }
 
 impl Config {
@@ -73,6 +78,16 @@ impl Config {
 
     fn is_exclusive(&self) -> bool {
         self.sharing == Sharing::Exclusive
+    }
+
+    /// Returns who checks permissions. The kernel checks them with what it has cached, which is
+    /// right in exclusive use.
+    fn checks(&self) -> Checks {
+        match (self.idmap, self.is_permitted && self.is_exclusive()) {
+            (true, _) => Checks::Kernel,
+            (false, true) => Checks::Shared,
+            (false, false) => Checks::Server,
+        }
     }
 
     /// Returns whether the kernel sends a message for each open of a file.
@@ -101,6 +116,7 @@ pub(crate) struct Server {
     pub(crate) nodes: Nodes,
     pub(crate) files: Files,
     pub(crate) waiting: Waiting,
+    pub(crate) unsent: Unsent,
     reclaim: Reclaim,
     config: Config,
     volume: VolumeRights,
@@ -156,6 +172,7 @@ impl Server {
             nodes: Nodes::new(root, &stat),
             files: Files::new(),
             waiting: Waiting::default(),
+            unsent: Unsent::default(),
             reclaim: Reclaim::new(),
             config,
             volume,
@@ -275,7 +292,7 @@ impl Server {
         reply.clear();
         worker.granted.clear();
         worker.opened = None;
-        let caller = Caller::of(request, self.config.idmap);
+        let caller = Caller::of(request, self.config.checks());
         let mut ctx = RequestCtx { node: request.header.node, caller, worker, reply };
         let mut served = self.dispatch(&mut ctx, &request.operation, later);
         if served.is_ok()
@@ -314,6 +331,7 @@ impl Server {
                 return Ok(Served::Silent);
             }
             Op::SetLk { ref lock, wait } => return self.setlk(lock, wait, later),
+            Op::LSeek { fh, offset, whence } => return self.lseek(ctx, fh, offset, whence, later),
             Op::GetLk(ref lock) => self.getlk(ctx, lock)?,
             Op::Lookup { name } => self.lookup(ctx, name)?,
             Op::Symlink { name, target } => self.symlink(ctx, name, target)?,
@@ -353,7 +371,6 @@ impl Server {
             Op::Release { fh } | Op::ReleaseDir { fh } => self.release(fh),
             Op::FSync { fh, data_only } => self.fsync(ctx, fh, data_only),
             Op::FAllocate { fh, offset, len, mode } => self.fallocate(ctx, fh, offset, len, mode),
-            Op::LSeek { fh, offset, whence } => self.lseek(ctx, fh, offset, whence),
             Op::CopyFileRange { from, to, len, wide } => {
                 self.copy_file_range(ctx, from, to, len, wide)
             }
@@ -428,6 +445,11 @@ impl Service for Server {
         reply: &mut Reply,
         later: &dyn Fn() -> DeferredReply,
     ) -> Result<Served, Errno> {
+        if self.is_refused_for_space(request.header.node, &request.operation) {
+            worker.granted.clear();
+            worker.opened = None;
+            return Err(Errno::NOSPC);
+        }
         let served = self.serve_once(worker, request, reply, later);
         if served != Err(Errno::NOSPC) {
             return served;
@@ -454,5 +476,9 @@ impl Service for Server {
 
     fn ended(&self) {
         self.end_files();
+        self.unsent.end();
     }
 }
+
+#[cfg(test)]
+mod tests;

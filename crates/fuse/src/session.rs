@@ -79,15 +79,32 @@ pub(crate) trait Service: Send + Sync + 'static {
     fn ended(&self);
 }
 
+/// The contents of a late reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Late {
+    Nothing,
+    Number(u64),
+}
+
+impl Late {
+    /// Appends the contents to a reply.
+    pub(crate) fn put(self, reply: &mut Reply) {
+        if let Late::Number(number) = self {
+            reply.u64(number);
+        }
+    }
+}
+
 /// A transport that takes late replies.
 pub(crate) trait LateReplies: std::fmt::Debug + Send + Sync {
-    /// Sends the reply, without a payload, to the request with this number.
-    fn answer(&self, unique: u64, outcome: Result<(), Errno>);
+    /// Sends the reply to the request with this number.
+    fn answer(&self, unique: u64, outcome: Result<Late, Errno>);
 }
 
 impl LateReplies for Device {
-    fn answer(&self, unique: u64, outcome: Result<(), Errno>) {
+    fn answer(&self, unique: u64, outcome: Result<Late, Errno>) {
         let mut reply = Reply::new();
+        let outcome = outcome.map(|late| late.put(&mut reply));
         if let Err(e) = self.send(reply.finish_with(unique, outcome)) {
             tracing::debug!(unique, "late reply not delivered: {e}");
         }
@@ -113,7 +130,7 @@ impl DeferredReply {
     }
 
     /// Sends the reply.
-    pub(crate) fn answer(self, outcome: Result<(), Errno>) {
+    pub(crate) fn answer(self, outcome: Result<Late, Errno>) {
         self.to.answer(self.unique, outcome);
     }
 }

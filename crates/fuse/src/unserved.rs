@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use crate::attach::{self, Attached, Attachment, Detach, device_at};
+use crate::attach::{self, Attached, Attachment, Detach};
 use crate::device::Device;
 use crate::error::MountError;
 
@@ -29,12 +29,9 @@ impl Attachment {
     pub fn mount(&self, dir: impl AsRef<Path>) -> Result<Unserved, MountError> {
         let (device, attached) = attach::attach(dir.as_ref(), self)?;
         let dir = attached.dir().to_owned();
-        match device_at(&dir) {
+        match attached.device() {
             Ok(number) => Ok(Unserved { fd: device.into_fd(), dir, device: number }),
-            Err(source) => {
-                let _ = attached.detach(&device, Detach::Force);
-                Err(MountError::Target { dir, source })
-            }
+            Err(source) => Err(MountError::Target { dir, source }),
         }
     }
 }

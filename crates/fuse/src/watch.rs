@@ -10,12 +10,10 @@
 //! The thread holds the server, and with it the file system, until the [`Watch`] is dropped.
 //! Dropping it waits for the thread.
 
-use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -24,10 +22,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use vfscale_sync::thread::spawn;
 
+use crate::mount_table::{self, escaped, lines};
 use crate::server::Server;
-
-/// The mount table as this process sees it.
-const MOUNTS: &str = "/proc/self/mountinfo";
 
 /// A thread that watches the flags of a mount.
 pub(crate) struct Watch {
@@ -43,7 +39,7 @@ impl Watch {
     /// threads.
     pub(crate) fn start(server: &Arc<Server>, dir: &Path) -> io::Result<Watch> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-        let mut mounts = Mounts(File::open(MOUNTS)?);
+        let mut mounts = Mounts(File::open(mount_table::PATH)?);
         let table = mounts.read()?;
         let dir = escaped(dir.as_os_str());
         let at_dir = lines(&table).rfind(|line| line.dir == dir);
@@ -120,40 +116,3 @@ impl Mounts {
         Ok(table)
     }
 }
-
-/// A line of the mount table.
-struct MountLine<'t> {
-    /// Device number of the file system.
-    device: &'t [u8],
-    /// Mount point, escaped.
-    dir: &'t [u8],
-    /// Whether the superblock is read-only, through whichever mount.
-    is_read_only: bool,
-}
-
-fn lines(table: &[u8]) -> impl DoubleEndedIterator<Item = MountLine<'_>> {
-    table.split(|byte| *byte == b'\n').filter_map(|line| {
-        let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
-        let options = fields.last()?;
-        Some(MountLine {
-            device: fields.get(2)?,
-            dir: fields.get(4)?,
-            is_read_only: options.split(|byte| *byte == b',').next() == Some(b"ro"),
-        })
-    })
-}
-
-/// Escapes a path as the mount table does.
-fn escaped(path: &OsStr) -> Vec<u8> {
-    let mut escaped = Vec::new();
-    for &byte in path.as_bytes() {
-        match byte {
-            b' ' | b'\t' | b'\n' | b'\\' => escaped.extend(format!("\\{byte:03o}").into_bytes()),
-            byte => escaped.push(byte),
-        }
-    }
-    escaped
-}
-
-#[cfg(test)]
-mod tests;

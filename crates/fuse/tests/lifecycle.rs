@@ -249,3 +249,60 @@ fn trees_of_several_mounts_are_one_tree() {
         }
     }
 }
+
+/// Another mount, which ends with the test.
+struct Tmpfs(std::path::PathBuf);
+
+impl Tmpfs {
+    fn at(dir: std::path::PathBuf) -> Tmpfs {
+        fs::create_dir_all(&dir).unwrap();
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("other", &dir, "tmpfs", flags, None).unwrap();
+        Tmpfs(dir)
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// A user who owns a directory above the mountpoint can move it, and put a link to another mount in
+/// its place.
+#[test]
+fn no_other_mount_is_unmounted() {
+    if !is_root() {
+        return;
+    }
+    for (in_use, by_another) in [(false, false), (true, false), (false, true)] {
+        let base = tempfile::tempdir().unwrap();
+        let path = |name: &str| base.path().join(name);
+        fs::create_dir_all(path("p/a dir")).unwrap();
+        let victim = Tmpfs::at(path("victim/a dir"));
+        let vfs = common::memory(1 << 20);
+        let mounted = match by_another {
+            false => Builder::new(&vfs).mount(path("p/a dir")),
+            true => {
+                let made = vfscale_fuse::Attachment::new().mount(path("p/a dir")).unwrap();
+                Builder::new(&vfs).serve(made)
+            }
+        };
+        let mounted = mounted.unwrap();
+        fs::rename(path("p"), path("q")).unwrap();
+        std::os::unix::fs::symlink(path("victim"), path("p")).unwrap();
+        let file = in_use.then(|| fs::File::create(path("q/a dir/f")).unwrap());
+        // A second mount of the file system is another one, too.
+        fs::create_dir(path("bind")).unwrap();
+        let bind = Tmpfs(path("bind"));
+        rustix::mount::mount_bind(path("q/a dir"), &bind.0).unwrap();
+        let patience = Duration::from_millis(50);
+        assert_eq!(mounted.unmounter().unmount_within(patience).unwrap(), in_use);
+        let mounts = fs::read_to_string("/proc/mounts").unwrap();
+        let is_there = |place: &str| mounts.contains(&format!("{}/{place}", base.path().display()));
+        assert!(is_there("victim/a\\040dir tmpfs"), "{mounts}");
+        assert!(!is_there("q/") && is_there("bind fuse.vfscale"), "{mounts}");
+        drop((file, bind, victim));
+        mounted.wait();
+    }
+}

@@ -13,6 +13,8 @@ mod descriptor;
 mod direct;
 #[path = "all/locks.rs"]
 mod locks;
+#[path = "all/mapped.rs"]
+mod mapped;
 #[path = "all/names.rs"]
 mod names;
 #[path = "all/overlay.rs"]

@@ -48,7 +48,6 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/vfs/tests/all/linux_locks.rs", "system calls: fcntl"),
     ("crates/cli/tests/common/network.rs", "system calls: unshare, setns, shutdown"),
     ("crates/fuse/tests/all/idmap.rs", "system calls: mount_setattr"),
-    ("crates/fuse/tests/all/inode_flags.rs", "system calls: ioctl"),
     ("bindings/python/src/buffer.rs", "the border to Python: the memory of its objects"),
     ("crates/block/src/file/sys.rs", "system calls: ioctl, fcntl"),
     ("crates/block/src/file/ring.rs", "system calls: io_uring"),

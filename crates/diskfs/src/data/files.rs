@@ -66,6 +66,7 @@ use super::renewed::Renewed;
 use super::state::FilesState;
 use super::write_behind::{Request, WriteBehind};
 use crate::base::fault::Fault;
+use crate::inode::core::DataFork;
 use crate::inode::incore::{Node, NodeNow};
 use crate::page_cache::{
     CacheBudget, Cut, DirtyFiles, FilePages, LowDirty, PageCache, RegularFile, Store,
@@ -273,7 +274,7 @@ impl Files {
     }
 
     /// Returns the number of blocks of 512 bytes that an inode has or will have: pages without a
-    /// block count as well.
+    /// block count as well, and data in the inode as one.
     #[must_use]
     pub fn blocks_512(&self, node: &Arc<Node>) -> u64 {
         Self::blocks_now(&node.now())
@@ -288,7 +289,10 @@ impl Files {
     /// the present state.
     pub(crate) fn blocks_now(now: &NodeNow) -> u64 {
         let delayed = now.data.as_ref().map_or(0, |pages| pages.delayed_blocks());
-        now.stored.blocks.saturating_add(delayed).saturating_mul(SECTORS_PER_BLOCK)
+        let blocks = now.stored.blocks.saturating_add(delayed).saturating_mul(SECTORS_PER_BLOCK);
+        // With none, programs take all of a file for a hole, and do not read it.
+        let is_inside = matches!(now.stored.data, DataFork::Inline(_)) && now.stored.is_regular();
+        blocks.max(u64::from(is_inside))
     }
 
     /// Writes back a file that is about to be renamed over another one: after any crash that leaves

@@ -209,7 +209,7 @@ fn info(raw: &[u8]) -> Result<BranchInfo, Errno> {
 /// * `EOPNOTSUPP` if the image has no branches, and none is to be made.
 /// * `EXDEV`, `EFBIG`, `EOVERFLOW` or `EUCLEAN` if it can't have the first one: its log is on a
 ///   device of its own, its device has a fixed size, it is too large, or it needs a repair.
-/// * `EPERM` if the caller is neither the mounting user nor has `CAP_SYS_ADMIN`.
+/// * `EPERM` if the caller has neither `CAP_SYS_ADMIN` nor mounted it as another user than root.
 /// * `ENOENT`, `EEXIST`, `EBUSY` for a branch that does not exist, exists, or is in use.
 /// * `EINVAL` for a name that no branch can have, or if the branch does not allow it.
 /// * `ENOSPC`, `EROFS`, `EIO`.

@@ -30,7 +30,7 @@ pub(crate) fn named(name: &str) -> Result<RawName, Errno> {
 /// # Errors
 /// * `ENOTTY` if no vfscale file system is mounted there.
 /// * `EOPNOTSUPP` if its server takes no such requests.
-/// * `EPERM` if the caller is neither the mounting user nor has `CAP_SYS_ADMIN`.
+/// * `EPERM` if the caller has neither `CAP_SYS_ADMIN` nor mounted it as another user than root.
 pub fn socket(dir: impl AsRef<Path>) -> io::Result<String> {
     let dir = open(dir.as_ref())?;
     let mut raw: RawName = [0; NAME_BYTES];

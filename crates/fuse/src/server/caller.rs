@@ -13,7 +13,9 @@
 //!
 //! Any user can make a user namespace, and has all capabilities in it. `/proc` shows these, and
 //! they mean nothing for a mount that was made outside. So capabilities count only in the user
-//! namespace of the server.
+//! namespace of the server. But the kernel counts them for files whose owner and group are mapped
+//! there, which the server can't see. So where the kernel is known to check every call
+//! ([`Checks::Shared`]), a caller in another namespace may do what it has let through.
 //!
 //! Where mounts may be id-mapped, a request that creates a file carries its owner, as it is to be
 //! stored, and all others carry no ids. The ids of the process itself can't be compared with those
@@ -36,9 +38,20 @@ pub(crate) struct Caller {
     pid: u32,
     /// A supplementary group that the kernel named.
     group: Option<u32>,
-    /// Whether only the kernel checks permissions: user and group are the owner of a new file, or
-    /// [`NOBODY`].
-    is_checked: bool,
+    /// The side that checks what the caller may do.
+    checks: Checks,
+}
+
+/// The side that checks permissions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Checks {
+    /// The server, and perhaps the kernel.
+    Server,
+    /// The kernel before it sends a request, and the server, except of callers in other user
+    /// namespaces.
+    Shared,
+    /// The kernel alone: user and group are the owner of a new file, or [`NOBODY`].
+    Kernel,
 }
 
 /// The number of no user and no group.
@@ -51,29 +64,31 @@ pub(crate) enum Rights {
     Lazy,
     /// With all from the start.
     Exact,
+    /// Like `Lazy`, for what the kernel does not check.
+    Unchecked,
 }
 
 impl Caller {
-    /// Returns the caller of a request, which may come from an id-mapped mount if `idmap`.
-    pub(crate) fn of(request: &Request<'_>, idmap: bool) -> Caller {
+    /// Returns the caller of a request.
+    pub(crate) fn of(request: &Request<'_>, checks: Checks) -> Caller {
         let Header { uid, gid, pid, .. } = request.header;
-        Caller { uid, gid, pid, group: request.group, is_checked: idmap }
+        Caller { uid, gid, pid, group: request.group, checks }
     }
 
     /// Returns whether the kernel alone has checked what the caller may do.
     pub(crate) fn is_checked(self) -> bool {
-        self.is_checked
+        self.checks == Checks::Kernel
     }
 
     /// Returns whether a file that the caller creates retains its set-id bits when it is written
     /// through the handle of the creation.
     pub(crate) fn retains_set_id(self) -> bool {
-        self.uid == 0 || self.is_checked
+        self.uid == 0 || self.is_checked()
     }
 
     /// Returns whether the caller is this user, who has mounted the file system.
     pub(crate) fn is_user(self, uid: u32) -> bool {
-        match self.is_checked {
+        match self.is_checked() {
             false => self.uid == uid,
             true => self.status().and_then(|status| parse_user(&status)) == Some(uid),
         }
@@ -81,7 +96,7 @@ impl Caller {
 
     /// Returns whether the caller is in the group; false if a mount may map its groups.
     pub(crate) fn is_in_group(self, gid: u32) -> bool {
-        if self.is_checked {
+        if self.is_checked() {
             return false;
         }
         self.gid == gid
@@ -92,10 +107,17 @@ impl Caller {
     /// Returns whether the caller has these capabilities.
     pub(crate) fn has(self, caps: Capabilities) -> bool {
         let exact = self.exact_credentials();
-        if self.is_checked {
+        if self.is_checked() {
             return exact.is_some_and(|exact| exact.caps.contains(caps));
         }
         exact.unwrap_or_else(|| self.known_credentials()).caps.contains(caps)
+    }
+
+    /// Returns whether the caller is known to have these capabilities, in the user namespace of
+    /// this server.
+    pub(crate) fn certainly_has(self, caps: Capabilities) -> bool {
+        self.is_same_user_namespace() == Some(true)
+            && self.exact_credentials().is_some_and(|exact| exact.caps.contains(caps))
     }
 
     /// Returns the credentials for what the kernel has permitted: those of an owner of new files
@@ -105,7 +127,7 @@ impl Caller {
     }
 
     fn known_credentials(self) -> Credentials {
-        if self.is_checked {
+        if self.is_checked() {
             return self.checked_credentials();
         }
         let mut credentials = if self.uid == 0 {
@@ -144,14 +166,32 @@ impl Caller {
         Some(credentials)
     }
 
+    /// Returns the credentials as read from `/proc`; those of a user without capabilities if they
+    /// can't be read.
+    pub(crate) fn certain_credentials(self) -> Credentials {
+        self.exact_credentials().unwrap_or_else(|| Credentials {
+            caps: Capabilities::empty(),
+            ..Credentials::user(self.uid, self.gid)
+        })
+    }
+
     /// Returns whether the process is in the user namespace of this server. Of one that the server
     /// may not examine only user 0 is believed to be: nobody else becomes that user in a namespace.
     fn is_in_user_namespace(self) -> bool {
-        let theirs = std::fs::read_link(format!("/proc/{}/ns/user", self.pid));
-        match (own_user_namespace(), theirs) {
-            (Some(own), Ok(theirs)) => *own == theirs,
-            _ => self.uid == 0,
-        }
+        self.is_same_user_namespace().unwrap_or(self.uid == 0)
+    }
+
+    /// Returns whether the process is in the user namespace of this server; `None` if the server
+    /// may not examine it.
+    fn is_same_user_namespace(self) -> Option<bool> {
+        let theirs = std::fs::read_link(format!("/proc/{}/ns/user", self.pid)).ok()?;
+        Some(*own_user_namespace()? == theirs)
+    }
+
+    /// Returns whether the process is in another user namespace, and has passed the kernel's
+    /// checks.
+    fn is_elsewhere(self) -> bool {
+        self.checks == Checks::Shared && self.is_same_user_namespace() == Some(false)
     }
 }
 
@@ -217,14 +257,14 @@ impl Callers {
         rights: Rights,
         call: impl Fn(&Task) -> vfscale::Result<T>,
     ) -> Result<T, Errno> {
-        if caller.is_checked {
+        if caller.is_checked() {
             return self.act_checked(base, caller, rights, call);
         }
         if rights == Rights::Exact
             && caller.uid != 0
             && let Some(exact) = caller.exact_credentials()
         {
-            return call(&base.with_credentials(exact)).map_err(Errno::from);
+            return act_exactly(base, caller, rights, exact, call);
         }
         let refused = match call(self.known(base, caller)) {
             Ok(value) => return Ok(value),
@@ -234,8 +274,8 @@ impl Callers {
             return Err(refused);
         }
         match caller.exact_credentials() {
-            Some(exact) if exact != caller.known_credentials() => {
-                call(&base.with_credentials(exact)).map_err(Errno::from)
+            Some(exact) if exact != caller.known_credentials() || caller.is_elsewhere() => {
+                act_exactly(base, caller, rights, exact, call)
             }
             _ => Err(refused),
         }
@@ -260,6 +300,26 @@ impl Callers {
             call(base)
         };
         called.map_err(Errno::from)
+    }
+}
+
+/// Calls `call` with a task that has these credentials of the caller, and with all rights if it is
+/// refused what the kernel has permitted to a caller in another user namespace.
+fn act_exactly<T>(
+    base: &Task,
+    caller: Caller,
+    rights: Rights,
+    exact: Credentials,
+    call: impl Fn(&Task) -> vfscale::Result<T>,
+) -> Result<T, Errno> {
+    let permitted = Credentials { caps: Capabilities::all(), ..exact.clone() };
+    match call(&base.with_credentials(exact)).map_err(Errno::from) {
+        Err(Errno::ACCESS | Errno::PERM)
+            if rights != Rights::Unchecked && caller.is_elsewhere() =>
+        {
+            call(&base.with_credentials(permitted)).map_err(Errno::from)
+        }
+        outcome => outcome,
     }
 }
 

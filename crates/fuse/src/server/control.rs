@@ -7,7 +7,7 @@ use vfscale::pool::PoolMaker;
 use vfscale::posix::{At, OFlags};
 use vfscale::{Capabilities, Errno, Pool, Task};
 
-use super::{RequestCtx, Rights, Server, VolumeRights};
+use super::{RequestCtx, Server, VolumeRights};
 use crate::{control, freezing, statistics, wire};
 
 impl Server {
@@ -71,21 +71,14 @@ impl Server {
         Ok(())
     }
 
-    /// Makes a call on the whole file system, which the mounting user may make, and those with
-    /// `CAP_SYS_ADMIN`.
+    /// Makes a call on the whole file system, for the owner of the mount or root.
     fn act_as_owner<T>(
         &self,
-        ctx: &mut RequestCtx<'_>,
+        ctx: &RequestCtx<'_>,
         call: impl Fn(&Task) -> vfscale::Result<T>,
     ) -> Result<T, Errno> {
-        if ctx.caller.is_user(self.owner) {
-            return Ok(call(&self.base)?);
-        }
-        if ctx.caller.is_checked() && !ctx.caller.has(Capabilities::SYS_ADMIN) {
-            // The kernel has not checked this.
-            return Err(Errno::PERM);
-        }
-        self.act(ctx, Rights::Exact, call)
+        self.check_owner(ctx)?;
+        Ok(call(&self.base)?)
     }
 
     /// Returns the pool of branches, for the owner of the mount or root.
@@ -109,12 +102,15 @@ impl Server {
         freezing::freeze(freezer, process, Duration::from_millis(milliseconds))
     }
 
-    /// Refuses others than the owner of the mount and root.
+    /// Refuses others than the owner of the mount and root, who have `CAP_SYS_ADMIN`. User 0 may
+    /// be that of a container that has lost it, and that sees only a part of the mount. The server
+    /// of another user can't examine a process of root, and takes user 0 for that.
     fn check_owner(&self, ctx: &RequestCtx<'_>) -> Result<(), Errno> {
-        if ctx.caller.is_user(self.owner) || ctx.caller.has(Capabilities::SYS_ADMIN) {
-            return Ok(());
-        }
-        Err(Errno::PERM)
+        let is_permitted = match self.owner {
+            0 => ctx.caller.certainly_has(Capabilities::SYS_ADMIN),
+            owner => ctx.caller.is_user(owner) || ctx.caller.has(Capabilities::SYS_ADMIN),
+        };
+        if is_permitted { Ok(()) } else { Err(Errno::PERM) }
     }
 
     /// Replies the statistics of the mount to its owner or root.

@@ -4,9 +4,10 @@ use vfscale::posix::{Access, At, AtFlags, FallocateFlags, OFlags, Whence};
 use vfscale::{Errno, File};
 
 use super::nodes::Level;
+use super::unsent::{Seek, has_zero_page};
 use super::{RequestCtx, Rights, Server};
-use crate::session::TRANSFER_MAX;
-use crate::wire::request::{CopyEnd, Reading, Write};
+use crate::session::{DeferredReply, Served, TRANSFER_MAX};
+use crate::wire::request::{Operation, Reading, Write};
 use crate::wire::{OpenReply, WriteFlags};
 
 /// Flag of opening to execute: the kernel checks execute permission instead of read permission.
@@ -73,23 +74,33 @@ impl Server {
                 Err(_) => break,
             }
         }
+        if !self.config.gathers() && has_zero_page(&buf[..done]) {
+            let end = offset.saturating_add(done as u64);
+            let hole = file.seek(Whence::Hole(offset));
+            if hole.is_ok_and(|hole| hole < end) {
+                self.nodes.note_hole_sent(ctx.node);
+            }
+        }
         ctx.reply.shorten(done);
         Ok(())
     }
 
     /// Writes data into a file at an offset.
     pub(super) fn write(&self, ctx: &mut RequestCtx<'_>, write: Write<'_>) -> Result<(), Errno> {
-        let Write { fh, offset, flags, open, data } = write;
+        let Write { fh, offset, flags, open, .. } = write;
         let is_cached = flags.contains(WriteFlags::CACHE);
         // Here the kernel turns a short reply into `EIO`, or drops the rest.
         let is_whole = is_cached || open.contains(OFlags::DIRECT);
         // A write from the page cache may carry the handle of any writer, even one that appends.
         let file = self.open_file(ctx.node, if is_cached { 0 } else { fh }, Level::Write)?;
-        self.may_change(&file, open.contains(OFlags::APPEND) && !is_cached)?;
+        let data = &*self.permitted(&file, write)?;
         if flags.contains(WriteFlags::KILL_SUIDGID) {
             self.kill_priv(ctx, &file)?;
         }
-        let mut done = self.write_part(&file, data, offset)?;
+        let mut done = match self.write_part(&file, data, offset).map_err(Errno::from) {
+            Err(Errno::NOSPC) => return Err(self.full(ctx, is_cached)),
+            written => written?,
+        };
         while done < data.len() {
             let rest = || self.write_part(&file, &data[done..], offset + done as u64).ok();
             match self.reclaim.retry(rest) {
@@ -98,7 +109,7 @@ impl Server {
             }
         }
         if is_whole && done < data.len() {
-            return Err(Errno::NOSPC);
+            return Err(self.full(ctx, is_cached));
         }
         ctx.reply.count(done as u32);
         Ok(())
@@ -114,13 +125,34 @@ impl Server {
         }
     }
 
+    /// Returns the error of a write for which there is no space. The writer has been told of
+    /// success if the kernel gathers, and may go on for ever: so its next write is refused. The
+    /// kernel makes it ask for the attributes first.
+    fn full(&self, ctx: &RequestCtx<'_>, is_cached: bool) -> Errno {
+        if is_cached && self.config.gathers() {
+            self.nodes.note_full(ctx.node, true);
+            self.unsent.drop_attributes_later(ctx.node);
+        }
+        Errno::NOSPC
+    }
+
+    /// Returns whether a request is that of a writer who has to be told that there is no space.
+    /// Only reads, writes and seeks to the end name an open file when they ask for attributes.
+    pub(super) fn is_refused_for_space(&self, node: u64, operation: &Operation<'_>) -> bool {
+        let is_by_writer = matches!(operation, Operation::GetAttr { fh: Some(_) });
+        is_by_writer && self.config.gathers() && self.nodes.note_full(node, false)
+    }
+
     pub(super) fn fsync(
         &self,
         ctx: &mut RequestCtx<'_>,
         fh: u64,
         data_only: bool,
     ) -> Result<(), Errno> {
-        if self.config.volatile {
+        if self.config.gathers() {
+            // The kernel does not know how many blocks it has filled.
+            self.unsent.drop_attributes(ctx.node);
+        } else if self.config.volatile {
             // The kernel remembers this reply and reports success from then on.
             return Err(Errno::NOSYS);
         }
@@ -157,7 +189,8 @@ impl Server {
         fh: u64,
         offset: u64,
         whence: u32,
-    ) -> Result<(), Errno> {
+        later: &dyn Fn() -> DeferredReply,
+    ) -> Result<Served, Errno> {
         /// `SEEK_DATA` and `SEEK_HOLE`; the kernel handles the others itself.
         const DATA: u32 = 3;
         const HOLE: u32 = 4;
@@ -172,35 +205,12 @@ impl Server {
             _ => return Err(Errno::INVAL),
         };
         let file = self.open_file(ctx.node, fh, Level::Read)?;
-        ctx.reply.u64(file.seek(whence)?);
-        Ok(())
-    }
-
-    pub(super) fn copy_file_range(
-        &self,
-        ctx: &mut RequestCtx<'_>,
-        from: CopyEnd,
-        to: CopyEnd,
-        len: u64,
-        wide: bool,
-    ) -> Result<(), Errno> {
-        let source = self.open_file(from.node, from.fh, Level::Read)?;
-        let target = self.open_file(to.node, to.fh, Level::Write)?;
-        self.may_change(&target, false)?;
-        // The older form counts in 32 bits; a copy may be shorter than requested.
-        let len = if wide { len } else { len.min(u64::from(u32::MAX) & !0xfff) };
-        let copied = copy(&source, from.offset, &target, to.offset, len)?;
-        self.kill_priv_unasked(ctx, &target)?;
-        if wide {
-            ctx.reply.u64(copied);
-        } else {
-            ctx.reply.count(copied as u32);
+        if !self.nodes.is_hole_sent(ctx.node) {
+            ctx.reply.u64(file.seek(whence)?);
+            return Ok(Served::Reply);
         }
-        Ok(())
+        let seek = Seek { node: ctx.node, file, whence, later: later() };
+        self.unsent.ask(seek);
+        Ok(Served::Deferred)
     }
-}
-
-fn copy(source: &File, from: u64, target: &File, to: u64, len: u64) -> Result<u64, Errno> {
-    let (mut from, mut to) = (from, to);
-    Ok(source.copy_range(Some(&mut from), target, Some(&mut to), len)?)
 }

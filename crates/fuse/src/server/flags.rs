@@ -1,19 +1,25 @@
 //! Inode flags, as `lsattr(1)` reads them and `chattr(1)` sets them.
 //!
 //! The kernel turns both the calls of `ioctl_iflags(2)` and those on `struct fsxattr` into requests
-//! of this kind. It does not know the flags of a file, so the server applies their rules to each
-//! request. In exclusive use, the kernel opens files without a message; then the rules for opening
-//! apply to each change of the data instead. A file system in which some file was immutable or
-//! append-only when it was mounted is different: there the kernel sends `OPEN`.
+//! of this kind. Since Linux 5.13 it checks who may set flags, but passes on the commands of 32-bit
+//! programs unchecked if another program uses them. So the server checks as well.
+//!
+//! The kernel does not know the flags of a file, so the server applies their rules to each request.
+//! In exclusive use, the kernel opens files without a message; then the rules for opening apply to
+//! each change of the data instead. A file system in which some file was immutable or append-only
+//! when it was mounted is different: there the kernel sends `OPEN`.
 
+use std::borrow::Cow;
 use std::ffi::c_long;
 
 use rustix::ioctl::{Opcode, opcode};
 use vfscale::posix::{InodeFlags, OFlags};
-use vfscale::{Errno, File};
+use vfscale::{Errno, File, Task};
 
 use super::nodes::Level;
 use super::{RequestCtx, Rights, Server};
+use crate::wire::WriteFlags;
+use crate::wire::request::Write;
 
 const GETFLAGS: Opcode = opcode::read::<c_long>(b'f', 1);
 const SETFLAGS: Opcode = opcode::write::<c_long>(b'f', 2);
@@ -95,18 +101,39 @@ fn requested(form: Form, data: &[u8], before: InodeFlags) -> Result<InodeFlags, 
     Ok(set.fold(before & InodeFlags::DIRSYNC, |flags, (flag, _)| flags | *flag))
 }
 
-/// Checks that a file with these flags may be written: only at its end, if the writer `appends`.
-fn may_write(flags: InodeFlags, appends: bool) -> Result<(), Errno> {
+/// Checks that a file with these flags may be opened for writing: only at its end, if the writer
+/// `appends`.
+fn may_open(flags: InodeFlags, appends: bool) -> Result<(), Errno> {
     let is_refused =
         flags.contains(InodeFlags::IMMUTABLE) || (flags.contains(InodeFlags::APPEND) && !appends);
     if is_refused { Err(Errno::PERM) } else { Ok(()) }
+}
+
+/// Returns the data of a write to an append-only file without changes of what the file has. The
+/// kernel gathers writes in pages, and may send a later page first; so what is zero in the file may
+/// still be written.
+///
+/// # Errors
+/// `EPERM` if nothing is left of it.
+fn added(file: &File, write: Write<'_>) -> Result<Vec<u8>, Errno> {
+    let mut data = write.data.to_vec();
+    let known = file.pread(&mut data, write.offset)?;
+    let mut adds = known < data.len();
+    for (byte, new) in data.iter_mut().zip(write.data).take(known) {
+        if *byte == 0 {
+            adds |= *new != 0;
+            *byte = *new;
+        }
+    }
+    if adds || data == write.data { Ok(data) } else { Err(Errno::PERM) }
 }
 
 impl Server {
     /// Reads or sets flags, if the command does so. `room` is the length of the reply's data.
     ///
     /// # Errors
-    /// `ENOTTY` for other commands; the errors of the call.
+    /// `ENOTTY` for other commands, and for one that nobody has checked where only the kernel
+    /// does; the errors of the call.
     pub(super) fn inode_flags(
         &self,
         ctx: &mut RequestCtx<'_>,
@@ -124,7 +151,7 @@ impl Server {
         if is_set {
             let flags = requested(form, data, before)?;
             self.may_set(before, flags)?;
-            self.act(ctx, Rights::Lazy, |task| task.posix().ioctl_setflags(&file, flags))?;
+            self.set_flags(ctx, command, &file, flags)?;
             ctx.reply.ioctl_done();
             return Ok(());
         }
@@ -135,6 +162,22 @@ impl Server {
         ctx.reply.u32(if form == Form::Word { before.bits() } else { to_fsx(before) });
         ctx.reply.put(rest);
         Ok(())
+    }
+
+    /// Sets flags with no more rights than the caller certainly has.
+    fn set_flags(
+        &self,
+        ctx: &mut RequestCtx<'_>,
+        command: Opcode,
+        file: &File,
+        flags: InodeFlags,
+    ) -> Result<(), Errno> {
+        let set = |task: &Task| task.posix().ioctl_setflags(file, flags);
+        if ctx.caller.is_checked() {
+            let is_passed_on = command == SETFLAGS_32;
+            return if is_passed_on { Err(Errno::NOTTY) } else { self.act(ctx, Rights::Lazy, set) };
+        }
+        Ok(set(&self.base.with_credentials(ctx.caller.certain_credentials()))?)
     }
 
     /// Refuses flags that this mount can't enforce: a kernel that gathers writes and opens files
@@ -152,19 +195,49 @@ impl Server {
             return Ok(());
         }
         let stat = self.nodes.get(node)?.file.stat()?;
-        may_write(stat.flags, flags.contains(OFlags::APPEND))
+        may_open(stat.flags, flags.contains(OFlags::APPEND))
     }
 
-    /// Checks that the data of a file may be changed, if the kernel has opened it without a
-    /// message.
-    pub(super) fn may_change(&self, file: &File, appends: bool) -> Result<(), Errno> {
-        if self.config.sends_open() { Ok(()) } else { may_write(self.flags_of(file), appends) }
+    /// Checks that the data of a file may be written, and returns what to write.
+    ///
+    /// A descriptor may have lost `O_APPEND` since the file was opened, and a mapping has no such
+    /// flag. So what an append-only file has is protected here.
+    pub(super) fn permitted<'a>(
+        &self,
+        file: &File,
+        write: Write<'a>,
+    ) -> Result<Cow<'a, [u8]>, Errno> {
+        let flags = self.flags_of(file);
+        let is_cached = write.flags.contains(WriteFlags::CACHE);
+        let appends = write.open.contains(OFlags::APPEND);
+        if !self.config.sends_open() {
+            may_open(flags, appends || is_cached)?;
+        }
+        // A handle that appends writes at the end, wherever the kernel takes that to be.
+        let is_sure = appends && !is_cached && file.flags().contains(OFlags::APPEND);
+        if !flags.contains(InodeFlags::APPEND) || is_sure || write.offset >= file.stat()?.size {
+            Ok(Cow::Borrowed(write.data))
+        } else if is_cached && self.config.gathers() {
+            added(file, write).map(Cow::Owned)
+        } else {
+            Err(Errno::PERM)
+        }
+    }
+
+    /// Checks that bytes may be copied into a file at an offset.
+    pub(super) fn may_copy_to(&self, file: &File, offset: u64) -> Result<(), Errno> {
+        let flags = self.flags_of(file);
+        if !self.config.sends_open() {
+            may_open(flags, false)?;
+        }
+        let is_kept = flags.contains(InodeFlags::APPEND) && offset < file.stat()?.size;
+        if is_kept { Err(Errno::PERM) } else { Ok(()) }
     }
 
     /// Checks that an open file may be truncated. In exclusive use, opening for reading with
     /// `O_TRUNC` does so, and its `OPEN` does not tell.
     pub(super) fn may_truncate(&self, file: &File) -> Result<(), Errno> {
-        if self.config.is_exclusive() { may_write(self.flags_of(file), false) } else { Ok(()) }
+        if self.config.is_exclusive() { may_open(self.flags_of(file), false) } else { Ok(()) }
     }
 
     /// Returns the flags of a file; none in a file system without them.

@@ -50,6 +50,10 @@ struct Node {
     lookups: u64,
     /// Mount and inode, for an inode of another mount than the root's.
     foreign: Option<(u64, u64)>,
+    /// Whether the kernel was sent the zeros of a hole.
+    is_hole_sent: bool,
+    /// Whether a gathered write found no space, and no writer knows yet.
+    is_full: bool,
 }
 
 type NodeMap = HashMap<u64, Node, BuildHasherDefault<NumberHasher>>;
@@ -186,7 +190,13 @@ impl Nodes {
                 Some(handle)
             }
             Entry::Vacant(slot) => {
-                slot.insert(Node { handle, lookups: 1, foreign });
+                slot.insert(Node {
+                    handle,
+                    lookups: 1,
+                    foreign,
+                    is_hole_sent: false,
+                    is_full: false,
+                });
                 None
             }
         }
@@ -251,6 +261,25 @@ impl Nodes {
         };
         let old = self.shard(id).get_mut(&id).and_then(replace);
         drop(old);
+    }
+
+    /// Notes that the kernel is sent the zeros of a hole of a node.
+    pub(crate) fn note_hole_sent(&self, id: u64) {
+        if let Some(node) = self.shard(id).get_mut(&id) {
+            node.is_hole_sent = true;
+        }
+    }
+
+    /// Returns whether the kernel was sent the zeros of a hole of a node.
+    pub(crate) fn is_hole_sent(&self, id: u64) -> bool {
+        self.shard(id).get(&id).is_some_and(|node| node.is_hole_sent)
+    }
+
+    /// Notes whether there is a writer to tell that a gathered write of a node found no space.
+    /// Returns whether there was.
+    pub(crate) fn note_full(&self, id: u64, is_full: bool) -> bool {
+        let mut shard = self.shard(id);
+        shard.get_mut(&id).is_some_and(|node| std::mem::replace(&mut node.is_full, is_full))
     }
 
     /// Returns the node number of an inode that the kernel knows.

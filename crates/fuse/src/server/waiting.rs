@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vfscale::posix::{PendingLock, WaitToken};
 
-use crate::session::DeferredReply;
+use crate::session::{DeferredReply, Late};
 
 /// Maximum number of stored interrupts without a request.
 const EARLY_MAX: usize = 1024;
@@ -92,7 +92,7 @@ impl Waiting {
         let waiting = self.clone();
         pending.notify(token, move |outcome| {
             waiting.leave(later.unique());
-            later.answer(outcome);
+            later.answer(outcome.map(|()| Late::Nothing));
         });
     }
 }

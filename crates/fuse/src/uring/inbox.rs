@@ -8,7 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use vfscale::Errno;
 
 use super::slot::Slot;
-use crate::session::LateReplies;
+use crate::session::{Late, LateReplies};
 
 /// A message to the thread of a queue.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) enum Message {
     /// A helper has served the request in the slot with this index.
     Served(usize, Slot),
     /// The request with this number has waited, and has an outcome.
-    Answer(u64, Result<(), Errno>),
+    Answer(u64, Result<Late, Errno>),
 }
 
 /// The messages to the thread of a queue.
@@ -65,7 +65,7 @@ impl AsFd for Inbox {
 }
 
 impl LateReplies for Inbox {
-    fn answer(&self, unique: u64, outcome: Result<(), Errno>) {
+    fn answer(&self, unique: u64, outcome: Result<Late, Errno>) {
         self.put(Message::Answer(unique, outcome));
     }
 }

@@ -31,7 +31,7 @@ use super::helpers::{Hand, Job};
 use super::inbox::{Inbox, Message};
 use super::slot::{Done, Serving, Slot, VECTORS};
 use crate::device::Device;
-use crate::session::{DeferredReply, Service};
+use crate::session::{DeferredReply, Late, Service};
 use crate::wire::notify;
 use crate::wire::reply::Reply;
 
@@ -200,7 +200,7 @@ impl Queue {
         hand: &Hand,
     ) -> io::Result<()> {
         if slot.is_notify_reply() {
-            slot.answer(Ok(()));
+            slot.answer(Ok(Late::Nothing));
             return self.commit(index, slot);
         }
         if slot.is_long(serving.service, serving.dialect) {

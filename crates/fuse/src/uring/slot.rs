@@ -7,7 +7,7 @@
 
 use vfscale::Errno;
 
-use crate::session::{DeferredReply, Served, Service, TRANSFER_MAX, serve_one};
+use crate::session::{DeferredReply, Late, Served, Service, TRANSFER_MAX, serve_one};
 use crate::statistics::WorkerCounters;
 use crate::wire::reply::Reply;
 use crate::wire::request::{Dialect, Operation, Request};
@@ -169,9 +169,10 @@ impl Slot {
         }
     }
 
-    /// Answers the request without a payload.
-    pub(super) fn answer(&mut self, outcome: Result<(), Errno>) {
+    /// Answers the request late, or one that asks for nothing.
+    pub(super) fn answer(&mut self, outcome: Result<Late, Errno>) {
         self.reply.clear();
+        let outcome = outcome.map(|late| late.put(&mut self.reply));
         self.finish(outcome);
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use vfscale::posix::{Stat, StatFs};
 use vfscale::{Errno, FileType, Timestamp};
 
-use super::{InitFlags, MAJOR, MINOR, OUT_HEADER, OpenReply, encode_dev};
+use super::{InitFlags, MAJOR, MINOR, OUT_HEADER, OpenReply, encode_dev, notify};
 
 /// The times for which the kernel may cache the contents of a reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,6 +126,16 @@ impl Reply {
         self.put(&value.to_ne_bytes());
     }
 
+    /// Returns a notification that makes the kernel drop its attributes and ACLs of a node, and its
+    /// data from `offset` on, which it writes first; no data if that is negative.
+    pub(crate) fn inval_inode(&mut self, node: u64, offset: i64) -> &[u8] {
+        self.u64(node);
+        self.u64(offset.cast_unsigned());
+        // Up to the end.
+        self.u64(0);
+        self.finish(0, -notify::INVAL_INODE)
+    }
+
     /// Appends the outcome of a successful `ioctl`.
     pub(crate) fn ioctl_done(&mut self) {
         // Result, flags, and two counts for unrestricted `ioctl`s.
@@ -211,7 +221,7 @@ impl Reply {
     fn stat(&mut self, ino: u64, stat: &Stat) {
         self.u64(ino);
         self.u64(stat.size);
-        self.u64(stat.blocks);
+        self.u64(shown_blocks(stat));
         for time in [stat.atime, stat.mtime, stat.ctime] {
             self.u64(time.secs().cast_unsigned());
         }
@@ -243,7 +253,7 @@ impl Reply {
         self.u16(0);
         self.u64(ino);
         self.u64(stat.size);
-        self.u64(stat.blocks);
+        self.u64(shown_blocks(stat));
         self.u64(0);
         for time in [stat.atime, stat.btime, stat.ctime, stat.mtime] {
             self.sx_time(time);
@@ -331,6 +341,14 @@ impl Reply {
         self.put(d.name.as_bytes());
         self.zeros(self.payload_len().next_multiple_of(8) - self.payload_len());
     }
+}
+
+/// Returns the number of blocks to show: one at least, of a file with a size. The kernel may hold
+/// data back for holes, and programs read nothing of a file without blocks.
+fn shown_blocks(stat: &Stat) -> u64 {
+    let may_have_data =
+        stat.size > 0 && FileType::from_raw_mode(stat.mode) == FileType::RegularFile;
+    stat.blocks.max(u64::from(may_have_data))
 }
 
 /// A directory entry.

@@ -37,13 +37,14 @@ fn share_map(path: &Path) {
     map.store(4096, 1);
     common::eventually("the other process's byte", || map.load(0) == 2);
     map.store(4097, 3);
+    map.sync().unwrap();
 }
 
 /// A shared mapping.
-struct Map(*mut u8, usize);
+pub(crate) struct Map(*mut u8, usize);
 
 impl Map {
-    fn new(file: &File, len: usize) -> Map {
+    pub(crate) fn new(file: &File, len: usize) -> Map {
         // SAFETY: creates a new mapping at an address of the kernel's choice; unmapped when
         // dropped.
         let at = unsafe {
@@ -67,12 +68,23 @@ impl Map {
         unsafe { std::sync::atomic::AtomicU8::from_ptr(self.0.add(offset)) }
     }
 
-    fn load(&self, offset: usize) -> u8 {
+    pub(crate) fn load(&self, offset: usize) -> u8 {
         self.byte(offset).load(std::sync::atomic::Ordering::SeqCst)
     }
 
-    fn store(&self, offset: usize, value: u8) {
+    pub(crate) fn store(&self, offset: usize, value: u8) {
         self.byte(offset).store(value, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+impl Map {
+    /// Calls `msync(2)`.
+    pub(crate) fn sync(&self) -> std::io::Result<()> {
+        // SAFETY: the whole mapping, which exists as long as `self`.
+        match unsafe { libc::msync(self.0.cast(), self.1, libc::MS_SYNC) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
     }
 }
 
@@ -311,6 +323,73 @@ fn ranges_are_copied_by_the_server() {
         let copy = fs::read(m.path("to")).unwrap();
         assert_eq!(copy.len(), 1_900_007);
         assert!(copy[7..] == data[1000..1_901_000]);
+    }
+}
+
+/// Copies all of `from` to `to`, and returns the most that one call has copied.
+fn copy_all(from: &File, to: &File) -> u64 {
+    let len = from.metadata().unwrap().len();
+    let (mut source, mut target, mut most) = (0, 0, 0);
+    while source < len {
+        let before = source;
+        let left = usize::try_from(len - source).unwrap();
+        let copied =
+            rustix::fs::copy_file_range(from, Some(&mut source), to, Some(&mut target), left);
+        assert!(copied.unwrap() > 0, "at {before}");
+        most = most.max(source - before);
+    }
+    most
+}
+
+/// One request occupies a worker, and can't be interrupted.
+#[test]
+fn a_copy_is_short_and_copies_holes_as_holes() {
+    const LEN: u64 = 1 << 30;
+    const AT: u64 = 300 << 20;
+    for on_volume in [false, true] {
+        for sharing in BOTH {
+            let place = tempfile::tempdir().unwrap();
+            let (uid, gid) = common::owner();
+            let volume = on_volume.then(|| {
+                let volume = vfscale::volume(place.path().join("image")).create(256 << 20);
+                volume.owner(uid, gid).open().unwrap()
+            });
+            let vfs =
+                volume.as_ref().map_or_else(|| common::memory(256 << 20), |v| v.vfs().clone());
+            let Some(m) = TestMount::of(vfs, sharing, |b| b) else { return };
+            let new = |name: &str| {
+                let mut options = OpenOptions::new();
+                options.read(true).write(true).create_new(true).open(m.path(name)).unwrap()
+            };
+            let (from, to) = (new("from"), new("to"));
+            from.write_all_at(&vec![1; 20 << 20], AT).unwrap();
+            from.set_len(LEN).unwrap();
+            // In a hole of the source, across the border of its data, and behind it.
+            for at in [5000, AT - 100, 600 << 20] {
+                to.write_all_at(&[2; 10_000], at).unwrap();
+            }
+            assert!(copy_all(&from, &to) <= 72 << 20, "{sharing:?}");
+            let meta = to.metadata().unwrap();
+            assert_eq!(meta.len(), LEN);
+            assert!(meta.blocks() * 512 <= 21 << 20, "{sharing:?}: {} blocks", meta.blocks());
+            drop_caches();
+            let read = |at: u64, len: usize| {
+                let mut bytes = vec![9; len];
+                to.read_exact_at(&mut bytes, at).unwrap();
+                bytes
+            };
+            for at in [0, AT - 8192, 600 << 20, LEN - 8192] {
+                assert!(read(at, 8192) == [0; 8192], "{sharing:?} at {at}");
+            }
+            assert!(read(AT, 20 << 20).iter().all(|byte| *byte == 1), "{sharing:?}");
+            assert_eq!(read(AT + (20 << 20), 100), [0; 100]);
+            // Data alone are copied in steps, too.
+            let dense = new("dense");
+            dense.write_all_at(&vec![3; 40 << 20], 0).unwrap();
+            assert!(copy_all(&dense, &to) <= 8 << 20, "{sharing:?}");
+            drop((from, to, dense, m));
+            volume.map(vfscale::Volume::close).transpose().unwrap();
+        }
     }
 }
 

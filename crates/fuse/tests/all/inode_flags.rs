@@ -2,20 +2,22 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
-use rustix::fs::IFlags;
+use rustix::fs::{FallocateFlags, IFlags};
 use rustix::io::Errno;
 use tempfile::TempDir;
 use vfscale::Volume;
 use vfscale::posix::InodeFlags;
 use vfscale_fuse::{Builder, Sharing};
 
-use crate::common::{BOTH, SHARED, TestMount, is_root, owner, skipped, truncate};
+use crate::common::{
+    self, BOTH, SHARED, TestMount, drop_caches, is_root, owner, skipped, truncate,
+};
+use crate::data::Map;
 
 /// The kinds of mount on which the kernel announces each opening.
 const ANNOUNCED: [(Sharing, bool); 3] =
@@ -205,7 +207,65 @@ fn append_only_files_only_grow() {
     });
 }
 
-/// As on other file systems, the flags decide when a file is opened.
+/// The part of the helper process of these tests, which stores in a mapping of a file before its
+/// end, and appends to the page that the mapping has changed, and after it.
+#[test]
+fn helper() {
+    let Some((role, dir)) = common::role() else { return };
+    assert_eq!(role, "forge");
+    let path = Path::new(&dir).join("log");
+    let log = OpenOptions::new().read(true).append(true).open(&path).unwrap();
+    let map = Map::new(&log, 4096);
+    map.store(3, b'X');
+    assert!(map.sync().is_err());
+    opened(&path, libc::O_APPEND, true).unwrap().write_all(&[b'.'; 6000]).unwrap();
+}
+
+/// A descriptor can lose `O_APPEND`, and a mapping has none.
+#[test]
+fn append_only_files_keep_what_they_have() {
+    if !is_root() {
+        return;
+    }
+    let kinds = ANNOUNCED.into_iter().map(|(sharing, writeback)| (sharing, writeback, true));
+    for (sharing, writeback, chattr) in kinds.chain([(Sharing::Exclusive, false, false)]) {
+        let what = format!("{sharing:?} {writeback} {chattr}");
+        let (_dir, volume) = new_volume();
+        let options = |b: Builder| b.chattr(chattr).writeback(writeback);
+        let Some(m) = mount(&volume, sharing, options) else { return };
+        let path = m.path("log");
+        fs::write(&path, "0123456789").unwrap();
+        fs::write(m.path("other"), "other").unwrap();
+        set(&path, IFlags::APPEND).unwrap();
+        let kept = || volume.task().read("/log").unwrap();
+        let log = OpenOptions::new().read(true).append(true).open(&path).unwrap();
+        let other = File::open(m.path("other")).unwrap();
+        let flags = rustix::fs::fcntl_getfl(&log).unwrap();
+        rustix::fs::fcntl_setfl(&log, flags - rustix::fs::OFlags::APPEND).unwrap();
+        let forged = log.write_all_at(b"FORGED", 0).and_then(|()| log.sync_all());
+        assert_eq!(errno(forged), PERM, "{what}");
+        let copied = rustix::fs::copy_file_range(&other, Some(&mut 0), &log, Some(&mut 2), 5);
+        assert_eq!(copied.err(), PERM, "{what}");
+        for mode in
+            [FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, FallocateFlags::ZERO_RANGE]
+        {
+            assert!(rustix::fs::fallocate(&log, mode, 0, 5).is_err(), "{what} {mode:?}");
+        }
+        assert_eq!(errno(log.set_len(3)), PERM, "{what}");
+        assert_eq!(kept(), b"0123456789", "{what}");
+        drop(log);
+        drop_caches();
+        common::run(common::helper("inode_flags", "forge", m.dir()));
+        drop_caches();
+        let now = kept();
+        assert_eq!((&now[..10], now.len()), (&b"0123456789"[..], 6010), "{what}");
+        assert!(now[10..].iter().all(|byte| *byte == b'.'), "{what}");
+        assert_eq!(fs::read(&path).unwrap(), now, "{what}");
+    }
+}
+
+/// As on other file systems, the flags decide when a file is opened; but append-only ones keep what
+/// they have.
 #[test]
 fn files_that_were_open_before_stay_writable() {
     where_announced(|volume, m, sharing, _| {
@@ -214,10 +274,11 @@ fn files_that_were_open_before_stay_writable() {
         file.write_all_at(b"before", 0).unwrap();
         for flag in [IFlags::IMMUTABLE, IFlags::APPEND] {
             set(&path, flag).unwrap();
-            file.write_all_at(b"later!", 0).unwrap();
+            let at = if flag == IFlags::APPEND { 6 } else { 0 };
+            file.write_all_at(b"later!", at).unwrap();
             file.sync_all().unwrap();
-            assert_eq!(volume.task().read("/file").unwrap(), b"later!", "{sharing:?}");
-            file.write_all_at(b"before", 0).unwrap();
+            let text = volume.task().read("/file").unwrap();
+            assert!(text.ends_with(b"later!"), "{sharing:?}");
         }
     });
 }
@@ -278,16 +339,6 @@ fn gathered_writes_need_a_message_for_opening() {
     fs::write(&path, "other").unwrap();
 }
 
-/// Calls `FS_IOC_FSGETXATTR` or `FS_IOC_FSSETXATTR`.
-fn fsxattr(path: &Path, command: libc::c_ulong, words: &mut [u32; 7]) -> std::io::Result<()> {
-    let file = File::open(path).unwrap();
-    // SAFETY: the commands read or write at most the 28 bytes of the structure.
-    match unsafe { libc::ioctl(file.as_raw_fd(), command as _, words.as_mut_ptr()) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
-    }
-}
-
 #[test]
 fn the_structure_has_the_same_flags() {
     const GET: libc::c_ulong = 0x801c_581f;
@@ -305,12 +356,12 @@ fn the_structure_has_the_same_flags() {
             }
             let kept = get(&path);
             // `FS_XFLAG_NODUMP | FS_XFLAG_NOATIME`.
-            fsxattr(&path, SET, &mut [0xc0, 0, 0, 0, 0, 0, 0]).unwrap();
+            common::flags_ioctl(&path, SET, &mut [0xc0, 0, 0, 0, 0, 0, 0]).unwrap();
             assert_eq!(get(&path), kept | IFlags::NODUMP | IFlags::NOATIME, "{sharing:?}");
             let mut words = [9; 7];
-            fsxattr(&path, GET, &mut words).unwrap();
+            common::flags_ioctl(&path, GET, &mut words).unwrap();
             assert_eq!(words[..5], [0xc0, 0, 0, 0, 0], "{sharing:?}");
-            let project = fsxattr(&path, SET, &mut [0xc0, 0, 0, 5, 0, 0, 0]);
+            let project = common::flags_ioctl(&path, SET, &mut [0xc0, 0, 0, 5, 0, 0, 0]);
             assert_eq!(errno(project), Some(Errno::OPNOTSUPP), "{sharing:?}");
         }
     }
@@ -323,7 +374,7 @@ fn other_commands_are_unknown() {
         fs::write(m.path("file"), "data").unwrap();
         // `FS_IOC_GETVERSION`, and a number that is not used.
         for command in [0x8008_7601, 0x801c_5899] {
-            let unknown = fsxattr(&m.path("file"), command, &mut [0; 7]);
+            let unknown = common::flags_ioctl(&m.path("file"), command, &mut [0; 7]);
             assert_eq!(errno(unknown), Some(Errno::NOTTY), "{sharing:?} {command:#x}");
         }
     }

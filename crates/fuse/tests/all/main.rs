@@ -11,6 +11,7 @@ mod direct;
 mod idmap;
 mod inode_flags;
 mod locks;
+mod mapped;
 mod names;
 mod overlay;
 mod permissions;

@@ -100,6 +100,34 @@ fn gathered_data_are_no_hole() {
     assert!(hole >= 8196, "hole at {hole}");
 }
 
+/// A program that writes until there is no space has to end.
+#[test]
+fn a_file_system_can_be_filled() {
+    let volume = tempfile::tempdir().unwrap();
+    let (uid, gid) = common::owner();
+    let on_disk = vfscale::volume(volume.path().join("image")).create(32 << 20).owner(uid, gid);
+    let on_disk = on_disk.open().unwrap();
+    for vfs in [common::memory(32 << 20), on_disk.vfs().clone()] {
+        let Some(m) = gathering(vfs) else { return };
+        // Opened again, the file still is as full.
+        for round in 0..3 {
+            let mut command = Command::new("dd");
+            command.args(["if=/dev/zero", "of=f", "bs=64k", "count=16384", "conv=notrunc"]);
+            command.args(["oflag=append"]).env("LC_ALL", "C").current_dir(m.dir());
+            let told = command.output().unwrap();
+            let told = String::from_utf8_lossy(&told.stderr);
+            assert!(told.contains("error writing 'f': No space left on device"), "{round}: {told}");
+        }
+        // Others do not notice.
+        assert!(fs::metadata(m.path("f")).unwrap().len() < 256 << 20);
+        fs::read(m.path("f")).unwrap();
+        fs::remove_file(m.path("f")).unwrap();
+        fs::write(m.path("f"), vec![1; 16 << 20]).unwrap();
+        OpenOptions::new().append(true).open(m.path("f")).unwrap().write_all(b"more").unwrap();
+    }
+    on_disk.close().unwrap();
+}
+
 /// Writes succeed while the kernel gathers them; the lack of space is told when they are sent. The
 /// kernel tells it to whoever closes first, so the writer is a program: a child that another test
 /// forks would close a descriptor of this process.

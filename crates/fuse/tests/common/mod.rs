@@ -313,3 +313,18 @@ pub fn drop_caches() {
         WARNED.call_once(|| skipped(&format!("cannot drop caches: {e}")));
     }
 }
+
+/// Calls `FS_IOC_FSGETXATTR`, `FS_IOC_FSSETXATTR`, or a command on flags that takes one word.
+pub fn flags_ioctl(
+    path: &Path,
+    command: libc::c_ulong,
+    words: &mut [u32; 7],
+) -> std::io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let file = std::fs::File::open(path).unwrap();
+    // SAFETY: the commands read or write at most the 28 bytes of the structure.
+    match unsafe { libc::ioctl(file.as_raw_fd(), command as _, words.as_mut_ptr()) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}

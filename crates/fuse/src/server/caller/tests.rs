@@ -27,7 +27,7 @@ fn a_status_without_the_fields_is_not_believed() {
 #[test]
 fn own_credentials_are_found() {
     let caller =
-        Caller { uid: 7, gid: 8, pid: std::process::id(), group: Some(9), is_checked: false };
+        Caller { uid: 7, gid: 8, pid: std::process::id(), group: Some(9), checks: Checks::Server };
     let exact = caller.exact_credentials().unwrap();
     assert_eq!((exact.uid, exact.gid), (7, 8));
     assert!(exact.groups.contains(&9));
@@ -35,7 +35,7 @@ fn own_credentials_are_found() {
 
 #[test]
 fn processes_that_cannot_be_examined_are_not_believed() {
-    let caller = |uid, pid| Caller { uid, gid: uid, pid, group: None, is_checked: false };
+    let caller = |uid, pid| Caller { uid, gid: uid, pid, group: None, checks: Checks::Server };
     assert!(caller(7, std::process::id()).is_in_user_namespace());
     assert!(!caller(7, u32::MAX).is_in_user_namespace());
     assert!(caller(0, u32::MAX).is_in_user_namespace());
@@ -43,7 +43,7 @@ fn processes_that_cannot_be_examined_are_not_believed() {
 
 #[test]
 fn an_exited_caller_has_only_the_credentials_of_the_request() {
-    let caller = Caller { uid: 7, gid: 8, pid: u32::MAX, group: None, is_checked: false };
+    let caller = Caller { uid: 7, gid: 8, pid: u32::MAX, group: None, checks: Checks::Server };
     assert!(caller.exact_credentials().is_none());
 }
 
@@ -51,7 +51,8 @@ fn an_exited_caller_has_only_the_credentials_of_the_request() {
 #[test]
 fn nothing_is_taken_from_ids_that_may_be_mapped() {
     let own = rustix::process::geteuid().as_raw();
-    let caller = |pid| Caller { uid: NOBODY, gid: NOBODY, pid, group: None, is_checked: true };
+    let caller =
+        |pid| Caller { uid: NOBODY, gid: NOBODY, pid, group: None, checks: Checks::Kernel };
     assert!(caller(std::process::id()).is_user(own) && !caller(u32::MAX).is_user(own));
     assert!(!caller(u32::MAX).is_user(NOBODY));
     assert!(!caller(u32::MAX).has(Capabilities::SYS_ADMIN));

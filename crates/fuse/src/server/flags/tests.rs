@@ -44,9 +44,9 @@ fn structures_are_taken_as_flags() {
 }
 
 #[test]
-fn flags_decide_who_may_write() {
+fn flags_decide_who_may_open() {
     let (none, append) = (InodeFlags::empty(), InodeFlags::APPEND);
-    assert_eq!((may_write(none, false), may_write(append, true)), (Ok(()), Ok(())));
-    assert_eq!(may_write(append, false), Err(Errno::PERM));
-    assert_eq!(may_write(InodeFlags::IMMUTABLE, true), Err(Errno::PERM));
+    assert_eq!((may_open(none, false), may_open(append, true)), (Ok(()), Ok(())));
+    assert_eq!(may_open(append, false), Err(Errno::PERM));
+    assert_eq!(may_open(InodeFlags::IMMUTABLE, true), Err(Errno::PERM));
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::polling::PollingChoice;
-use crate::session::LateReplies;
+use crate::session::{Late, LateReplies};
 use crate::statistics::Counters;
 use crate::wire::InitFlags;
 use crate::wire::request::Offer;
@@ -52,10 +52,10 @@ impl Service for Echo {
 }
 
 #[derive(Debug, Default)]
-struct Late(Mutex<Vec<(u64, Result<(), Errno>)>>);
+struct LateOnes(Mutex<Vec<(u64, Result<Late, Errno>)>>);
 
-impl LateReplies for Late {
-    fn answer(&self, unique: u64, outcome: Result<(), Errno>) {
+impl LateReplies for LateOnes {
+    fn answer(&self, unique: u64, outcome: Result<Late, Errno>) {
         self.0.lock().unwrap().push((unique, outcome));
     }
 }
@@ -75,7 +75,7 @@ fn request(slot: &mut Slot, number: u32, first: &[u8], payload: &[u8]) {
 }
 
 /// Serves the request in a slot. Returns whether it is deferred, and otherwise error and payload.
-fn serve(slot: &mut Slot, late: &Arc<Late>) -> Option<(i32, Vec<u8>)> {
+fn serve(slot: &mut Slot, late: &Arc<LateOnes>) -> Option<(i32, Vec<u8>)> {
     let counters = Counters::new(1, PollingChoice::Never);
     let mut serving = Serving {
         service: &Echo,
@@ -137,7 +137,7 @@ fn replies_and_requests_stay_in_their_memory() {
 
 #[test]
 fn requests_are_answered_later() {
-    let (mut slot, late) = (Slot::new(), Arc::<Late>::default());
+    let (mut slot, late) = (Slot::new(), Arc::<LateOnes>::default());
     request(&mut slot, opcode::SETLKW, &words(&[0; 12]), b"");
     assert_eq!(serve(&mut slot, &late), None);
     assert_eq!(*late.0.lock().unwrap(), [(46, Err(Errno::INTR))]);

@@ -11,6 +11,11 @@ fn a_line_describes_its_file_system() {
         (other.device, other.dir, other.is_read_only),
         (&b"0:55"[..], &b"/a\\040b"[..], true)
     );
+    assert!(other.is(37, (0, 55)) && !other.is(36, (0, 55)) && !other.is(37, (0, 5)));
     assert_eq!(escaped(OsStr::new("/a b")), other.dir);
     assert_eq!(escaped(OsStr::new("/a\\\t\n")), b"/a\\134\\011\\012");
+    for path in ["/a b", "/a\\\t\n", "/\\1", "\\"] {
+        assert_eq!(unescaped(&escaped(OsStr::new(path))), path);
+    }
+    assert_eq!(unescaped(b"/a\\9"), "/a\\9");
 }

@@ -1,0 +1,154 @@
+//! Data that the kernel holds back: pages of shared mappings that it has not written yet.
+//!
+//! Linux asks for data and holes without writing these first, and tells the server of no mapping
+//! (and in exclusive use of no open). But a page that is a hole here has data there only if the
+//! kernel has read it as zeros. So the server notes of which nodes it has sent a page of zeros. Of
+//! these it has the kernel write its pages, and drop them, before it answers. The kernel sends the
+//! pages in requests, for which there has to be a worker: so none waits, but a thread does.
+
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use vfscale::posix::Whence;
+use vfscale::{Errno, File};
+
+use super::files::Target;
+use crate::device::Device;
+use crate::session::{DeferredReply, Late};
+use crate::wire::reply::Reply;
+
+/// The unit in which files have data or holes. The kernel's pages have at least this size.
+const PAGE: usize = 4096;
+
+/// Returns whether a page of the bytes has only zeros.
+pub(super) fn has_zero_page(bytes: &[u8]) -> bool {
+    bytes.chunks(PAGE).any(|page| page[0] == 0 && page.iter().all(|byte| *byte == 0))
+}
+
+/// A task of the thread.
+enum Task {
+    Answer(Seek),
+    DropAttributes(u64),
+}
+
+/// A question for the data or holes of a node.
+pub(super) struct Seek {
+    pub(super) node: u64,
+    pub(super) file: Target,
+    pub(super) whence: Whence,
+    pub(super) later: DeferredReply,
+}
+
+impl Seek {
+    fn answer(self, device: &Device) {
+        let (Whence::Data(offset) | Whence::Hole(offset)) = self.whence else { return };
+        if let Err(error) = device.send(Reply::new().inval_inode(self.node, offset as i64)) {
+            tracing::debug!(self.node, "the kernel was not told to write its pages: {error}");
+        }
+        let found = self.file.seek(self.whence).map_err(Errno::from);
+        self.later.answer(found.map(Late::Number));
+    }
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Unused,
+    Running(Sender<Task>, JoinHandle<()>),
+    Ended,
+}
+
+/// Has the kernel send the data that it holds back.
+#[derive(Debug, Default)]
+pub(crate) struct Unsent {
+    device: OnceLock<Arc<Device>>,
+    state: Mutex<State>,
+}
+
+impl Unsent {
+    /// Sets the connection to the kernel. Until then there are no requests.
+    pub(crate) fn connect(&self, device: &Arc<Device>) {
+        let _ = self.device.set(Arc::clone(device));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the thread do something. Returns it if no thread can be started.
+    fn pass(&self, task: Task) -> Result<(), Task> {
+        let mut state = self.state();
+        if let (State::Unused, Some(device)) = (&*state, self.device.get()) {
+            let (sender, tasks) = channel::<Task>();
+            let device = Arc::clone(device);
+            let run = move || tasks.iter().for_each(|task| task.run(&device));
+            match thread::Builder::new().name("fuse-unsent".into()).spawn(run) {
+                Ok(thread) => *state = State::Running(sender, thread),
+                Err(error) => tracing::warn!("the kernel can't be asked for its pages: {error}"),
+            }
+        }
+        match &*state {
+            State::Running(sender, _) => sender.send(task).map_err(|unsent| unsent.0),
+            _ => Err(task),
+        }
+    }
+
+    /// Answers when the kernel has sent its pages of the node. Without a thread, which can't be
+    /// started then, all of the file is taken for data.
+    pub(super) fn ask(&self, seek: Seek) {
+        if let Err(Task::Answer(seek)) = self.pass(Task::Answer(seek)) {
+            let found = as_data(&seek.file, seek.whence);
+            seek.later.answer(found.map(Late::Number));
+        }
+    }
+
+    /// Makes the kernel ask for the attributes of a node again. The caller serves a request for an
+    /// open file of it, so the kernel does not wait for anything.
+    pub(super) fn drop_attributes(&self, node: u64) {
+        if let Some(device) = self.device.get() {
+            drop_attributes(device, node);
+        }
+    }
+
+    /// Makes the kernel ask for the attributes of a node again, some time after this returns.
+    pub(super) fn drop_attributes_later(&self, node: u64) {
+        let _ = self.pass(Task::DropAttributes(node));
+    }
+
+    /// Ends the thread, when the connection has ended.
+    pub(super) fn end(&self) {
+        let state = std::mem::replace(&mut *self.state(), State::Ended);
+        if let State::Running(sender, thread) = state {
+            drop(sender);
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Task {
+    fn run(self, device: &Device) {
+        match self {
+            Task::Answer(seek) => seek.answer(device),
+            Task::DropAttributes(node) => drop_attributes(device, node),
+        }
+    }
+}
+
+fn drop_attributes(device: &Device, node: u64) {
+    // A kernel that does not know the node has no attributes.
+    let _ = device.send(Reply::new().inval_inode(node, -1));
+}
+
+/// Returns the answer that takes all of a file for data.
+fn as_data(file: &File, whence: Whence) -> Result<u64, Errno> {
+    let size = file.stat()?.size;
+    match whence {
+        Whence::Data(offset) if offset < size => Ok(offset),
+        Whence::Hole(offset) if offset < size => Ok(size),
+        _ => Err(Errno::NXIO),
+    }
+}
+
+#[cfg(test)]
+mod tests;
