@@ -86,9 +86,9 @@ pub use transfer::{Owners, Transfer, Transferred};
 pub use vfscale_memfs::{MemFs, MemFsBuilder};
 pub use vfscale_procfs::ProcFs;
 pub use vfscale_vfs::{
-    Capabilities, Counts, Credentials, DirBuilder, DirEntry, Durability, Errno, Error, File,
-    FileChange, FileType, Limits, Metadata, Mode, OpenOptions, PATCHES, Patch, ReadDir, Result,
-    Scaling, ScalingError, Space, Task, TempFile, Timestamp, TryLockError, Usage, Users, Vfs,
-    WalkDir, WalkEntry, WatchEvent, WatchId, Watcher, WeakVfs,
+    Capabilities, Counts, Credentials, DirBuilder, DirEntry, Durability, Errno, Error, Escaped,
+    File, FileChange, FileType, Limits, Metadata, Mode, OpenOptions, PATCHES, Patch, ReadDir,
+    Result, Scaling, ScalingError, Space, Task, TempFile, Timestamp, TryLockError, Usage, Users,
+    Vfs, WalkDir, WalkEntry, WatchEvent, WatchId, Watcher, WeakVfs,
 };
 pub use volume::{CloseError, Volume, VolumeBuilder, VolumeError, volume, volume_on};
