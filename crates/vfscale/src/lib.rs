@@ -82,7 +82,7 @@ pub use vfscale_block as block;
 
 pub use memory::{MemoryBuilder, memory};
 pub use pool::{BranchInfo, ForkOptions, Pool, PoolBuilder, PoolError, pool, pool_on};
-pub use transfer::{Owners, Transfer, Transferred};
+pub use transfer::{Links, Owners, Transfer, Transferred};
 pub use vfscale_memfs::{MemFs, MemFsBuilder};
 pub use vfscale_procfs::ProcFs;
 pub use vfscale_vfs::{
