@@ -13,7 +13,8 @@ use crate::base::escaped::Escaped;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The error of a call: Linux's error number, the name of the call, and the path or the two paths
-/// that the caller passed, which its text has [`Escaped`].
+/// that the caller passed, which its text has [`Escaped`]. A call on an open file takes no path:
+/// its error has that of the file, or only the name if a task with a root of its own has opened it.
 ///
 /// One word in size, so a `Result` of a small value stays in registers.
 ///
