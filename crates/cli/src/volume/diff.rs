@@ -126,6 +126,7 @@ pub(super) fn words(difference: &Difference) -> String {
     match &difference.kind {
         DifferenceKind::Added => format!("added {path}"),
         DifferenceKind::Removed => format!("removed {path}"),
+        DifferenceKind::Replaced => format!("replaced {path}"),
         DifferenceKind::Moved { from } => format!("moved {} to {path}", Escaped::new(from)),
         DifferenceKind::Changed(changes) => {
             format!("changed {path} ({})", parts(changes).join(", "))
@@ -150,6 +151,7 @@ fn as_json(difference: &Difference) -> Value {
     let (kind, more) = match &difference.kind {
         DifferenceKind::Added => ("added".into(), Vec::new()),
         DifferenceKind::Removed => ("removed".into(), Vec::new()),
+        DifferenceKind::Replaced => ("replaced".into(), Vec::new()),
         DifferenceKind::Moved { from } => ("moved".into(), self::members("from", from)),
         DifferenceKind::Changed(changes) => {
             ("changed".into(), vec![("parts".to_owned(), json!(parts(changes)))])
