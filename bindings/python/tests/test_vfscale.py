@@ -219,6 +219,45 @@ class Transfers(WithHost):
             self.task.export_tree("/t", target)
         self.assertEqual(raised.exception.filename, target)
 
+    def test_what_a_guest_made_goes_out(self):
+        self.task.mkdir("/w")
+        self.task.write_bytes("/w/evil", b"program")
+        self.task.chmod("/w/evil", 0o6755)
+        self.task.mknod("/w/disk", 0o060666, os.makedev(8, 0))
+        self.task.symlink("/../secret", "/w/trap")
+        target = os.path.join(self.host, "guest")
+        done = self.task.export_tree("/w", target, links="skip")
+        self.assertEqual(done, {"files": 2, "bytes": 7, "skipped": 2})
+        self.assertEqual(os.listdir(target), ["evil"])
+        self.assertEqual(os.stat(os.path.join(target, "evil")).st_mode & 0o7777, 0o755)
+        with self.assertRaises(OSError) as raised:
+            self.task.export_tree("/w", target + "2", links="refuse")
+        self.assertEqual(raised.exception.errno, errno.EXDEV)
+        self.assertEqual(raised.exception.filename, "/w/trap")
+        with self.assertRaises(ValueError):
+            self.task.export_tree("/w", target + "3", links="follow")
+
+    def test_a_tree_deeper_than_a_path(self):
+        for _ in range(3000):
+            self.task.mkdir("d")
+            self.task.chdir("d")
+        self.task.write_bytes("leaf", b"bottom")
+        self.task.chdir("/")
+        with self.assertRaises(OSError) as raised:
+            list(self.task.walk("/"))
+        self.assertEqual(raised.exception.errno, errno.ENAMETOOLONG)
+        errors = []
+        self.assertGreater(len(list(self.task.walk("/", onerror=errors.append))), 2000)
+        self.assertEqual(len(errors), 1)
+        self.task.export_tree("/d", os.path.join(self.host, "deep"))
+        self.task.import_tree(os.path.join(self.host, "deep"), "/back")
+        self.task.chdir("/back")
+        for _ in range(2999):
+            self.task.chdir("d")
+        self.assertEqual(self.task.read_bytes("leaf"), b"bottom")
+        self.task.chdir("/")
+        subprocess.run(["rm", "-rf", os.path.join(self.host, "deep")], check=True)
+
 
 class Paths(WithHost):
     def test_like_pathlib(self):

@@ -103,6 +103,14 @@ impl fmt::Debug for OsError {
 
 impl std::error::Error for OsError {}
 
+/// Returns the range of a failed call in words; nothing for one about the whole device.
+fn range(operation: Operation, offset: u64, length: u64) -> String {
+    match operation {
+        Operation::Flush | Operation::Open => String::new(),
+        _ => format!(" of {length} bytes at {offset}"),
+    }
+}
+
 /// The error of a device call.
 ///
 /// `Clone` and `Eq`: one failed flush may have many waiters, and each gets a copy of the error.
@@ -111,7 +119,7 @@ impl std::error::Error for OsError {}
 pub enum Error {
     /// The system, or the hardware, failed the call. After a failed write the contents of the range
     /// are undefined: the old bytes, the new ones, or a mixture.
-    #[error("{device}: {operation} of {length} bytes at {offset}: {source}")]
+    #[error("{device}: {operation}{}: {source}", range(*.operation, *.offset, *.length))]
     Io {
         /// Name of the device.
         device: Arc<str>,

@@ -80,7 +80,10 @@ struct timespec;
 /** A change that a later version of the library reports. */
 #define VFSCALE_EVENT_OTHER 255
 
-/** Copies have the owners of the source. */
+/**
+ * Copies have the owners of the source, and its set-id bits and capabilities, which copies of
+ * another owner lack.
+ */
 #define VFSCALE_TRANSFER_SOURCE_OWNERS 1
 
 /** Copies have the owner and group of the options. */
@@ -91,6 +94,18 @@ struct timespec;
 
 /** Copies have the time of the copy. */
 #define VFSCALE_TRANSFER_NO_TIMES 8
+
+/** Devices are made, with the numbers of the source; otherwise they are skipped. */
+#define VFSCALE_TRANSFER_DEVICES 16
+
+/**
+ * Symbolic links that lead out of the copied tree are skipped: those that are absolute, climb
+ * above what is copied, or have a `..` behind a name.
+ */
+#define VFSCALE_TRANSFER_SKIP_OUTER_LINKS 32
+
+/** Symbolic links that lead out of the copied tree end the copy with EXDEV. */
+#define VFSCALE_TRANSFER_REFUSE_OUTER_LINKS 64
 
 /** A budget of memory that the caches of several volumes share. A handle: the pointer is a number. */
 struct vfscale_cache_budget;
@@ -467,7 +482,7 @@ struct vfscale_transferred {
   uint64_t files;
   /** Bytes of data. */
   uint64_t bytes;
-  /** Sockets, which are not copied. */
+  /** Files that were not copied: sockets, and devices and links that the flags leave out. */
   uint64_t skipped;
   /** 0. */
   uint64_t reserved[5];
@@ -1523,7 +1538,13 @@ ssize_t vfscale_realpath(struct vfscale_task *task, const char *path, char *buf,
  * with the rights of the task, and stores what it copied in `done`, which may be NULL. `options`
  * are `options_size` bytes; NULL means the default of each. Blocks for the I/O of the host.
  *
- * Errors: EEXIST if `to` exists; those of reading and writing. What was copied before stays.
+ * A copy follows no symbolic link, not even one that takes the place of a directory meanwhile. It
+ * gives nobody rights: without the owners of the source it has no set-id bits and no capabilities,
+ * and it has no devices unless a flag asks for them. Links are copied as they are, so a program
+ * that reads what a guest has made may be led out of it: refuse or skip such links.
+ *
+ * Errors: EEXIST if `to` exists; EXDEV for a link that is refused; those of reading and writing.
+ * What was copied before stays.
  */
 int vfscale_import(struct vfscale_task *task,
                    const char *from,

@@ -497,7 +497,8 @@ pub struct vfscale_transfer_options {
     pub reserved: u32,
 }
 
-/// Copies have the owners of the source.
+/// Copies have the owners of the source, and its set-id bits and capabilities, which copies of
+/// another owner lack.
 pub const VFSCALE_TRANSFER_SOURCE_OWNERS: u32 = 1;
 /// Copies have the owner and group of the options.
 pub const VFSCALE_TRANSFER_FIXED_OWNER: u32 = 2;
@@ -505,6 +506,13 @@ pub const VFSCALE_TRANSFER_FIXED_OWNER: u32 = 2;
 pub const VFSCALE_TRANSFER_XATTRS: u32 = 4;
 /// Copies have the time of the copy.
 pub const VFSCALE_TRANSFER_NO_TIMES: u32 = 8;
+/// Devices are made, with the numbers of the source; otherwise they are skipped.
+pub const VFSCALE_TRANSFER_DEVICES: u32 = 16;
+/// Symbolic links that lead out of the copied tree are skipped: those that are absolute, climb
+/// above what is copied, or have a `..` behind a name.
+pub const VFSCALE_TRANSFER_SKIP_OUTER_LINKS: u32 = 32;
+/// Symbolic links that lead out of the copied tree end the copy with EXDEV.
+pub const VFSCALE_TRANSFER_REFUSE_OUTER_LINKS: u32 = 64;
 
 /// The counts of a copy.
 #[repr(C)]
@@ -514,7 +522,7 @@ pub struct vfscale_transferred {
     pub files: u64,
     /// Bytes of data.
     pub bytes: u64,
-    /// Sockets, which are not copied.
+    /// Files that were not copied: sockets, and devices and links that the flags leave out.
     pub skipped: u64,
     /// 0.
     pub reserved: [u64; 5],

@@ -2,13 +2,15 @@
 
 use std::ffi::{c_char, c_int};
 
-use vfscale::{Errno, Owners, Transfer, Transferred};
+use vfscale::{Errno, Links, Owners, Transfer, Transferred};
 
 use crate::args::{Place, given};
 use crate::border::{Failure, border};
 use crate::structs::{
-    VFSCALE_TRANSFER_FIXED_OWNER, VFSCALE_TRANSFER_NO_TIMES, VFSCALE_TRANSFER_SOURCE_OWNERS,
-    VFSCALE_TRANSFER_XATTRS, vfscale_task, vfscale_transfer_options, vfscale_transferred,
+    VFSCALE_TRANSFER_DEVICES, VFSCALE_TRANSFER_FIXED_OWNER, VFSCALE_TRANSFER_NO_TIMES,
+    VFSCALE_TRANSFER_REFUSE_OUTER_LINKS, VFSCALE_TRANSFER_SKIP_OUTER_LINKS,
+    VFSCALE_TRANSFER_SOURCE_OWNERS, VFSCALE_TRANSFER_XATTRS, vfscale_task,
+    vfscale_transfer_options, vfscale_transferred,
 };
 use crate::task_handle::task;
 
@@ -18,7 +20,10 @@ fn transfer(options: &vfscale_transfer_options) -> Result<Transfer<'static>, Fai
     let known = VFSCALE_TRANSFER_SOURCE_OWNERS
         | VFSCALE_TRANSFER_FIXED_OWNER
         | VFSCALE_TRANSFER_XATTRS
-        | VFSCALE_TRANSFER_NO_TIMES;
+        | VFSCALE_TRANSFER_NO_TIMES
+        | VFSCALE_TRANSFER_DEVICES
+        | VFSCALE_TRANSFER_SKIP_OUTER_LINKS
+        | VFSCALE_TRANSFER_REFUSE_OUTER_LINKS;
     if options.flags & !known != 0 || options.reserved != 0 {
         return Err(Failure::new(Errno::INVAL, "unknown flags"));
     }
@@ -28,8 +33,17 @@ fn transfer(options: &vfscale_transfer_options) -> Result<Transfer<'static>, Fai
         (false, true) => Owners::Fixed(options.uid, options.gid),
         (false, false) => Owners::Copier,
     };
+    let (skip, refuse) =
+        (flag(VFSCALE_TRANSFER_SKIP_OUTER_LINKS), flag(VFSCALE_TRANSFER_REFUSE_OUTER_LINKS));
+    let links = match (skip, refuse) {
+        (true, true) => return Err(Failure::new(Errno::INVAL, "two rules for links")),
+        (true, false) => Links::Skip,
+        (false, true) => Links::Refuse,
+        (false, false) => Links::Keep,
+    };
     let (xattrs, times) = (flag(VFSCALE_TRANSFER_XATTRS), !flag(VFSCALE_TRANSFER_NO_TIMES));
-    Ok(Transfer::new().owners(owners).xattrs(xattrs).times(times))
+    let transfer = Transfer::new().owners(owners).xattrs(xattrs).times(times);
+    Ok(transfer.devices(flag(VFSCALE_TRANSFER_DEVICES)).links(links))
 }
 
 /// Stores what was copied, if the caller wants it.
@@ -44,7 +58,13 @@ fn report(copied: Transferred, place: Option<Place<'_, vfscale_transferred>>) {
 /// with the rights of the task, and stores what it copied in `done`, which may be NULL. `options`
 /// are `options_size` bytes; NULL means the default of each. Blocks for the I/O of the host.
 ///
-/// Errors: EEXIST if `to` exists; those of reading and writing. What was copied before stays.
+/// A copy follows no symbolic link, not even one that takes the place of a directory meanwhile. It
+/// gives nobody rights: without the owners of the source it has no set-id bits and no capabilities,
+/// and it has no devices unless a flag asks for them. Links are copied as they are, so a program
+/// that reads what a guest has made may be led out of it: refuse or skip such links.
+///
+/// Errors: EEXIST if `to` exists; EXDEV for a link that is refused; those of reading and writing.
+/// What was copied before stays.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vfscale_import(
     task: *mut vfscale_task,

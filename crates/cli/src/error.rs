@@ -6,7 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use vfscale::{PoolError, VolumeError};
+use vfscale::{Escaped, PoolError, VolumeError};
+use vfscale_diskfs::mkfs::MkfsError;
 use vfscale_fuse::MountError;
 
 /// A failure of the command.
@@ -49,7 +50,7 @@ pub(crate) enum Failure {
     /// The device holds no volume, or an unusable one.
     Volume(vfscale_diskfs::OpenError),
     /// No volume could be made.
-    Mkfs(vfscale_diskfs::mkfs::MkfsError),
+    Mkfs(PathBuf, MkfsError),
     /// A check could not be made.
     Check(vfscale_diskfs::check::CheckError),
     /// A structure can't be shown.
@@ -112,49 +113,46 @@ impl fmt::Display for Failure {
                 f,
                 "cannot make a temporary directory in {}: {e}; set TMPDIR to a directory that can \
                  be written",
-                path.display()
+                Escaped::new(path)
             ),
             Failure::CommandNotFound(command) => {
-                write!(f, "{}: command not found", command.display())
+                write!(f, "{}: command not found", Escaped::new(command))
             }
             Failure::CommandNotRunnable(command, e) => {
-                write!(f, "{}: cannot run: {e}", command.display())
+                write!(f, "{}: cannot run: {e}", Escaped::new(command))
             }
-            Failure::Remount(dir, e) => write!(f, "cannot remount {}: {e}", dir.display()),
+            Failure::Remount(dir, e) => write!(f, "cannot remount {}: {e}", Escaped::new(dir)),
             Failure::Unmount(dir, e) | Failure::Sync(dir, e) | Failure::Statistics(dir, e)
                 if e.raw_os_error() == Some(libc::ENOTTY) =>
             {
-                write!(f, "{}: no file system of vfscale is mounted there", dir.display())
+                write!(f, "{}: no file system of vfscale is mounted there", Escaped::new(dir))
             }
-            Failure::Unmount(dir, e) => write!(f, "cannot unmount {}: {e}", dir.display()),
+            Failure::Unmount(dir, e) => write!(f, "cannot unmount {}: {e}", Escaped::new(dir)),
             Failure::NotClosed(image, holder, limit) => {
                 let seconds = limit.as_secs_f64();
-                write!(f, "{}: unmounted, but not closed after {seconds} s", image.display())?;
+                write!(f, "{}: unmounted, but not closed after {seconds} s", Escaped::new(image))?;
                 holder.as_ref().map_or(Ok(()), |holder| write!(f, " by {holder}"))
             }
             Failure::Sync(dir, e) => {
-                write!(f, "{}: not everything could be written: {e}", dir.display())
+                write!(f, "{}: not everything could be written: {e}", Escaped::new(dir))
             }
             Failure::Statistics(dir, e) if e.raw_os_error() == Some(libc::EPERM) => write!(
                 f,
                 "{}: only root and the user who mounted it may read its figures",
-                dir.display()
+                Escaped::new(dir)
             ),
-            Failure::Statistics(dir, e) => write!(f, "{}: {e}", dir.display()),
+            Failure::Statistics(dir, e) => write!(f, "{}: {e}", Escaped::new(dir)),
             Failure::Bench(beside, e) if e.kind() == io::ErrorKind::NotFound => write!(
                 f,
                 "bench: the program vfscale-bench is neither {} nor in PATH; install the package \
                  vfscale-bench, or run `cargo install vfscale-bench-cli`",
-                beside.display()
+                Escaped::new(beside)
             ),
-            Failure::Bench(program, e) => write!(f, "cannot run {}: {e}", program.display()),
-            Failure::Write(path, e) => write!(f, "cannot write {}: {e}", path.display()),
+            Failure::Bench(program, e) => write!(f, "cannot run {}: {e}", Escaped::new(program)),
+            Failure::Write(path, e) => write!(f, "cannot write {}: {e}", Escaped::new(path)),
             Failure::Device(e) | Failure::Fenced(e) => e.fmt(f),
             Failure::Volume(e) => e.fmt(f),
-            Failure::Mkfs(e @ vfscale_diskfs::mkfs::MkfsError::Recognised { .. }) => {
-                write!(f, "{e}; --force makes a volume nevertheless")
-            }
-            Failure::Mkfs(e) => e.fmt(f),
+            Failure::Mkfs(image, e) => mkfs(f, image, e),
             Failure::Check(e) => e.fmt(f),
             Failure::Dump(e) => e.fmt(f),
             Failure::Id(e) => e.fmt(f),
@@ -163,7 +161,7 @@ impl fmt::Display for Failure {
             Failure::Freeze(place, why)
             | Failure::Grow(place, why)
             | Failure::Trim(place, why)
-            | Failure::Branch(place, why) => write!(f, "{}: {why}", place.display()),
+            | Failure::Branch(place, why) => write!(f, "{}: {why}", Escaped::new(place)),
             Failure::InUse(e, command) => {
                 write!(f, "{e}; if it is mounted, say where: `vfscale {command}`")
             }
@@ -174,8 +172,16 @@ impl fmt::Display for Failure {
     }
 }
 
+fn mkfs(f: &mut fmt::Formatter<'_>, image: &Path, e: &MkfsError) -> fmt::Result {
+    match e {
+        MkfsError::Recognised { .. } => write!(f, "{e}; --force makes a volume nevertheless"),
+        MkfsError::Size(_) => write!(f, "{}: {e}", Escaped::new(image)),
+        _ => write!(f, "{e}"),
+    }
+}
+
 fn several(f: &mut fmt::Formatter<'_>, image: &Path, command: &str) -> fmt::Result {
-    let image = image.display();
+    let image = Escaped::new(image);
     write!(f, "{image}: several branches of it are mounted; say which: `vfscale {command}`")
 }
 
@@ -243,11 +249,5 @@ impl From<vfscale_diskfs::dump::DumpError> for Failure {
 impl From<vfscale_diskfs::identity::IdError> for Failure {
     fn from(e: vfscale_diskfs::identity::IdError) -> Failure {
         Failure::Id(Box::new(e))
-    }
-}
-
-impl From<vfscale_diskfs::mkfs::MkfsError> for Failure {
-    fn from(e: vfscale_diskfs::mkfs::MkfsError) -> Failure {
-        Failure::Mkfs(e)
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use vfscale::Escaped;
+
 use crate::uring::switches::UringObstacle;
 
 /// The reason why mounting failed.
@@ -99,7 +101,7 @@ impl fmt::Display for MountError {
                 f,
                 "{} has extended attributes, capabilities or an access control list, which a mount \
                  with noxattr ignores: mount without noxattr, or with noxattr=force",
-                path.display()
+                Escaped::new(path)
             ),
             MountError::Threads(e) => write!(f, "cannot start worker threads: {e}"),
             MountError::Uring(obstacle) => obstacle.fmt(f),

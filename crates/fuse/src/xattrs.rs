@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use vfscale::posix::{At, AtFlags};
-use vfscale::{Errno, Task};
+use vfscale::posix::AtFlags;
+use vfscale::{Errno, Error, Task, WalkEntry};
 
 /// Treatment of extended attributes, which include access control lists and file capabilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,18 +25,18 @@ pub enum Xattrs {
 /// # Errors
 /// Returns any error of reading the tree, except of files that are removed meanwhile.
 pub(crate) fn find(task: &Task) -> vfscale::Result<Option<PathBuf>> {
-    let list =
-        |path: &PathBuf| match task.posix().listxattrat(At::Cwd, path, AtFlags::SYMLINK_NOFOLLOW) {
+    let has_any = |entry: &WalkEntry| {
+        let (at, name) = entry.at();
+        match task.posix().listxattrat(at, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(names) => Ok(!names.is_empty()),
-            Err(e) if matches!(e.errno(), Errno::NOENT | Errno::NOTDIR | Errno::OPNOTSUPP) => {
-                Ok(false)
-            }
-            Err(e) => Err(e),
-        };
+            Err(e) if matches!(e.errno(), Errno::NOENT | Errno::OPNOTSUPP) => Ok(false),
+            Err(e) => Err(Error::at(e.call(), e.errno(), &entry.path)),
+        }
+    };
     for entry in task.walk_dir("/") {
-        let path = entry?.path;
-        if list(&path)? {
-            return Ok(Some(path));
+        let entry = entry?;
+        if has_any(&entry)? {
+            return Ok(Some(entry.path));
         }
     }
     Ok(None)

@@ -3,6 +3,7 @@
 
 pub mod cpu;
 pub(crate) mod error;
+pub(crate) mod escaped;
 pub(crate) mod inode_flags;
 pub mod limits;
 pub mod lock_classes;

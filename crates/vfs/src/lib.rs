@@ -61,6 +61,7 @@ pub use security::{acl, cred, xattr};
 pub use task::mmap_table as maps;
 
 pub use base::error::{Errno, Error, Result};
+pub use base::escaped::Escaped;
 pub use base::limits::{Limits, Usage};
 pub use base::scaling::{PATCHES, Patch, Scaling, ScalingError};
 pub use base::types::*;

@@ -1,8 +1,9 @@
 //! A sandbox: a tree with memory limits and an untrusted guest. The guest is an unprivileged user,
-//! can't leave its root, and can't make the host follow links out of its directory.
+//! can't leave its root, and can't make the host follow links out of its directory, neither in the
+//! tree nor in what is exported of it.
 
 use vfscale::posix::{At, OFlags, OpenHow, ResolveFlags};
-use vfscale::{Credentials, Errno, Limits};
+use vfscale::{Credentials, Errno, Limits, Links, Transfer};
 
 fn main() -> vfscale::Result<()> {
     let limits = Limits::for_size(8 << 20)
@@ -37,6 +38,22 @@ fn main() -> vfscale::Result<()> {
     let trap =
         host.posix().openat2(At::File(&home), "trap", &how).map_err(|error| error.to_string());
     println!("the trap: {:?}", trap.err());
+
+    // Programs of the host may read what is exported, so no link in it leads elsewhere.
+    let results = std::env::temp_dir().join(format!("vfscale-sandbox-{}", std::process::id()));
+    let export = |links| {
+        Transfer::new().links(links).export(
+            &host,
+            "/guests/eve/home",
+            results.join(format!("{links:?}")),
+        )
+    };
+    std::fs::create_dir(&results).map_err(|_| vfscale::Error::at("mkdir", Errno::IO, &results))?;
+    let (refused, skipped) = (export(Links::Refuse), export(Links::Skip));
+    // Gone with the results, whatever they are.
+    let _ = std::fs::remove_dir_all(&results);
+    println!("the trap: {}", refused.unwrap_err());
+    assert_eq!(skipped?.skipped, 1);
 
     let full = guest.write("flood", vec![0; 16 << 20]).map_err(|error| error.errno());
     assert_eq!(full, Err(Errno::NOSPC));

@@ -82,13 +82,13 @@ pub use vfscale_block as block;
 
 pub use memory::{MemoryBuilder, memory};
 pub use pool::{BranchInfo, ForkOptions, Pool, PoolBuilder, PoolError, pool, pool_on};
-pub use transfer::{Owners, Transfer, Transferred};
+pub use transfer::{Links, Owners, Transfer, Transferred};
 pub use vfscale_memfs::{MemFs, MemFsBuilder};
 pub use vfscale_procfs::ProcFs;
 pub use vfscale_vfs::{
-    Capabilities, Counts, Credentials, DirBuilder, DirEntry, Durability, Errno, Error, File,
-    FileChange, FileType, Limits, Metadata, Mode, OpenOptions, PATCHES, Patch, ReadDir, Result,
-    Scaling, ScalingError, Space, Task, TempFile, Timestamp, TryLockError, Usage, Users, Vfs,
-    WalkDir, WalkEntry, WatchEvent, WatchId, Watcher, WeakVfs,
+    Capabilities, Counts, Credentials, DirBuilder, DirEntry, Durability, Errno, Error, Escaped,
+    File, FileChange, FileType, Limits, Metadata, Mode, OpenOptions, PATCHES, Patch, ReadDir,
+    Result, Scaling, ScalingError, Space, Task, TempFile, Timestamp, TryLockError, Usage, Users,
+    Vfs, WalkDir, WalkEntry, WatchEvent, WatchId, Watcher, WeakVfs,
 };
 pub use volume::{CloseError, Volume, VolumeBuilder, VolumeError, volume, volume_on};

@@ -305,6 +305,8 @@ class Task:
         owner: tuple[int, int] | None = None,
         keep_owners: bool = False,
         xattrs: bool = False,
+        devices: bool = False,
+        links: Literal["keep", "skip", "refuse"] = "keep",
     ) -> dict[str, int]: ...
     def export_tree(
         self,
@@ -314,6 +316,8 @@ class Task:
         owner: tuple[int, int] | None = None,
         keep_owners: bool = False,
         xattrs: bool = False,
+        devices: bool = False,
+        links: Literal["keep", "skip", "refuse"] = "keep",
     ) -> dict[str, int]: ...
     # Names.
     def mkdir(self, path: _Path, mode: int = 0o777, *, dir_fd: int | None = None) -> None: ...

@@ -210,6 +210,9 @@ class Task(_vfscale.Task):
         """Walks a tree as `os.walk`: yields each directory's path, the names of directories in it,
         and those of other files.
 
+        A tree may be deeper than a path: with more than 4095 bytes the walk raises `OSError` with
+        `ENAMETOOLONG` unless `onerror` takes it, while `os.walk` ends there silently.
+
         >>> task.makedirs("/w/a/b")
         >>> task.write_bytes("/w/a/f", b"")
         >>> list(task.walk("/w"))
@@ -227,6 +230,8 @@ class Task(_vfscale.Task):
             except OSError as error:
                 if onerror is not None:
                     onerror(error)
+                elif error.errno == errno.ENAMETOOLONG:
+                    raise
                 continue
             if topdown:
                 yield entry, dirs, files

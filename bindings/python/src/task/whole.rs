@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use vfscale::posix::OFlags;
-use vfscale::{Durability, Owners, Result, Transfer, Transferred};
+use vfscale::{Durability, Links, Owners, Result, Transfer, Transferred};
 
 use crate::buffer;
 use crate::error::{OrRaise, os_error};
@@ -46,13 +47,44 @@ pub(crate) fn resolve_missing(task: &vfscale::Task, path: &Path) -> Result<PathB
     Ok(found)
 }
 
-fn transfer<'a>(owners: Option<(u32, u32)>, keep_owners: bool, xattrs: bool) -> Transfer<'a> {
-    let owners = match owners {
-        Some((uid, gid)) => Owners::Fixed(uid, gid),
-        None if keep_owners => Owners::Source,
-        None => Owners::Copier,
-    };
-    Transfer::new().owners(owners).xattrs(xattrs)
+/// The arguments of a copy from or to the host.
+#[derive(Clone, Copy)]
+struct Wanted {
+    owners: Owners,
+    xattrs: bool,
+    devices: bool,
+    links: Links,
+}
+
+impl Wanted {
+    fn new(
+        owner: Option<(u32, u32)>,
+        keep_owners: bool,
+        xattrs: bool,
+        devices: bool,
+        links: &str,
+    ) -> PyResult<Wanted> {
+        let owners = match owner {
+            Some((uid, gid)) => Owners::Fixed(uid, gid),
+            None if keep_owners => Owners::Source,
+            None => Owners::Copier,
+        };
+        let links = match links {
+            "keep" => Links::Keep,
+            "skip" => Links::Skip,
+            "refuse" => Links::Refuse,
+            other => {
+                let why = format!("links is 'keep', 'skip' or 'refuse', not {other:?}");
+                return Err(PyValueError::new_err(why));
+            }
+        };
+        Ok(Wanted { owners, xattrs, devices, links })
+    }
+
+    fn transfer<'a>(self) -> Transfer<'a> {
+        let Wanted { owners, xattrs, devices, links } = self;
+        Transfer::new().owners(owners).xattrs(xattrs).devices(devices).links(links)
+    }
 }
 
 /// Returns the counts of a transfer, or the error of the path that failed.
@@ -147,11 +179,18 @@ impl Task {
 
     /// Copies a file or directory of the host to the new name `to` in the tree, with the rights of
     /// the task: symbolic links as they are, several names of a file as such, holes, permission
-    /// bits and times. Returns the numbers of files and bytes.
+    /// bits and times. Returns the numbers of files and bytes, and of files that were skipped:
+    /// sockets, and what `devices` and `links` leave out.
     ///
     /// The owner is the task's; `keep_owners` keeps the owners, and `owner=(uid, gid)` sets one.
-    /// `xattrs` copies extended attributes too.
-    #[pyo3(signature = (host_dir, to, *, owner=None, keep_owners=false, xattrs=false))]
+    /// Only with `keep_owners` do programs keep set-id bits and capabilities. `xattrs` copies
+    /// extended attributes too, and `devices` makes devices. `links` tells what is done with
+    /// symbolic links that lead out of the copied tree: 'keep', 'skip', or 'refuse' (`OSError`
+    /// with `EXDEV`). Refuse or skip them in what a guest has made.
+    #[pyo3(signature = (
+        host_dir, to, *, owner=None, keep_owners=false, xattrs=false, devices=false, links="keep"
+    ))]
+    #[allow(clippy::too_many_arguments)]
     fn import_tree<'py>(
         &self,
         py: Python<'py>,
@@ -160,16 +199,21 @@ impl Task {
         owner: Option<(u32, u32)>,
         keep_owners: bool,
         xattrs: bool,
+        devices: bool,
+        links: &str,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let done = self.call_long(py, |task| {
-            transfer(owner, keep_owners, xattrs).import(task, host_dir.path(), to.path())
-        })?;
+        let wanted = Wanted::new(owner, keep_owners, xattrs, devices, links)?;
+        let done =
+            self.call_long(py, |task| wanted.transfer().import(task, host_dir.path(), to.path()))?;
         transferred(py, done)
     }
 
     /// Copies a file or directory of the tree to the new name `host_dir` on the host, with the
     /// rights of this process; see `import_tree`.
-    #[pyo3(signature = (path, host_dir, *, owner=None, keep_owners=false, xattrs=false))]
+    #[pyo3(signature = (
+        path, host_dir, *, owner=None, keep_owners=false, xattrs=false, devices=false, links="keep"
+    ))]
+    #[allow(clippy::too_many_arguments)]
     fn export_tree<'py>(
         &self,
         py: Python<'py>,
@@ -178,10 +222,12 @@ impl Task {
         owner: Option<(u32, u32)>,
         keep_owners: bool,
         xattrs: bool,
+        devices: bool,
+        links: &str,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let done = self.call_long(py, |task| {
-            transfer(owner, keep_owners, xattrs).export(task, path.path(), host_dir.path())
-        })?;
+        let wanted = Wanted::new(owner, keep_owners, xattrs, devices, links)?;
+        let done = self
+            .call_long(py, |task| wanted.transfer().export(task, path.path(), host_dir.path()))?;
         transferred(py, done)
     }
 }

@@ -10,6 +10,7 @@
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <dirent.h>
@@ -717,6 +718,7 @@ static void host(const char *folder) {
     struct vfscale_task *own;
     struct vfscale_fs *disk;
     struct vfscale_stat st;
+    struct stat host_st;
     char path[512];
     snprintf(path, sizeof path, "%s/copy", folder);
     OK(vfscale_export(task, "/w", path, NULL, 0, &done));
@@ -726,6 +728,25 @@ static void host(const char *folder) {
     CHECK(st.st_uid == 5 && st.st_gid == 6);
     options.flags = 1 << 20;
     IS(-EINVAL, vfscale_import(task, path, "/back2", &options, sizeof options, NULL));
+
+    OK(vfscale_mkdir(task, "/guest", 0755));
+    OK(vfscale_write_file(task, "/guest/evil", "x", 1));
+    OK(vfscale_chmod(task, "/guest/evil", 06755));
+    OK(vfscale_symlink(task, "/etc/passwd", "/guest/trap"));
+    OK(vfscale_mknodat(task, AT_FDCWD, "/guest/null", S_IFCHR | 0666, makedev(1, 3)));
+    snprintf(path, sizeof path, "%s/guest", folder);
+    options.flags = VFSCALE_TRANSFER_SKIP_OUTER_LINKS;
+    OK(vfscale_export(task, "/guest", path, &options, sizeof options, &done));
+    CHECK(done.files == 2 && done.skipped == 2);
+    snprintf(path, sizeof path, "%s/guest/evil", folder);
+    CHECK(stat(path, &host_st) == 0 && (host_st.st_mode & 07777) == 0755);
+    snprintf(path, sizeof path, "%s/guest2", folder);
+    options.flags = VFSCALE_TRANSFER_REFUSE_OUTER_LINKS;
+    IS(-EXDEV, vfscale_export(task, "/guest", path, &options, sizeof options, &done));
+    options.flags |= VFSCALE_TRANSFER_SKIP_OUTER_LINKS;
+    IS(-EINVAL, vfscale_export(task, "/guest", path, &options, sizeof options, &done));
+    IS(-ENOENT, vfscale_chmod(task, "/\x1b[2J", 0600));
+    CHECK(has("/\\x1b[2J"));
 
     snprintf(path, sizeof path, "%s/disk.vfs", folder);
     IS(-ENOENT, vfscale_fs_volume(path, NULL, 0, &disk));

@@ -53,6 +53,7 @@ fn send(stream: &UnixStream, difference: &Difference) -> io::Result<()> {
     match &difference.kind {
         DifferenceKind::Added => wire::send(stream, &[OsStr::new("added"), path]),
         DifferenceKind::Removed => wire::send(stream, &[OsStr::new("removed"), path]),
+        DifferenceKind::Replaced => wire::send(stream, &[OsStr::new("replaced"), path]),
         DifferenceKind::Moved { from } => {
             wire::send(stream, &[OsStr::new("moved"), path, from.as_os_str()])
         }
@@ -82,6 +83,7 @@ pub(crate) fn difference(message: &[OsString]) -> Option<Difference> {
     let kind = match (kind, rest) {
         ("added", []) => DifferenceKind::Added,
         ("removed", []) => DifferenceKind::Removed,
+        ("replaced", []) => DifferenceKind::Replaced,
         ("moved", [from]) => DifferenceKind::Moved { from: PathBuf::from(from) },
         ("changed", [parts]) => {
             let parts = parts.to_str()?;

@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
+use vfscale::Escaped;
 use vfscale::block::Device;
 use vfscale_command::say;
 use vfscale_diskfs::format::inode::ROOT_INO;
@@ -31,7 +32,7 @@ use target::Made;
 const LOST_FOUND: &str = "lost+found";
 /// Number of names that are tried for such a file, if the first is taken.
 const NAMES: u32 = 16;
-/// Number of inodes for each word of [`CopiedInodes`].
+/// Number of inodes for each word of [`MetInodes`].
 const INODES: u64 = 64;
 
 #[derive(Debug, Args)]
@@ -43,6 +44,11 @@ pub(crate) struct CopyOutArgs {
     /// Copy this branch of the image (default: main)
     #[arg(long, value_name = "NAME")]
     branch: Option<String>,
+
+    /// Make the devices of the volume too. Without it they are named, and left out: a device of an
+    /// image that somebody else has made is one of this machine
+    #[arg(long)]
+    devices: bool,
 
     /// The image file or block device
     #[arg(value_name = "IMAGE")]
@@ -73,11 +79,13 @@ pub(crate) fn copy_out(args: &CopyOutArgs) -> Result<ExitCode, Failure> {
         let why = format!("only its first {bytes} bytes are there");
         told.tell(&args.image, &[&why]);
     }
-    let (met, links) = (CopiedInodes::default(), HashMap::new());
-    let mut copy = Copy { rescue: &rescue, dir: dir.as_fd(), met, links, told, copied: 0 };
+    let (met, links) = (MetInodes::default(), HashMap::new());
+    let (target, devices) = (dir.as_fd(), args.devices);
+    let mut copy = Copy { rescue: &rescue, dir: target, devices, met, links, told, copied: 0 };
     copy.named();
     copy.lost(&args.image);
-    println!("{}: {} names copied to {}", args.image.display(), copy.copied, args.dir.display());
+    let (image, dir) = (Escaped::new(&args.image), Escaped::new(&args.dir));
+    println!("{image}: {} names copied to {dir}", copy.copied);
     match copy.told.0 {
         0 => Ok(ExitCode::SUCCESS),
         count => {
@@ -94,17 +102,17 @@ impl Complaints {
     /// Prints the problems with one path, and counts the path if there is any.
     fn tell(&mut self, path: &Path, why: &[impl Display]) {
         for why in why {
-            say(format_args!("vfscale: {}: {why}", path.display()));
+            say(format_args!("vfscale: {}: {why}", Escaped::new(path)));
         }
         self.0 += u64::from(!why.is_empty());
     }
 }
 
-/// Inodes that were copied: a sparse bitmap, in words of 64 inodes.
+/// Inodes whose names were met, copied or told as failed: a sparse bitmap, in words of 64 inodes.
 #[derive(Default)]
-struct CopiedInodes(HashMap<u64, u64>);
+struct MetInodes(HashMap<u64, u64>);
 
-impl CopiedInodes {
+impl MetInodes {
     fn has(&self, ino: u64) -> bool {
         self.0.get(&(ino / INODES)).is_some_and(|bits| bits >> (ino % INODES) & 1 == 1)
     }
@@ -131,7 +139,9 @@ struct Copy<'r> {
     rescue: &'r Rescue,
     /// The directory to copy to.
     dir: BorrowedFd<'r>,
-    met: CopiedInodes,
+    /// Whether devices are made.
+    devices: bool,
+    met: MetInodes,
     /// First name, relative to `dir`, of each file with several.
     links: HashMap<u64, PathBuf>,
     told: Complaints,
@@ -170,7 +180,7 @@ impl Copy<'_> {
             if let Some(Name { name, ino }) = level.names.next() {
                 let name = OsStr::from_bytes(&name);
                 let path = level.path.join(name);
-                let below = self.name(level.dir.as_fd(), name, path, ino);
+                let below = self.name(level.dir.as_fd(), name, path, ino, Vec::new());
                 levels.extend(below);
             } else if let Some(Level { dir, path, ino, core, mut wrong, .. }) = levels.pop() {
                 let made = Made::Open(dir.as_fd());
@@ -180,31 +190,39 @@ impl Copy<'_> {
         }
     }
 
-    /// Copies the file of one name. Returns a directory, whose entries are still to be copied.
-    fn name(&mut self, dir: BorrowedFd, name: &OsStr, path: PathBuf, ino: u64) -> Option<Level> {
-        let (core, loss) = match self.rescue.inode(ino) {
-            Ok(Some(found)) => found,
-            Ok(None) => {
-                self.told.tell(&path, &["its inode does not exist"]);
-                return None;
-            }
-            Err(loss) => {
-                self.told.tell(&path, &[loss]);
+    /// Copies the file of one name, of which `wrong` is known already. Returns a directory, whose
+    /// entries are still to be copied.
+    fn name(
+        &mut self,
+        dir: BorrowedFd,
+        name: &OsStr,
+        path: PathBuf,
+        ino: u64,
+        mut wrong: Vec<String>,
+    ) -> Option<Level> {
+        let found = self.rescue.inode(ino).map_err(|loss| loss.to_string());
+        let (core, loss) = match found.and_then(|it| it.ok_or("its inode does not exist".into())) {
+            Ok(found) => found,
+            Err(why) => {
+                wrong.push(why);
+                self.told.tell(&path, &wrong);
                 return None;
             }
         };
         if core.is_directory() {
-            return self.directory(dir, name, path, ino, core);
+            return self.directory(dir, name, path, ino, core, wrong);
         }
         if let Some(first) = self.links.get(&ino) {
             match target::link(self.dir, first, dir, name) {
                 Ok(()) => self.copied += 1,
-                Err(error) => self.told.tell(&path, &[error]),
+                Err(error) => wrong.push(error.to_string()),
             }
+            self.told.tell(&path, &wrong);
             return None;
         }
-        let mut wrong: Vec<String> = loss.iter().map(ToString::to_string).collect();
-        match target::file(dir, name, self.rescue, ino, &core, &mut wrong) {
+        wrong.extend(loss.iter().map(ToString::to_string));
+        let from = (self.rescue, ino, &core);
+        match target::file(dir, name, from, self.devices, &mut wrong) {
             Ok(()) => {
                 self.copied += 1;
                 self.met.set(ino);
@@ -213,7 +231,13 @@ impl Copy<'_> {
                     self.links.insert(ino, from_root.to_owned());
                 }
             }
-            Err(error) => wrong.push(error),
+            Err(unmade) => {
+                // A file that only its name prevents is copied under another name.
+                if !unmade.is_of_name {
+                    self.met.set(ino);
+                }
+                wrong.push(unmade.why);
+            }
         }
         self.told.tell(&path, &wrong);
         None
@@ -226,18 +250,23 @@ impl Copy<'_> {
         path: PathBuf,
         ino: u64,
         core: InodeCore,
+        mut wrong: Vec<String>,
     ) -> Option<Level> {
         if self.met.has(ino) {
-            self.told.tell(&path, &["the directory was copied under another name"]);
+            wrong.push("the directory was copied under another name".into());
+            self.told.tell(&path, &wrong);
             return None;
         }
         match target::directory(dir, name) {
             Ok(made) => {
                 self.copied += 1;
-                Some(self.level(made, path, ino, core))
+                let mut level = self.level(made, path, ino, core);
+                level.wrong.splice(..0, wrong);
+                Some(level)
             }
             Err(error) => {
-                self.told.tell(&path, &[error]);
+                wrong.push(error.to_string());
+                self.told.tell(&path, &wrong);
                 None
             }
         }
@@ -285,8 +314,8 @@ impl Copy<'_> {
             return self.told.tell(place, &[format!("#{ino}: no name is left for it")]);
         };
         let path = place.join(&name);
-        self.told.tell(&path, &["no directory leads to it"]);
-        if let Some(level) = self.name(dir, OsStr::new(&name), path, ino) {
+        let why = vec!["no directory leads to it".into()];
+        if let Some(level) = self.name(dir, OsStr::new(&name), path, ino, why) {
             self.tree(level);
         }
     }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
+use vfscale::Escaped;
 use vfscale::pool::{Changes, Difference, DifferenceKind};
 
 use super::reached::{Access, mount_of_locked, with_pool};
@@ -21,7 +22,8 @@ const COMMAND: &str = "diff DIR A B";
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// Print JSON instead of words
+    /// Print JSON instead of words. A path that is not UTF-8 has its bytes beside it, in
+    /// hexadecimal ("path_bytes", "from_bytes")
     #[arg(long)]
     json: bool,
 
@@ -63,9 +65,7 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<ExitCode, Failure> {
         let text = serde_json::to_string_pretty(&value).map_err(io::Error::from);
         text.and_then(|text| writeln!(out, "{text}"))
     } else {
-        found.iter().try_for_each(|difference| {
-            out.write_all(&words(difference)).and_then(|()| out.write_all(b"\n"))
-        })
+        found.iter().try_for_each(|difference| writeln!(out, "{}", words(difference)))
     })?;
     Ok(ExitCode::from(u8::from(!found.is_empty())))
 }
@@ -120,42 +120,45 @@ fn parts(changes: &Changes) -> Vec<&'static str> {
     all.into_iter().filter(|(differs, _)| *differs).map(|(_, name)| name).collect()
 }
 
-/// Returns a line with the bytes of the paths as they are, but for line breaks.
-pub(super) fn words(difference: &Difference) -> Vec<u8> {
-    let path = shown(&difference.path);
-    let join = |parts: &[&[u8]]| parts.concat();
+/// Returns a line, with escaped paths.
+pub(super) fn words(difference: &Difference) -> String {
+    let path = Escaped::new(&difference.path);
     match &difference.kind {
-        DifferenceKind::Added => join(&[b"added ", &path]),
-        DifferenceKind::Removed => join(&[b"removed ", &path]),
-        DifferenceKind::Moved { from } => join(&[b"moved ", &shown(from), b" to ", &path]),
+        DifferenceKind::Added => format!("added {path}"),
+        DifferenceKind::Removed => format!("removed {path}"),
+        DifferenceKind::Replaced => format!("replaced {path}"),
+        DifferenceKind::Moved { from } => format!("moved {} to {path}", Escaped::new(from)),
         DifferenceKind::Changed(changes) => {
-            join(&[b"changed ", &path, b" (", parts(changes).join(", ").as_bytes(), b")"])
+            format!("changed {path} ({})", parts(changes).join(", "))
         }
-        other => join(&[format!("{other:?} ").as_bytes(), &path]),
+        other => format!("{other:?} {path}"),
     }
 }
 
-/// Returns the bytes of a path, with line breaks and backslashes escaped.
-fn shown(path: &Path) -> Vec<u8> {
-    let escaped = path.as_os_str().as_bytes().iter().flat_map(|byte| match byte {
-        b'\n' => b"\\n".to_vec(),
-        b'\\' => b"\\\\".to_vec(),
-        byte => vec![*byte],
-    });
-    escaped.collect()
+/// Returns the members of a path: its text, and if that is not all of it the bytes, in hexadecimal.
+fn members(key: &str, path: &Path) -> Vec<(String, Value)> {
+    let bytes = path.as_os_str().as_bytes();
+    let mut members = vec![(key.to_owned(), String::from_utf8_lossy(bytes).into())];
+    if str::from_utf8(bytes).is_err() {
+        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        members.push((format!("{key}_bytes"), digits.into()));
+    }
+    members
 }
 
 fn as_json(difference: &Difference) -> Value {
-    let path = difference.path.to_string_lossy();
-    match &difference.kind {
-        DifferenceKind::Added => json!({ "path": path, "kind": "added" }),
-        DifferenceKind::Removed => json!({ "path": path, "kind": "removed" }),
-        DifferenceKind::Moved { from } => {
-            json!({ "path": path, "kind": "moved", "from": from.to_string_lossy() })
-        }
+    let mut members = members("path", &difference.path);
+    let (kind, more) = match &difference.kind {
+        DifferenceKind::Added => ("added".into(), Vec::new()),
+        DifferenceKind::Removed => ("removed".into(), Vec::new()),
+        DifferenceKind::Replaced => ("replaced".into(), Vec::new()),
+        DifferenceKind::Moved { from } => ("moved".into(), self::members("from", from)),
         DifferenceKind::Changed(changes) => {
-            json!({ "path": path, "kind": "changed", "parts": parts(changes) })
+            ("changed".into(), vec![("parts".to_owned(), json!(parts(changes)))])
         }
-        other => json!({ "path": path, "kind": format!("{other:?}") }),
-    }
+        other => (format!("{other:?}").into(), Vec::new()),
+    };
+    members.push(("kind".to_owned(), kind));
+    members.extend(more);
+    Value::Object(members.into_iter().collect())
 }

@@ -102,7 +102,8 @@ pub(crate) fn mkfs(args: &MkfsArgs) -> Result<ExitCode, Failure> {
             device.release();
             device::options(false).remove(&args.image).unwrap_or_default();
         }
-    })?;
+    });
+    let superblock = superblock.map_err(|error| Failure::Mkfs(args.image.clone(), error))?;
     if !args.quiet {
         let geometry = superblock.geometry();
         let log = match superblock.log() {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
 
+use vfscale::Escaped;
 use vfscale::pool::{Difference, MAIN};
 use vfscale_fuse::control::BranchRequest;
 
@@ -63,14 +64,14 @@ fn served(image: &Path, dir: &Path, name: &str) -> Gone {
 }
 
 fn print(image: &Path, name: &str, kept: &str, gone: Option<&[Difference]>) -> io::Result<()> {
-    let (image, mut out) = (image.display(), io::stdout().lock());
+    let (image, mut out) = (Escaped::new(image), io::stdout().lock());
     writeln!(out, "{name} is rolled back; what it had since then is branch {kept:?}:")?;
     if gone.is_some_and(<[_]>::is_empty) {
         writeln!(out, "  nothing but times")?;
     }
     let gone = gone.unwrap_or_default();
     for difference in gone.iter().take(SHOWN_MAX) {
-        out.write_all(&[b"  ", &words(difference)[..], b"\n"].concat())?;
+        writeln!(out, "  {}", words(difference))?;
     }
     if let Some(more @ 1..) = gone.len().checked_sub(SHOWN_MAX) {
         writeln!(out, "  and {more} more: `vfscale diff {image} {name:?} {kept:?}`")?;

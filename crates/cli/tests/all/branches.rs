@@ -61,7 +61,7 @@ impl Image {
     }
 
     /// Writes a file in a branch.
-    pub(crate) fn write(&self, branch: &str, path: &str, text: impl AsRef<[u8]>) {
+    pub(crate) fn write(&self, branch: &str, path: impl AsRef<Path>, text: impl AsRef<[u8]>) {
         let pool = vfscale::pool(self.path()).open().unwrap();
         let volume = pool.open(branch).unwrap();
         volume.task().write(path, text).unwrap();
@@ -142,7 +142,7 @@ fn differences_are_shown_and_a_branch_adopted() {
 
     // A rollback says what goes, shortened, and can be undone as it says.
     for n in 0..15 {
-        image.write("main", &format!("/n{n:02}"), "junk");
+        image.write("main", format!("/n{n:02}"), "junk");
     }
     let says = image.good(&["branch", "rollback"], &["main"]);
     assert!(says.contains("  added /n09\n  and 5 more: `vfscale diff"), "{says}");

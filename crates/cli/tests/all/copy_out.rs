@@ -2,12 +2,16 @@
 
 use std::fs;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use vfscale::posix::{At, AtFlags, OFlags, XattrFlags};
 use vfscale::{FileType, Mode, Task, Volume};
 use vfscale_diskfs::LogPlace;
+
+use crate::common::vfscale;
+use crate::for_all::program_for_all;
 
 const BLOCK: u64 = 4096;
 /// Blocks of file data in directory `many`, with blocks of other files between them.
@@ -319,4 +323,82 @@ fn what_is_there_is_never_replaced() {
     let output = wreck.copy_out();
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(fs::read_dir(wreck.target()).unwrap().count(), 1);
+}
+
+/// A volume as a hostile guest leaves it: set-id programs, devices, a directory with a set-id bit.
+fn hostile() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let path = dir.path().join("disk.vfs");
+    let volume = vfscale::volume(&path).create(32 << 20).open().unwrap();
+    let task = volume.task();
+    task.write("/evil", "#!/bin/sh").unwrap();
+    task.chown("/evil", Some(1000), Some(1000)).unwrap();
+    task.set_permissions("/evil", 0o6755).unwrap();
+    task.posix().mkdirat(At::Cwd, "/shared", 0o755).unwrap();
+    task.set_permissions("/shared", 0o2755).unwrap();
+    let device = |path: &str, kind, rdev| {
+        task.posix().mknodat(At::Cwd, path, kind, Mode::from(0o666), rdev).unwrap();
+    };
+    device("/disk\x1b[2J", FileType::BlockDevice, 0x800);
+    device("/null", FileType::CharacterDevice, 0x103);
+    drop(task);
+    volume.close().unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+    (dir, path)
+}
+
+fn copied(command: &mut Command, args: &[&str], image: &Path, to: &Path) -> (i32, String) {
+    let command = command.arg("copy-out").args(args).arg(image).arg(to).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().mode() & 0o7777
+}
+
+#[test]
+fn devices_are_made_on_request_only() {
+    let (dir, image) = hostile();
+    let out = dir.path().join("out");
+    let (status, says) = copied(&mut vfscale(), &[], &image, &out);
+    assert_eq!(status, 1, "{says}");
+    let expected = "vfscale: /disk\\x1b[2J: a device, which only --devices makes\n\
+                    vfscale: /null: a device, which only --devices makes\n\
+                    vfscale: not copied, only in part, or under another path: 2\n";
+    assert_eq!(says, expected);
+    assert!(!out.join("null").exists() && !out.join("lost+found").exists());
+    if rustix::process::geteuid().is_root() {
+        assert_eq!((mode(&out.join("evil")), mode(&out.join("shared"))), (0o6755, 0o2755));
+        let out = dir.path().join("asked");
+        assert_eq!(copied(&mut vfscale(), &["--devices"], &image, &out), (0, String::new()));
+        assert_eq!(fs::symlink_metadata(out.join("null")).unwrap().rdev(), 0x103);
+    }
+}
+
+/// A rescuer who can't give files away gets no program that others have made to run as the rescuer.
+#[test]
+fn a_plain_user_gets_no_set_id_programs() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let Some((_program_dir, program)) = program_for_all(Path::new(env!("CARGO_BIN_EXE_vfscale")))
+    else {
+        return;
+    };
+    let (dir, image) = hostile();
+    for (n, args) in [&["--devices"][..], &[]].into_iter().enumerate() {
+        let out = dir.path().join(format!("out{n}"));
+        let mut command = Command::new(&program);
+        let (status, says) = copied(command.uid(65_533).gid(65_534), args, &image, &out);
+        // One line for each device, and none is looked for again as lost.
+        assert_eq!((status, says.lines().count()), (1, 3), "{says}");
+        assert!(says.ends_with("under another path: 2\n"), "{says}");
+        assert!(!says.contains("no directory leads to it"), "{says}");
+        assert!(!out.join("lost+found").exists());
+        let owner = fs::metadata(out.join("evil")).unwrap().uid();
+        assert_eq!((owner, mode(&out.join("evil"))), (65_533, 0o755));
+        assert_eq!(mode(&out.join("shared")), 0o755);
+    }
 }

@@ -12,6 +12,7 @@ mod fixed_device;
 mod for_all;
 mod freeze;
 mod full_host;
+mod odd_names;
 mod on_volume;
 mod several;
 mod volume;

@@ -286,3 +286,35 @@ fn manual_pages_are_written() {
     assert!(page("vfscale.1").contains("fsck"));
     assert!(page("vfscale-mkfs.1").contains("\\-\\-size"));
 }
+
+/// Messages about an image name it, and what helps.
+#[test]
+fn errors_of_opening_name_image_and_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = dir.path().join("small\x1b[2J");
+    fs::write(&small, "text").unwrap();
+    let output = vfscale(&["mkfs", small.to_str().unwrap()]);
+    let says = text(&output.stderr);
+    assert!(says.contains("small\\x1b[2J: ") && says.contains("16 MiB at least"), "{says}");
+    assert!(!says.contains('\x1b'), "{says}");
+
+    let output = vfscale(&["fsck", dir.path().join("none/disk.vfs").to_str().unwrap()]);
+    let says = text(&output.stderr);
+    assert!(says.contains("none/disk.vfs: ") && !says.contains("0 bytes"), "{says}");
+
+    // A file system that is mounted read-only, in a namespace of its own.
+    let script = "mount -t tmpfs none \"$2\" && \"$1\" mkfs -q \"$2/disk.vfs\" --size 16M \
+                  && mount -o remount,ro \"$2\" || { echo SKIPPED; exit 0; }
+                  \"$1\" run \"$2/disk.vfs\" -- true";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_vfscale")]).arg(dir.path());
+    let Ok(output) = command.stdin(Stdio::null()).output() else { return };
+    let says = text(&output.stderr);
+    if output.stdout.starts_with(b"SKIPPED") || says.starts_with("unshare: ") {
+        eprintln!("\n######## SKIPPED: no right to mount a file system\n");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{says}");
+    assert!(says.contains("disk.vfs: open: Read-only file system"), "{says}");
+    assert!(says.contains("`-o ro`"), "{says}");
+}

@@ -43,7 +43,7 @@ const GROUPS_WANTED: u64 = 32;
 #[non_exhaustive]
 pub enum SizeError {
     /// Less than the smallest volume.
-    #[error("{blocks} blocks of 4 KiB are too few: a volume has {VOLUME_BLOCKS_MIN} at least")]
+    #[error("{} KiB are too few: a volume has {} MiB at least", .blocks * 4, VOLUME_BLOCKS_MIN / 256)]
     TooSmall {
         /// The size, in blocks.
         blocks: u64,

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
+use vfscale_vfs::Escaped;
 
 /// A value that can be shown in words ([`Display`](fmt::Display)) and as JSON ([`Serialize`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,13 +42,11 @@ impl Value {
         Self::Fields(fields)
     }
 
-    /// Creates text from bytes that need not be UTF-8: shows other bytes as escapes.
+    /// Creates text from bytes that need not be UTF-8: shows other bytes, control characters and
+    /// backslashes as escapes.
     #[must_use]
     pub fn bytes(bytes: &[u8]) -> Self {
-        Self::Text(match str::from_utf8(bytes) {
-            Ok(text) if !text.contains(char::is_control) => text.into(),
-            _ => bytes.escape_ascii().to_string(),
-        })
+        Self::Text(Escaped::bytes(bytes).to_string())
     }
 
     /// Creates text of hexadecimal digits.

@@ -107,3 +107,24 @@ fn trees_with_attributes_are_refused_unless_those_are_to_be_ignored() {
         assert_eq!(names, [name]);
     }
 }
+
+#[test]
+fn a_tree_deeper_than_a_path_is_searched() {
+    let vfs = vfscale::memory().size(64 << 20).build().unwrap();
+    let task = vfs.task();
+    for _ in 0..3000 {
+        task.create_dir("d").unwrap();
+        task.set_current_dir("d").unwrap();
+    }
+    task.write("file", "").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mount = || Builder::new(&vfs).xattrs(Xattrs::Refused).mount(dir.path());
+    match mount() {
+        Ok(mounted) => assert!(mounted.unmount().is_ok()),
+        // Without the right to mount anything the search has ended well.
+        Err(error) => assert!(!matches!(error, MountError::FileSystem(_)), "{error}"),
+    }
+    task.set_xattr("file", "user.a", "x").unwrap();
+    let Err(MountError::HasXattrs { path }) = mount() else { panic!("mounted") };
+    assert!(path.ends_with("d/d/file"));
+}

@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 pub use rustix::io::Errno;
 use vfscale_sync::fork;
 
+use crate::base::escaped::Escaped;
+
 /// The result of a call on a [`Task`](crate::Task) or an open file.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The error of a call: Linux's error number, the name of the call, and the path or the two paths
-/// that the caller passed.
+/// that the caller passed, which its text has [`Escaped`]. A call on an open file takes no path:
+/// its error has that of the file, or only the name if a task with a root of its own has opened it.
 ///
 /// One word in size, so a `Result` of a small value stays in registers.
 ///
@@ -124,10 +127,10 @@ impl fmt::Display for Error {
         }
         f.write_str(self.0.call)?;
         if let Some(path) = &self.0.path {
-            write!(f, " {}", path.display())?;
+            write!(f, " {}", Escaped::new(path))?;
         }
         if let Some(path) = &self.0.new_path {
-            write!(f, " to {}", path.display())?;
+            write!(f, " to {}", Escaped::new(path))?;
         }
         write!(f, ": {}", self.0.errno)
     }

@@ -95,8 +95,7 @@ impl File {
     ) -> Result<u64> {
         let from = offset_in.as_deref().copied().unwrap_or_else(|| self.0.pos.get());
         let into = offset_out.as_deref().copied().unwrap_or_else(|| to.0.pos.get());
-        let copied =
-            copy_file_range(self, from, to, into, len).of("copy_file_range", self.path())?;
+        let copied = copy_file_range(self, from, to, into, len).of("copy_file_range", &self.0)?;
         match offset_in {
             Some(offset) => *offset = from + copied,
             None => self.0.pos.lock().set(from + copied),

@@ -210,7 +210,7 @@ impl File {
             self.0.set_flags(kept);
             Ok(())
         };
-        set().of("fcntl", self.path())
+        set().of("fcntl", &self.0)
     }
 
     /// Returns the attributes of the file.
@@ -271,7 +271,7 @@ impl File {
     #[inline]
     pub fn pread(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         check_fork().named("pread")?;
-        self.with_text(|| self.read_inner(offset, buf)).of("pread", self.path())
+        self.with_text(|| self.read_inner(offset, buf)).of("pread", &self.0)
     }
 
     /// Reads at the file's position and advances it; returns the number of bytes, 0 at the end. A
@@ -282,12 +282,12 @@ impl File {
     /// As [`pread`](Self::pread); `EAGAIN` instead of blocking.
     pub fn read(&self, buf: &mut [u8]) -> Result<usize> {
         if self.is_stream() {
-            return self.read_stream(&mut [IoSliceMut::new(buf)], None).of("read", self.path());
+            return self.read_stream(&mut [IoSliceMut::new(buf)], None).of("read", &self.0);
         }
         check_fork().named("read")?;
         let len = buf.len();
         self.with_text(|| self.read_with(len, |offset| self.read_inner(offset, buf)))
-            .of("read", self.path())
+            .of("read", &self.0)
     }
 
     fn read_with(
@@ -331,7 +331,7 @@ impl File {
     /// As [`pread`](Self::pread).
     pub fn preadv(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
         check_fork().named("preadv")?;
-        self.with_text(|| self.read_vectored_at(offset, bufs)).of("preadv", self.path())
+        self.with_text(|| self.read_vectored_at(offset, bufs)).of("preadv", &self.0)
     }
 
     /// Reads into several buffers at the file's position and advances it. Blocks as
@@ -341,12 +341,12 @@ impl File {
     /// As [`read`](Self::read).
     pub fn readv(&self, bufs: &mut [IoSliceMut<'_>]) -> Result<usize> {
         if self.is_stream() {
-            return self.read_stream(bufs, None).of("readv", self.path());
+            return self.read_stream(bufs, None).of("readv", &self.0);
         }
         check_fork().named("readv")?;
         let len = bufs.iter().map(|buf| buf.len()).sum();
         self.with_text(|| self.read_with(len, |offset| self.read_vectored_at(offset, bufs)))
-            .of("readv", self.path())
+            .of("readv", &self.0)
     }
 
     pub(crate) fn check_write(&self) -> std::result::Result<&Inode, Errno> {
@@ -365,7 +365,7 @@ impl File {
     /// `EBADF` if not open for writing, `EISDIR`, `ENODEV` for other types, `EPERM` for an
     /// immutable file, and for other modes than allocation if the file is only appended to.
     pub fn fallocate(&self, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
-        self.with_space(|| self.fallocate_inner(mode, offset, len)).of("fallocate", self.path())
+        self.with_space(|| self.fallocate_inner(mode, offset, len)).of("fallocate", &self.0)
     }
 
     fn fallocate_inner(

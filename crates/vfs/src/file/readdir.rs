@@ -75,7 +75,7 @@ impl File {
         let mut pos = pos;
         let mut batch = Vec::with_capacity(BATCH);
         loop {
-            self.collect(pos, &mut batch).of("getdents64", self.path())?;
+            self.collect(pos, &mut batch).of("getdents64", &self.0)?;
             let Some(last) = batch.last() else { return Ok(()) };
             pos = last.next;
             for entry in batch.drain(..) {
@@ -216,7 +216,7 @@ impl<F: Borrow<File>> Iterator for Dirents<F> {
             let mut batch = Vec::new();
             let file = self.file.borrow();
             let result = file.collect(file.0.pos.get(), &mut batch);
-            if let Err(error) = result.of("getdents64", self.file.borrow().path()) {
+            if let Err(error) = result.of("getdents64", &self.file.borrow().0) {
                 self.failed = true;
                 return Some(Err(error));
             }

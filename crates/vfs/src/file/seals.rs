@@ -55,7 +55,7 @@ impl File {
             None => Err(Errno::INVAL),
             Some(seals) => Ok(seals.get()),
         };
-        seals.of("fcntl", self.path())
+        seals.of("fcntl", &self.0)
     }
 
     /// Adds seals to a file of memory (`F_ADD_SEALS`), which bind every open file of it. `SHRINK`
@@ -87,6 +87,6 @@ impl File {
                 _ => Err(Errno::INVAL),
             }
         };
-        add().of("fcntl", self.path())
+        add().of("fcntl", &self.0)
     }
 }

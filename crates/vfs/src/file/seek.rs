@@ -30,7 +30,7 @@ impl File {
     /// `EINVAL` for a position before the start or past the largest file, `ENXIO` for data or a
     /// hole past the end, `EBADF` for an `O_PATH` handle, `ESPIPE` for a pipe or socket.
     pub fn seek(&self, to: impl Into<Whence>) -> Result<u64> {
-        self.seek_inner(to.into()).of("lseek", self.path())
+        self.seek_inner(to.into()).of("lseek", &self.0)
     }
 
     fn seek_inner(&self, to: Whence) -> std::result::Result<u64, Errno> {

@@ -117,7 +117,7 @@ impl File {
         if !self.is_stream() {
             return self.read(buf);
         }
-        self.read_stream(&mut [IoSliceMut::new(buf)], Some(token)).of("read", self.path())
+        self.read_stream(&mut [IoSliceMut::new(buf)], Some(token)).of("read", &self.0)
     }
 
     /// Writes as [`write`](Self::write); `token` can interrupt it while it blocks. It then returns
@@ -130,7 +130,7 @@ impl File {
         if !self.is_stream() {
             return self.write(buf);
         }
-        self.write_stream(&[IoSlice::new(buf)], Some(token)).of("write", self.path())
+        self.write_stream(&[IoSlice::new(buf)], Some(token)).of("write", &self.0)
     }
 
     /// Returns the capacity of a pipe in bytes (`F_GETPIPE_SZ`).
@@ -138,7 +138,7 @@ impl File {
     /// # Errors
     /// `EBADF` if it is no pipe.
     pub fn pipe_size(&self) -> Result<usize> {
-        self.open_pipe().map(Pipe::size).of("fcntl", self.path())
+        self.open_pipe().map(Pipe::size).of("fcntl", &self.0)
     }
 
     /// Sets the capacity of a pipe (`F_SETPIPE_SZ`) to at least `bytes`, and returns it. The
@@ -150,7 +150,7 @@ impl File {
     /// `EBUSY` if it currently holds more data.
     pub fn set_pipe_size(&self, bytes: u32, credentials: &Credentials) -> Result<usize> {
         let privileged = credentials.has(Capabilities::SYS_RESOURCE);
-        self.open_pipe().and_then(|pipe| pipe.set_size(bytes, privileged)).of("fcntl", self.path())
+        self.open_pipe().and_then(|pipe| pipe.set_size(bytes, privileged)).of("fcntl", &self.0)
     }
 
     fn open_pipe(&self) -> std::result::Result<&Pipe, Errno> {

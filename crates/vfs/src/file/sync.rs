@@ -54,7 +54,7 @@ impl File {
     /// open file reports an error of write-back since the file was opened, independent of other
     /// open files; and also an earlier error that no open file has reported.
     pub fn sync_all(&self) -> Result<()> {
-        self.sync_inner(false).of("fsync", self.path())
+        self.sync_inner(false).of("fsync", &self.0)
     }
 
     /// Makes data durable, and the metadata that is needed to find it again.
@@ -62,7 +62,7 @@ impl File {
     /// # Errors
     /// As [`sync_all`](Self::sync_all).
     pub fn sync_data(&self) -> Result<()> {
-        self.sync_inner(true).of("fdatasync", self.path())
+        self.sync_inner(true).of("fdatasync", &self.0)
     }
 
     /// Makes all changes of the file system of this file durable (`syncfs`), as far as it can. May
@@ -81,7 +81,7 @@ impl File {
             let synced = sb.sync();
             synced.and(tell(&self.0.told().all, sb.fs().all_write_errors()))
         };
-        sync().of("syncfs", self.path())
+        sync().of("syncfs", &self.0)
     }
 
     fn sync_inner(&self, data_only: bool) -> std::result::Result<(), Errno> {

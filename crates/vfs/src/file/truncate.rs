@@ -148,6 +148,6 @@ impl File {
             self.0.changed();
             Ok(())
         };
-        self.with_space(truncate).of("ftruncate", self.path())
+        self.with_space(truncate).of("ftruncate", &self.0)
     }
 }

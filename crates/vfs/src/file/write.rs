@@ -49,7 +49,7 @@ impl File {
     /// # Errors
     /// `EBADF` if not open for writing, `EFBIG`, `ENOSPC`, `EINVAL` for an offset above `i64::MAX`.
     pub fn pwrite(&self, buf: &[u8], offset: u64) -> Result<usize> {
-        self.write_whole(offset, &[IoSlice::new(buf)]).map(|(_, n)| n).of("pwrite", self.path())
+        self.write_whole(offset, &[IoSlice::new(buf)]).map(|(_, n)| n).of("pwrite", &self.0)
     }
 
     /// Writes several buffers at `offset`; see [`pwrite`](Self::pwrite).
@@ -57,7 +57,7 @@ impl File {
     /// # Errors
     /// As [`pwrite`](Self::pwrite).
     pub fn pwritev(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<usize> {
-        self.write_whole(offset, bufs).map(|(_, n)| n).of("pwritev", self.path())
+        self.write_whole(offset, bufs).map(|(_, n)| n).of("pwritev", &self.0)
     }
 
     /// Writes at the file's position, or the end, and moves the position after the data. A pipe or
@@ -69,9 +69,9 @@ impl File {
     /// instead of blocking.
     pub fn write(&self, buf: &[u8]) -> Result<usize> {
         if self.is_stream() {
-            return self.write_stream(&[IoSlice::new(buf)], None).of("write", self.path());
+            return self.write_stream(&[IoSlice::new(buf)], None).of("write", &self.0);
         }
-        self.write_whole_at_pos(&[IoSlice::new(buf)]).of("write", self.path())
+        self.write_whole_at_pos(&[IoSlice::new(buf)]).of("write", &self.0)
     }
 
     /// Writes several buffers at the file's position, or the end, and moves the position after the
@@ -81,9 +81,9 @@ impl File {
     /// As [`write`](Self::write).
     pub fn writev(&self, bufs: &[IoSlice<'_>]) -> Result<usize> {
         if self.is_stream() {
-            return self.writev_stream(bufs).of("writev", self.path());
+            return self.writev_stream(bufs).of("writev", &self.0);
         }
-        self.write_whole_at_pos(bufs).of("writev", self.path())
+        self.write_whole_at_pos(bufs).of("writev", &self.0)
     }
 
     /// Writes `bufs` one after the other at `offset`, or at the end if the file appends. Returns

@@ -38,6 +38,8 @@ bitflags! {
         /// Writable as a stream; without [`WRITE`](Self::WRITE), which prevents mounts from
         /// becoming read-only.
         const STREAM_WRITE = 64;
+        /// The opener has a root of its own, so no message may have a path from above it.
+        const ROOTED = 128;
         const STREAM = 32 | 64;
         const CAN_READ = 1 | 32;
         const CAN_WRITE = 2 | 64;

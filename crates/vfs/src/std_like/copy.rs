@@ -33,8 +33,8 @@ impl Task {
         if (found.dev, found.ino) == (metadata.dev, metadata.ino) {
             return Err(Error::between("copy", Errno::INVAL, from, to));
         }
-        target.set_len(0)?;
         let fail = |error: Error| Error::between(error.call(), error.errno(), from, to);
+        target.set_len(0).map_err(fail)?;
         let (mut at, mut into) = (0, 0);
         while source.copy_range(Some(&mut at), &target, Some(&mut into), COPY_STEP).map_err(fail)?
             > 0

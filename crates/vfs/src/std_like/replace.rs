@@ -9,6 +9,7 @@ use crate::base::error::{Error, Result};
 use crate::base::types::RenameFlags;
 use crate::file::open_file::File;
 use crate::std_like::options::OpenOptions;
+use crate::std_like::read_dir::with_path;
 use crate::task::task_struct::{At, Task};
 
 /// The number of names that are tried for a temporary file.
@@ -47,7 +48,8 @@ impl Task {
         durability: Durability,
     ) -> Result<()> {
         let path = path.as_ref();
-        let temp = self.temp_file_in(parent(path))?;
+        let fail = |error: Error| with_path(&error, path);
+        let temp = self.temp_file_in(parent(path)).map_err(fail)?;
         match self.symlink_metadata(path) {
             Ok(old) if old.is_file() => {
                 let new = temp.file().metadata()?;
@@ -55,22 +57,24 @@ impl Task {
                     // As for who edits a file of another: it becomes the editor's.
                     let _ = self.chown(temp.path(), Some(old.uid), Some(old.gid));
                 }
-                self.set_permissions(temp.path(), old.permissions())?;
+                self.set_permissions(temp.path(), old.permissions()).map_err(fail)?;
             }
             Ok(old) if old.is_dir() => return Err(Error::at("replace_file", Errno::ISDIR, path)),
-            Ok(_) => self.set_permissions(temp.path(), self.new_file_mode())?,
+            Ok(_) => self.set_permissions(temp.path(), self.new_file_mode()).map_err(fail)?,
             Err(error) if error.errno() == Errno::NOENT => {
-                self.set_permissions(temp.path(), self.new_file_mode())?;
+                self.set_permissions(temp.path(), self.new_file_mode()).map_err(fail)?;
             }
             Err(error) => return Err(error),
         }
-        temp.file().write_all(bytes.as_ref())?;
+        temp.file().write_all(bytes.as_ref()).map_err(fail)?;
         // Otherwise a crash could leave the new name without the contents.
-        temp.file().sync_all()?;
-        temp.persist(path)?;
+        temp.file().sync_all().map_err(fail)?;
+        temp.persist(path).map_err(fail)?;
         match durability {
             Durability::Ordered => Ok(()),
-            Durability::Durable => self.open(parent(path))?.sync_all(),
+            Durability::Durable => {
+                self.open(parent(path)).and_then(|dir| dir.sync_all()).map_err(fail)
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use crate::base::types::{AtFlags, Mode, OFlags, RenameFlags, StatFs, XattrFlags}
 use crate::mount::namespace::Vfs;
 use crate::security::cred::Credentials;
 use crate::std_like::metadata::Metadata;
+use crate::std_like::read_dir::with_path;
 use crate::task::task_struct::{At, Task};
 
 /// The least number of bytes of one read of a whole file.
@@ -24,14 +25,16 @@ impl Task {
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let path = path.as_ref();
         let file = self.open(path)?;
+        let fail = |error: Error| with_path(&error, path);
         let mut bytes = Vec::new();
         loop {
             let len = bytes.len();
-            let left = usize::try_from(file.stat()?.size).unwrap_or(0).saturating_sub(len);
+            let size = file.stat().map_err(fail)?.size;
+            let left = usize::try_from(size).unwrap_or(0).saturating_sub(len);
             let more = left.max(READ_STEP);
             bytes.try_reserve(more).map_err(|_| Error::at("read", Errno::NOMEM, path))?;
             bytes.resize(len + more, 0);
-            let n = file.read(&mut bytes[len..])?;
+            let n = file.read(&mut bytes[len..]).map_err(fail)?;
             bytes.truncate(len + n);
             if n == 0 {
                 return Ok(bytes);
@@ -56,7 +59,8 @@ impl Task {
     /// # Errors
     /// The errors of opening and writing.
     pub fn write(&self, path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> Result<()> {
-        self.create(path)?.write_all(bytes.as_ref())
+        let path = path.as_ref();
+        self.create(path)?.write_all(bytes.as_ref()).map_err(|error| with_path(&error, path))
     }
 
     /// Returns the attributes of `path`, following symbolic links.

@@ -17,9 +17,15 @@ use crate::task::task_struct::{At, Task};
 impl Task {
     /// Walks the tree at `path`, directories before their contents, without following symbolic
     /// links below it. A directory is read, as a whole, when the walk reaches it; names that are
-    /// removed before the walk reaches them are skipped. The walk holds the directories above its
-    /// position open, and continues in them if they are moved; the paths that it returns are those
-    /// by which it reached each entry.
+    /// removed before the walk reaches them are skipped. The walk holds the nearest directories
+    /// above its position open, and continues in them if they are moved; the paths that it returns
+    /// are those by which it reached each entry. They may be longer than the path of a call:
+    /// [`WalkEntry::at`] has a place for any call.
+    ///
+    /// # Errors
+    /// The iterator returns errors of opening and reading, with the path that they concern. It
+    /// ends with `ESTALE` if more than 64 directories were entered below one that has a new parent
+    /// meanwhile.
     ///
     /// ```
     /// # use vfscale_vfs::{Result, Task};
@@ -33,7 +39,9 @@ impl Task {
         WalkDir {
             task: self,
             start: Some(path.as_ref().to_owned()),
+            path: PathBuf::new(),
             stack: Vec::new(),
+            failed: None,
             depths: (0, usize::MAX),
             filter: None,
         }
@@ -49,6 +57,8 @@ pub struct WalkEntry {
     pub metadata: Metadata,
     /// The depth below the start; 0 for the start itself.
     pub depth: usize,
+    /// The directory that has it; none for the start itself.
+    dir: Option<File>,
 }
 
 impl WalkEntry {
@@ -56,6 +66,30 @@ impl WalkEntry {
     #[must_use]
     pub fn file_name(&self) -> &OsStr {
         self.path.file_name().unwrap_or(self.path.as_os_str())
+    }
+
+    /// Returns the open directory in which the walk found the entry, and its name there: the place
+    /// for calls that take an [`At`]. They reach the entry in a tree of any depth, even if a
+    /// directory above was moved or exchanged for a symbolic link.
+    ///
+    /// ```
+    /// # use vfscale_vfs::{AtFlags, Result, Task};
+    /// # fn example(task: &Task) -> Result<()> {
+    /// for entry in task.walk_dir("/src") {
+    ///     let entry = entry?;
+    ///     let (at, name) = entry.at();
+    ///     let xattrs = task.posix().listxattrat(at, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    ///     println!("{} has {}", entry.path.display(), xattrs.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn at(&self) -> (At<'_>, &OsStr) {
+        match &self.dir {
+            Some(dir) => (At::File(dir), self.file_name()),
+            None => (At::Cwd, self.path.as_os_str()),
+        }
     }
 }
 
@@ -66,7 +100,11 @@ type Filter<'a> = Box<dyn FnMut(&WalkEntry) -> bool + Send + 'a>;
 pub struct WalkDir<'a> {
     task: &'a Task,
     start: Option<PathBuf>,
+    /// The path of the current directory.
+    path: PathBuf,
     stack: Vec<Walked>,
+    /// The error of going back to the directory above, with which the walk ends.
+    failed: Option<Error>,
     /// The least and the greatest depth of entries that the walk returns.
     depths: (usize, usize),
     filter: Option<Filter<'a>>,
@@ -99,13 +137,13 @@ impl<'a> WalkDir<'a> {
     /// Skips what is left of the current directory: that is the one that the walk returned last and
     /// descends into, otherwise the one that contains what it returned last.
     pub fn skip_current_dir(&mut self) {
-        self.stack.pop();
+        self.leave();
     }
 }
 
 impl fmt::Debug for WalkDir<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = self.stack.last().map(|walked| &walked.path).or(self.start.as_ref());
+        let at = self.start.as_ref().unwrap_or(&self.path);
         f.debug_struct("WalkDir").field("at", &at).finish_non_exhaustive()
     }
 }
@@ -118,11 +156,16 @@ fn is_gone(error: &Error) -> bool {
 /// An open directory and its entries.
 type Listed = (File, Vec<DirEntryBuf>);
 
+/// The number of directories above the current one that a walk holds open.
+const OPEN_ABOVE: usize = 64;
+
 /// A directory on the path of the walk.
 #[derive(Debug)]
 struct Walked {
-    dir: File,
-    path: PathBuf,
+    /// `None` if it is far above the current one.
+    dir: Option<File>,
+    /// Device and inode number.
+    id: (u64, u64),
     left: std::vec::IntoIter<DirEntryBuf>,
 }
 
@@ -134,7 +177,12 @@ impl WalkDir<'_> {
             Ok(Some((entry, listed))) => {
                 let is_shown = entry.depth >= self.depths.0;
                 if let Some((dir, left)) = listed {
-                    self.stack.push(Walked { dir, path, left: left.into_iter() });
+                    let id = (entry.metadata.dev, entry.metadata.ino);
+                    self.stack.push(Walked { dir: Some(dir), id, left: left.into_iter() });
+                    self.path = path;
+                    if let Some(far) = (self.stack.len() - 1).checked_sub(OPEN_ABOVE + 1) {
+                        self.stack[far].dir = None;
+                    }
                 }
                 is_shown.then_some(Ok(entry))
             }
@@ -146,11 +194,13 @@ impl WalkDir<'_> {
     /// Returns the entry of a name, and for a directory that the walk descends into the open
     /// directory and its entries. `None` if the filter leaves it out.
     fn look(&mut self, name: &OsStr, path: &Path) -> Result<Option<(WalkEntry, Option<Listed>)>> {
-        let at = self.stack.last().map_or(At::Cwd, |walked| At::File(&walked.dir));
+        let above = self.stack.last().and_then(|walked| walked.dir.as_ref());
+        let at = above.map_or(At::Cwd, At::File);
         let depth = self.stack.len();
         for _ in 0..TRIES {
             let metadata = self.task.posix().fstatat(at, name, AtFlags::SYMLINK_NOFOLLOW)?.into();
-            let mut entry = WalkEntry { path: path.to_owned(), metadata, depth };
+            let (path, dir) = (path.to_owned(), above.cloned());
+            let mut entry = WalkEntry { path, metadata, depth, dir };
             if self.filter.as_mut().is_some_and(|keep| !keep(&entry)) {
                 return Ok(None);
             }
@@ -173,6 +223,29 @@ impl WalkDir<'_> {
         }
         Err(Error::new("walk_dir", Errno::BUSY))
     }
+
+    /// Leaves the current directory for the one above it, which is opened again if it was closed.
+    fn leave(&mut self) {
+        let Some(left) = self.stack.pop() else { return };
+        let Some(above) = self.stack.last_mut() else { return };
+        self.path.pop();
+        if above.dir.is_some() {
+            return;
+        }
+        let opened = left.dir.as_ref().map_or(Err(Error::new("walk_dir", Errno::STALE)), |dir| {
+            let opened = open_dir_nofollow(self.task, At::File(dir), Path::new(".."))?;
+            let metadata = opened.metadata()?;
+            let is_same = (metadata.dev, metadata.ino) == above.id;
+            if is_same { Ok(opened) } else { Err(Error::new("walk_dir", Errno::STALE)) }
+        });
+        match opened {
+            Ok(dir) => above.dir = Some(dir),
+            Err(error) => {
+                self.failed = Some(with_path(&error, &self.path));
+                self.stack.clear();
+            }
+        }
+    }
 }
 
 impl Iterator for WalkDir<'_> {
@@ -185,12 +258,14 @@ impl Iterator for WalkDir<'_> {
             return Some(found);
         }
         loop {
-            let walked = self.stack.last_mut()?;
+            let Some(walked) = self.stack.last_mut() else {
+                return self.failed.take().map(Err);
+            };
             let Some(entry) = walked.left.next() else {
-                self.stack.pop();
+                self.leave();
                 continue;
             };
-            let path = walked.path.join(&entry.name);
+            let path = self.path.join(&entry.name);
             if let Some(found) = self.visit(&entry.name, path) {
                 return Some(found);
             }

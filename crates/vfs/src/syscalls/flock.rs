@@ -46,7 +46,7 @@ impl File {
     /// `EBADF` if the file is not open for reading (a shared lock) or writing (an exclusive one),
     /// `EDEADLK`, `ENOLCK`.
     pub fn request_lock(&self, request: &RecordLock) -> Result<Acquire> {
-        self.request_inner(request).of("fcntl", self.path())
+        self.request_inner(request).of("fcntl", &self.0)
     }
 
     fn request_inner(&self, request: &RecordLock) -> std::result::Result<Acquire, Errno> {
@@ -64,7 +64,7 @@ impl File {
     /// # Errors
     /// As [`request_lock`](Self::request_lock); `EAGAIN`.
     pub fn try_lock_record(&self, request: &RecordLock) -> Result<()> {
-        self.try_lock_inner(request).of("fcntl", self.path())
+        self.try_lock_inner(request).of("fcntl", &self.0)
     }
 
     fn try_lock_inner(&self, request: &RecordLock) -> std::result::Result<(), Errno> {
@@ -83,7 +83,7 @@ impl File {
     pub fn test_lock(&self, request: &RecordLock) -> Result<Option<RecordLock>> {
         check_fork().named("fcntl")?;
         if self.is_path() {
-            return Err(Errno::BADF).of("fcntl", self.path());
+            return Err(Errno::BADF).of("fcntl", &self.0);
         }
         let guard = rcu::pin();
         Ok(existing(self.inode(), &guard).and_then(|locks| locks.test(request)))
@@ -99,7 +99,7 @@ impl File {
             let guard = rcu::pin();
             existing(self.inode(), &guard).map_or(Ok(()), |locks| locks.unlock(owner, range))
         };
-        unlock().of("fcntl", self.path())
+        unlock().of("fcntl", &self.0)
     }
 
     /// Releases every record lock of a task on the file, as closing a descriptor does.
@@ -121,7 +121,7 @@ impl File {
         wait: Option<&WaitToken>,
     ) -> Result<()> {
         let owner = Owner::File(self.id());
-        self.set_lock(owner, -1, kind, range, wait).of("fcntl", self.path())
+        self.set_lock(owner, -1, kind, range, wait).of("fcntl", &self.0)
     }
 
     fn set_lock(
@@ -172,7 +172,7 @@ impl File {
                 (Some(kind), Some(_)) => finish(self.request_flock_inner(kind)?, wait),
             }
         };
-        flock().of("flock", self.path())
+        flock().of("flock", &self.0)
     }
 
     /// Requests a lock of the whole file; does not block, see [`Acquire`].
@@ -180,9 +180,7 @@ impl File {
     /// # Errors
     /// `EBADF` for an `O_PATH` handle, `ENOLCK`.
     pub fn request_flock(&self, kind: LockKind) -> Result<Acquire> {
-        self.check_lockable(None)
-            .and_then(|()| self.request_flock_inner(kind))
-            .of("flock", self.path())
+        self.check_lockable(None).and_then(|()| self.request_flock_inner(kind)).of("flock", &self.0)
     }
 
     fn request_flock_inner(&self, kind: LockKind) -> std::result::Result<Acquire, Errno> {

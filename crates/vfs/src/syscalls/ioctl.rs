@@ -64,7 +64,7 @@ impl Calls<'_> {
             check_fork()?;
             storable(file).map(|_| file.inode().flags())
         };
-        get().of("ioctl", file.path())
+        get().of("ioctl", &file.0)
     }
 
     /// Replaces the flags of a file or directory (`FS_IOC_SETFLAGS`), however it was opened.
@@ -101,6 +101,6 @@ impl Calls<'_> {
             })?;
             sync_change(inode)
         };
-        set().of("ioctl", file.path())
+        set().of("ioctl", &file.0)
     }
 }

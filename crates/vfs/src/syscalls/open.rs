@@ -135,9 +135,10 @@ impl Opening {
         Ok(Opening { flags, mode: mode.bits(), want, lookup })
     }
 
-    fn file_mode(&self, cred: &Credentials, inode: &Inode) -> FileMode {
+    fn file_mode(&self, task: &Task, cred: &Credentials, inode: &Inode) -> FileMode {
+        let rooted = if task.is_rooted() { FileMode::ROOTED } else { FileMode::empty() };
         if self.flags.contains(OFlags::PATH) {
-            return FileMode::PATH;
+            return FileMode::PATH | rooted;
         }
         let mode = match self.flags.bits() & OFlags::ACCMODE.bits() {
             0 => FileMode::READ,
@@ -145,7 +146,7 @@ impl Opening {
             2 => FileMode::READ | FileMode::WRITE,
             _ => FileMode::empty(),
         };
-        mode | truncate::preserved_ids(cred, inode)
+        mode | rooted | truncate::preserved_ids(cred, inode)
     }
 
     /// Returns the flags that the open file retains.
@@ -406,7 +407,7 @@ impl Task {
                 Ok(()) | Err(Errno::NXIO) => {}
                 Err(errno) => return Err(errno),
             }
-            opening.file_mode(cred, inode)
+            opening.file_mode(self, cred, inode)
         };
         let pipe = stream::fifo(inode)?;
         let ends = Ends::of(mode);
@@ -478,7 +479,7 @@ impl Task {
         };
         let mut opening = opening;
         opening.flags.remove(OFlags::TRUNC);
-        open_made(mount, dentry, write, opening, self.cred(&rcu::pin())).map(Some)
+        open_made(self, mount, dentry, write, opening, self.cred(&rcu::pin())).map(Some)
     }
 
     /// Opens `path` from `base`. Reads `opening` by reference: a copy would stall on stores of
@@ -511,7 +512,7 @@ impl Task {
                 OpenTarget::Made(mount, dentry, write) => {
                     let mut opening = *opening;
                     opening.flags.remove(OFlags::TRUNC);
-                    Ok(open_made(mount, dentry, write, opening, cred)?)
+                    Ok(open_made(self, mount, dentry, write, opening, cred)?)
                 }
                 OpenTarget::There(_) if opening.flags.contains(OFlags::EXCL) => {
                     Err(Errno::EXIST.into())
@@ -622,7 +623,7 @@ impl Task {
         let dentry = create::make_unnamed(dir.dentry(), mode, cred, self.mask(), linkable, guard)?;
         let mut opening = opening;
         opening.flags.remove(OFlags::TRUNC);
-        Ok(open_made(dir.mount_ref(), dentry, write, opening, cred)?)
+        Ok(open_made(self, dir.mount_ref(), dentry, write, opening, cred)?)
     }
 
     /// Opens an existing path: checks type and permission, and truncates.
@@ -633,8 +634,8 @@ impl Task {
         cred: &Credentials,
         guard: &Guard,
     ) -> std::result::Result<File, WalkStop> {
-        let mode = opening.file_mode(cred, path.dentry().inode());
-        if mode == FileMode::PATH {
+        let mode = opening.file_mode(self, cred, path.dentry().inode());
+        if mode.contains(FileMode::PATH) {
             return Ok(File::new(path, mode, opening.kept())?);
         }
         let inode = path.dentry().inode();
@@ -667,13 +668,14 @@ enum OpenTarget<'g> {
 /// Opens a file that was just made. Its creator gets the access that it requested, whatever the
 /// mode.
 fn open_made<W>(
+    task: &Task,
     mount: MountRef,
     dentry: DentryRef,
     write: W,
     opening: Opening,
     cred: &Credentials,
 ) -> std::result::Result<File, Errno> {
-    let mode = opening.file_mode(cred, dentry.inode());
+    let mode = opening.file_mode(task, cred, dentry.inode());
     let file = File::new(Path::new(mount, dentry), mode, opening.kept())?;
     // The list of open files has the file now, and shows that it is open for writing.
     drop(write);

@@ -12,7 +12,7 @@ use std::fmt;
 use std::path::Path as StdPath;
 
 use rustix::io::Errno;
-use vfscale_sync::atomic::{AtomicU32, Ordering};
+use vfscale_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use vfscale_sync::fork::{self, Owned};
 use vfscale_sync::lock::Mutex;
 use vfscale_sync::percpu::CachePadded;
@@ -83,6 +83,8 @@ pub struct Task {
     root: Owned<RcuPath>,
     cred: Owned<Rcu<Credentials>>,
     umask: AtomicU32,
+    /// Whether the root is, or was, another directory than that of the tree.
+    is_rooted: AtomicBool,
     id: u64,
     descriptors: Owned<Descriptors>,
     maps: Owned<Maps>,
@@ -98,20 +100,21 @@ impl Task {
     pub(crate) fn new(vfs: Vfs, credentials: Credentials) -> Task {
         let root = vfs.tree().root_path();
         let max = vfs.ns().quotas().limits().descriptors_max();
-        Task::make(vfs, FsStruct { cwd: root.clone(), root }, credentials, (0o022, max))
+        Task::make(vfs, FsStruct { cwd: root.clone(), root }, credentials, (0o022, max, false))
     }
 
-    /// Makes a task with a umask and a limit of descriptors.
+    /// Makes a task with a umask, a limit of descriptors, and whether it has a root of its own.
     fn make(
         vfs: Vfs,
         fs: FsStruct,
         credentials: Credentials,
-        (umask, descriptors_max): (u32, usize),
+        (umask, descriptors_max, is_rooted): (u32, usize, bool),
     ) -> Task {
         Task {
             root: Owned::new(RcuPath::new(fs.root)),
             cred: Owned::new(Rcu::new(credentials)),
             umask: AtomicU32::new(umask),
+            is_rooted: AtomicBool::new(is_rooted),
             id: vfs.ns().next_task(),
             descriptors: Owned::new(Descriptors::new(descriptors_max)),
             maps: Owned::new(Maps::new()),
@@ -147,9 +150,16 @@ impl Task {
         self.with_files(Task::make(vfs, fs, self.credentials(), self.inherited()))
     }
 
-    /// Returns the umask and the limit of descriptors, which a child inherits.
-    fn inherited(&self) -> (u32, usize) {
-        (self.mask(), self.descriptors.max())
+    /// Returns the umask, the limit of descriptors, and whether the root is an own one, which a
+    /// child inherits.
+    fn inherited(&self) -> (u32, usize, bool) {
+        (self.mask(), self.descriptors.max(), self.is_rooted())
+    }
+
+    /// Returns whether the root is, or was, another directory than that of the tree.
+    #[inline]
+    pub(crate) fn is_rooted(&self) -> bool {
+        self.is_rooted.load(Ordering::Relaxed)
     }
 
     /// Returns the number that identifies the task as the owner of record locks.
@@ -372,6 +382,7 @@ impl Task {
         if !self.cred(&rcu::pin()).has(Capabilities::SYS_CHROOT) {
             return Err(Errno::PERM);
         }
+        self.is_rooted.store(true, Ordering::Relaxed);
         self.root.replace(root);
         Ok(())
     }

@@ -41,6 +41,9 @@ pub enum DifferenceKind {
     Added,
     /// The second branch does not have it.
     Removed,
+    /// The two branches have different files there, of which the other one has neither at another
+    /// path: for example one that a program has written anew and renamed to this name.
+    Replaced,
     /// The first branch has it at another path. What is below a directory that was moved is not
     /// told, unless it was moved by itself.
     Moved {
@@ -86,7 +89,24 @@ pub(super) fn diff(a: &Side, b: &Side) -> Result<Vec<Difference>, PoolError> {
     diff.moves()?;
     let mut found = diff.found;
     found.sort();
-    Ok(found)
+    Ok(replaced(found))
+}
+
+/// Makes one difference of a file that has come and another that has gone at the same path, which
+/// are next to each other.
+fn replaced(found: Vec<Difference>) -> Vec<Difference> {
+    let mut told: Vec<Difference> = Vec::with_capacity(found.len());
+    for difference in found {
+        match told.last_mut() {
+            Some(Difference { path, kind: kind @ DifferenceKind::Added })
+                if difference.kind == DifferenceKind::Removed && *path == difference.path =>
+            {
+                *kind = DifferenceKind::Replaced;
+            }
+            _ => told.push(difference),
+        }
+    }
+    told
 }
 
 impl Diff<'_> {

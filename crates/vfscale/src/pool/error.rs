@@ -2,15 +2,16 @@
 
 use std::path::PathBuf;
 
+use vfscale_block::Operation;
 use vfscale_diskfs::{Fault, OpenError};
-use vfscale_vfs::Errno;
+use vfscale_vfs::{Errno, Escaped};
 
 /// The reason why a call on a pool failed. The text names the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
     /// The image does not exist.
-    #[error("{}: the image does not exist; make one with `vfscale mkfs`", .0.display())]
+    #[error("{}: the image does not exist; make one with `vfscale mkfs`", Escaped::new(.0))]
     Missing(PathBuf),
     /// The image or device can't be opened.
     #[error("{}{}", .0, remedy_of_device(.0))]
@@ -43,7 +44,7 @@ pub enum PoolError {
         error: vfscale_pool::Error,
     },
     /// The volume in a branch is damaged, so it can't be compared.
-    #[error("{name}: {}: {what}; `vfscale fsck` shows details", .path.display())]
+    #[error("{name}: {}: {what}; `vfscale fsck` shows details", Escaped::new(.path))]
     Damage {
         /// The image and the branch.
         name: String,
@@ -53,7 +54,7 @@ pub enum PoolError {
         what: String,
     },
     /// The branch can't take the place of its parent: that has changed since the fork.
-    #[error("{name}: it has changed since it was forked, first {}; compare them", .path.display())]
+    #[error("{name}: it has changed since it was forked, first {}; compare them", Escaped::new(.path))]
     HasChanged {
         /// The image and the parent.
         name: String,
@@ -113,6 +114,11 @@ pub(crate) fn remedy_of_device(error: &vfscale_block::Error) -> &'static str {
              ended (30 seconds by default)"
         }
         vfscale_block::Error::Locked { .. } => "; unmount or close it there first",
+        vfscale_block::Error::Io { operation: Operation::Open, source, .. }
+            if source.kind() == std::io::ErrorKind::ReadOnlyFilesystem =>
+        {
+            "; it can only be opened read-only, as `-o ro` does"
+        }
         _ => "",
     }
 }

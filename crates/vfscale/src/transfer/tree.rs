@@ -10,108 +10,133 @@ use vfscale_vfs::{
 
 use crate::transfer::side::Side;
 
-const NOFOLLOW: AtFlags = AtFlags::SYMLINK_NOFOLLOW;
-
 /// The tree of a task.
 pub(super) struct InTree<'t>(pub(super) &'t Task);
 
-/// Replaces what an error says about the place by the path.
-fn at(path: &Path) -> impl Fn(Error) -> Error {
-    move |error| Error::at(error.call(), error.errno(), path)
+/// Returns the directory from which a name starts.
+fn dir(at: Option<&File>) -> At<'_> {
+    at.map_or(At::Cwd, At::File)
+}
+
+impl InTree<'_> {
+    fn open(&self, at: Option<&File>, name: &OsStr, flags: OFlags) -> Result<File> {
+        self.0.posix().openat(dir(at), name, flags | OFlags::NOFOLLOW, 0o600)
+    }
 }
 
 impl Side for InTree<'_> {
-    type File = File;
+    type Node = File;
 
-    fn stat(&self, path: &Path) -> Result<Stat> {
-        self.0.symlink_metadata(path).map(Stat::from)
+    fn stat(&self, at: Option<&File>, name: &OsStr) -> Result<Stat> {
+        self.0.posix().fstatat(dir(at), name, AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    fn names(&self, path: &Path) -> Result<Vec<OsString>> {
-        self.0.read_dir(path)?.map(|entry| entry.map(|entry| entry.file_name())).collect()
+    fn open_dir(&self, at: Option<&File>, name: &OsStr) -> Result<File> {
+        self.open(at, name, OFlags::RDONLY | OFlags::DIRECTORY)
     }
 
-    fn read_link(&self, path: &Path) -> Result<PathBuf> {
-        self.0.read_link(path)
+    fn open_file(&self, at: Option<&File>, name: &OsStr) -> Result<File> {
+        self.open(at, name, OFlags::RDONLY | OFlags::NONBLOCK)
     }
 
-    fn xattrs(&self, path: &Path) -> Result<Vec<(OsString, Vec<u8>)>> {
-        let names = self.0.posix().listxattrat(At::Cwd, path, NOFOLLOW)?.into_iter();
+    fn open_node(&self, at: Option<&File>, name: &OsStr) -> Result<File> {
+        self.open(at, name, OFlags::PATH)
+    }
+
+    fn stat_of(&self, node: &File) -> Result<Stat> {
+        node.stat()
+    }
+
+    fn names(&self, dir: &File) -> Result<Vec<OsString>> {
+        let names = dir.read_dir().map(|entry| entry.map(|entry| entry.name));
+        names.filter(|name| !name.as_ref().is_ok_and(|name| name == "." || name == "..")).collect()
+    }
+
+    fn read_link(&self, link: &File) -> Result<PathBuf> {
+        self.0.posix().readlinkat(At::File(link), "")
+    }
+
+    fn xattrs(&self, node: &File) -> Result<Vec<(OsString, Vec<u8>)>> {
+        let (calls, flags) = (self.0.posix(), AtFlags::EMPTY_PATH);
+        let names = calls.listxattrat(At::File(node), "", flags)?.into_iter();
         names
             .map(|name| {
-                let value = self.0.posix().getxattrat(At::Cwd, path, &name, NOFOLLOW)?;
+                let value = calls.getxattrat(At::File(node), "", &name, flags)?;
                 Ok((name, value))
             })
             .collect()
     }
 
-    fn open(&self, path: &Path) -> Result<File> {
-        self.0.posix().open(path, OFlags::RDONLY | OFlags::NOFOLLOW, 0)
-    }
-
-    fn data(&self, file: &File, path: &Path, from: u64) -> Result<Option<(u64, u64)>> {
+    fn data(&self, file: &File, from: u64) -> Result<Option<(u64, u64)>> {
         let start = match file.seek(Whence::Data(from)) {
             Err(error) if error.errno() == Errno::NXIO => return Ok(None),
-            start => start.map_err(at(path))?,
+            start => start?,
         };
-        Ok(Some((start, file.seek(Whence::Hole(start)).map_err(at(path))?)))
+        Ok(Some((start, file.seek(Whence::Hole(start))?)))
     }
 
-    fn read_at(&self, file: &File, path: &Path, buf: &mut [u8], offset: u64) -> Result<usize> {
-        file.pread(buf, offset).map_err(at(path))
+    fn read_at(&self, file: &File, buf: &mut [u8], offset: u64) -> Result<usize> {
+        file.pread(buf, offset)
     }
 
-    fn create(&self, path: &Path) -> Result<File> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-        self.0.posix().open(path, flags, 0o600)
-    }
-
-    fn write_all_at(&self, file: &File, path: &Path, buf: &[u8], offset: u64) -> Result<()> {
+    fn write_all_at(&self, file: &File, buf: &[u8], offset: u64) -> Result<()> {
         let mut done = 0;
         while done < buf.len() {
-            match file.pwrite(&buf[done..], offset + done as u64).map_err(at(path))? {
-                0 => return Err(Error::at("pwrite", Errno::NOSPC, path)),
+            match file.pwrite(&buf[done..], offset + done as u64)? {
+                0 => return Err(Error::new("pwrite", Errno::NOSPC)),
                 n => done += n,
             }
         }
         Ok(())
     }
 
-    fn set_len(&self, file: &File, path: &Path, bytes: u64) -> Result<()> {
-        file.truncate(bytes).map_err(at(path))
+    fn set_len(&self, file: &File, bytes: u64) -> Result<()> {
+        file.truncate(bytes)
     }
 
-    fn create_dir(&self, path: &Path) -> Result<()> {
-        self.0.posix().mkdirat(At::Cwd, path, 0o700)
+    fn create(&self, at: Option<&File>, name: &OsStr) -> Result<File> {
+        self.open(at, name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)
     }
 
-    fn symlink(&self, target: &Path, path: &Path) -> Result<()> {
-        self.0.symlink(target, path)
+    fn create_dir(&self, at: Option<&File>, name: &OsStr) -> Result<()> {
+        self.0.posix().mkdirat(dir(at), name, 0o700)
     }
 
-    fn hard_link(&self, original: &Path, path: &Path) -> Result<()> {
-        self.0.hard_link(original, path)
+    fn symlink(&self, target: &Path, at: Option<&File>, name: &OsStr) -> Result<()> {
+        self.0.posix().symlinkat(dir(at), name, target)
     }
 
-    fn mknod(&self, path: &Path, stat: &Stat) -> Result<()> {
+    fn hard_link(
+        &self,
+        (original_at, original): (Option<&File>, &OsStr),
+        at: Option<&File>,
+        name: &OsStr,
+    ) -> Result<()> {
+        let calls = self.0.posix();
+        calls.linkat(dir(original_at), original, dir(at), name, AtFlags::empty())
+    }
+
+    fn mknod(&self, at: Option<&File>, name: &OsStr, stat: &Stat) -> Result<()> {
         let kind = FileType::from_raw_mode(stat.mode);
-        self.0.posix().mknodat(At::Cwd, path, kind, Mode::from(0o600), stat.rdev)
+        self.0.posix().mknodat(dir(at), name, kind, Mode::from(0o600), stat.rdev)
     }
 
-    fn chown(&self, path: &Path, uid: u32, gid: u32) -> Result<()> {
-        self.0.posix().fchownat(At::Cwd, path, Some(uid), Some(gid), NOFOLLOW)
+    fn chown(&self, node: &File, uid: u32, gid: u32) -> Result<()> {
+        let flags = AtFlags::EMPTY_PATH;
+        self.0.posix().fchownat(At::File(node), "", Some(uid), Some(gid), flags)
     }
 
-    fn chmod(&self, path: &Path, mode: u32) -> Result<()> {
-        self.0.set_permissions(path, mode)
+    fn chmod(&self, node: &File, mode: u32) -> Result<()> {
+        self.0.posix().fchmodat(At::File(node), "", mode, AtFlags::EMPTY_PATH)
     }
 
-    fn set_xattr(&self, path: &Path, name: &OsStr, value: &[u8]) -> Result<()> {
-        self.0.posix().setxattrat(At::Cwd, path, name, value, XattrFlags::empty(), NOFOLLOW)
+    fn set_xattr(&self, node: &File, name: &OsStr, value: &[u8]) -> Result<()> {
+        let (how, flags) = (XattrFlags::empty(), AtFlags::EMPTY_PATH);
+        self.0.posix().setxattrat(At::File(node), "", name, value, how, flags)
     }
 
-    fn set_times(&self, path: &Path, stat: &Stat) -> Result<()> {
+    fn set_times(&self, node: &File, stat: &Stat) -> Result<()> {
         let times = [SetTime::At(stat.atime), SetTime::At(stat.mtime)];
-        self.0.posix().utimensat(At::Cwd, path, times, NOFOLLOW)
+        self.0.posix().utimensat(At::File(node), "", times, AtFlags::EMPTY_PATH)
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use vfscale_block as block;
 use vfscale_diskfs::mkfs::MkfsError;
 use vfscale_diskfs::{Fault, OpenError};
-use vfscale_vfs::Errno;
+use vfscale_vfs::{Errno, Escaped};
 
 use crate::pool::PoolError;
 use crate::pool::remedy_of_device;
@@ -28,7 +28,7 @@ pub enum VolumeError {
     /// The image does not exist.
     #[error(
         "{}: the image does not exist; make one with `vfscale mkfs`, or give a size to create it",
-        .0.display()
+        Escaped::new(.0)
     )]
     Missing(PathBuf),
     /// The device can't be opened or created: it is locked, or the system refuses.

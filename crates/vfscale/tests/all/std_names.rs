@@ -338,3 +338,32 @@ fn options_that_contradict_each_other_are_refused() {
     task.open_with("/g", &new).unwrap();
     assert_eq!(mode(&task, "/g"), 0o600.into());
 }
+
+/// A guest must not learn from a message where its root is.
+#[test]
+fn errors_name_no_path_above_the_root_of_their_task() {
+    let vfs = vfscale::memory().size(1 << 20).build().unwrap();
+    let host = vfs.task();
+    host.create_dir_all("/sandbox/home").unwrap();
+    host.chown("/sandbox/home", Some(1000), Some(1000)).unwrap();
+    let guest = vfs.task_in("/sandbox", Credentials::user(1000, 1000)).unwrap();
+    let file = guest.create("/home/other").unwrap();
+    let file_of_child = guest.fork().create("/home/child").unwrap();
+    let file_of_host = host.create("/sandbox/home/mine").unwrap();
+    let big = vec![0; 4 << 20];
+    let named = |error: Error| (error.errno(), error.path().map(Path::to_owned));
+    let full = |path: &str| (Errno::NOSPC, Some(PathBuf::from(path)));
+    assert_eq!(named(guest.write("/home/big", &big).unwrap_err()), full("/home/big"));
+    guest.set_current_dir("/home").unwrap();
+    assert_eq!(named(guest.write("big", &big).unwrap_err()), full("big"));
+    let replaced = guest.replace_file("big", &big, Durability::Ordered).unwrap_err();
+    assert_eq!(named(replaced), full("big"));
+    // An open file has no path that was passed: its name, for a task that has a root of its own.
+    assert_eq!(named(file.write_all(&big).unwrap_err()), full("other"));
+    assert_eq!(named(file_of_child.write_all(&big).unwrap_err()), full("child"));
+    let root = guest.open("/").unwrap();
+    assert_eq!(root.read(&mut [0]).unwrap_err().path(), None);
+    // The host sees where it is.
+    let path = "/sandbox/home/mine";
+    assert_eq!(named(file_of_host.write_all(&big).unwrap_err()), full(path));
+}

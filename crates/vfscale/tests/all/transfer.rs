@@ -3,9 +3,10 @@
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use vfscale::posix::{At, OFlags, Whence};
-use vfscale::{Errno, FileType, Owners, Task, Transfer};
+use vfscale::posix::{At, OFlags, RenameFlags, Whence};
+use vfscale::{Errno, FileType, Links, Owners, Task, Transfer};
 
 fn task() -> Task {
     vfscale::memory().size(64 << 20).build().unwrap().task()
@@ -49,7 +50,7 @@ fn a_tree_comes_in_and_goes_out() {
     assert_eq!((done.files, done.skipped, seen), (7 - 1, 0, 7));
     assert_eq!(task.read_to_string("/in/sub/file").unwrap(), "contents");
     let file = task.metadata("/in/sub/file").unwrap();
-    assert_eq!((file.permissions(), file.nlink), (0o4711.into(), 2));
+    assert_eq!((file.permissions(), file.nlink), (0o711.into(), 2));
     assert_eq!((file.mtime.secs(), file.mtime.nanos()), (1_000_000_000, 123_456_789));
     let sub = task.metadata("/in/sub").unwrap();
     assert_eq!((sub.permissions(), sub.mtime.secs()), (0o500.into(), 1_000_000_000));
@@ -64,7 +65,8 @@ fn a_tree_comes_in_and_goes_out() {
     Transfer::new().export(&task, "/in", &back).unwrap();
     for path in ["", "sub", "sub/file", "other name", "link", "sparse", "fifo"] {
         let [one, two] = [&from, &back].map(|dir| fs::symlink_metadata(dir.join(path)).unwrap());
-        assert_eq!((one.mode(), one.len(), one.nlink()), (two.mode(), two.len(), two.nlink()));
+        let mode = one.mode() & !0o6000;
+        assert_eq!((mode, one.len(), one.nlink()), (two.mode(), two.len(), two.nlink()), "{path}");
         assert_eq!((one.mtime(), one.mtime_nsec()), (two.mtime(), two.mtime_nsec()), "{path}");
     }
     assert!(fs::read(from.join("sparse")).unwrap() == fs::read(back.join("sparse")).unwrap());
@@ -116,4 +118,256 @@ fn a_copy_replaces_nothing_and_follows_nothing() {
     task.posix().mknodat(At::Cwd, "/new/socket", FileType::Socket, 0o600, 0).unwrap();
     let done = Transfer::new().export(&task, "/new", dir.path().join("fine")).unwrap();
     assert_eq!(done.skipped, 1);
+}
+
+/// Returns a task of a tree with what a hostile guest makes.
+fn hostile() -> Task {
+    let task = task();
+    task.create_dir("/w").unwrap();
+    task.write("/w/evil", "#!/bin/sh").unwrap();
+    task.chown("/w/evil", Some(1000), Some(1000)).unwrap();
+    task.set_permissions("/w/evil", 0o6755).unwrap();
+    task.create_dir("/w/shared").unwrap();
+    task.set_permissions("/w/shared", 0o3777).unwrap();
+    task.posix().mknodat(At::Cwd, "/w/disk", FileType::BlockDevice, 0o666, 0x800).unwrap();
+    task.posix().mknodat(At::Cwd, "/w/null", FileType::CharacterDevice, 0o666, 0x103).unwrap();
+    task
+}
+
+#[test]
+fn nobody_gains_rights_by_an_export() {
+    let dir = tempfile::tempdir().unwrap();
+    let task = hostile();
+    let mode = |path: &Path| fs::symlink_metadata(path).unwrap().mode() & 0o7777;
+    let me = fs::metadata(dir.path()).unwrap();
+    for (n, owners) in [Owners::Copier, Owners::Fixed(me.uid(), me.gid())].into_iter().enumerate() {
+        let out = dir.path().join(n.to_string());
+        let done = Transfer::new().owners(owners).export(&task, "/w", &out).unwrap();
+        assert_eq!((done.files, done.skipped), (3, 2), "{owners:?}");
+        assert_eq!(mode(&out.join("evil")), 0o755, "{owners:?}");
+        assert_eq!(mode(&out.join("shared")), 0o1777, "{owners:?}");
+        for device in ["disk", "null"] {
+            assert!(fs::symlink_metadata(out.join(device)).is_err(), "{owners:?}: {device}");
+        }
+    }
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let out = dir.path().join("asked");
+    let asked = Transfer::new().owners(Owners::Source).devices(true);
+    assert_eq!(asked.export(&task, "/w", &out).unwrap().skipped, 0);
+    let evil = fs::metadata(out.join("evil")).unwrap();
+    assert_eq!((evil.mode() & 0o7777, evil.uid()), (0o6755, 1000));
+    assert_eq!(fs::symlink_metadata(out.join("null")).unwrap().rdev(), 0x103);
+}
+
+#[test]
+fn nobody_gains_rights_by_an_import() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = dir.path().join("from");
+    fs::create_dir(&from).unwrap();
+    fs::write(from.join("evil"), "#!/bin/sh").unwrap();
+    fs::set_permissions(from.join("evil"), fs::Permissions::from_mode(0o6755)).unwrap();
+    let task = task();
+    Transfer::new().owners(Owners::Fixed(0, 0)).import(&task, &from, "/in").unwrap();
+    assert_eq!(task.metadata("/in/evil").unwrap().permissions(), 0o755.into());
+    Transfer::new().owners(Owners::Source).import(&task, &from, "/asked").unwrap();
+    assert_eq!(task.metadata("/asked/evil").unwrap().permissions(), 0o6755.into());
+}
+
+#[test]
+fn capabilities_come_only_with_the_owner() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    // Version 2 of the attribute, with CAP_NET_RAW permitted and effective.
+    let mut capability = vec![1, 0, 0, 2, 0, 0x20, 0, 0];
+    capability.resize(20, 0);
+    let task = task();
+    task.write("/ping", "program").unwrap();
+    task.set_xattr("/ping", "security.capability", &capability).unwrap();
+    Transfer::new().xattrs(true).export(&task, "/ping", &out).unwrap();
+    let found = rustix::fs::getxattr(&out, "security.capability", &mut [0_u8; 64][..]);
+    assert_eq!(found, Err(Errno::NODATA));
+    fs::remove_file(&out).unwrap();
+    let asked = Transfer::new().owners(Owners::Source).xattrs(true);
+    asked.export(&task, "/ping", &out).unwrap();
+    let found = rustix::fs::getxattr(&out, "security.capability", &mut [0_u8; 64][..]);
+    assert_eq!(found, Ok(20));
+}
+
+#[test]
+fn links_that_lead_out_are_kept_skipped_or_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let task = task();
+    task.create_dir_all("/home/sub").unwrap();
+    task.write("/home/notes", "").unwrap();
+    for (link, target) in [("sub/in", "../notes"), ("next", "sub"), ("here", "sub/../notes")] {
+        task.symlink(target, Path::new("/home").join(link)).unwrap();
+    }
+    task.symlink("/../secret", "/home/trap").unwrap();
+    task.symlink("../../secret", "/home/sub/trap").unwrap();
+
+    let names = |out: &Path| {
+        let of = |dir: &Path| fs::read_dir(dir).unwrap().count();
+        (of(out), of(&out.join("sub")))
+    };
+    let out = dir.path().join("kept");
+    assert_eq!(Transfer::new().export(&task, "/home", &out).unwrap().skipped, 0);
+    assert_eq!(names(&out), (5, 2));
+    let out = dir.path().join("skipped");
+    let done = Transfer::new().links(Links::Skip).export(&task, "/home", &out).unwrap();
+    assert_eq!((done.skipped, names(&out)), (3, (3, 1)));
+    let out = dir.path().join("refused");
+    let error = Transfer::new().links(Links::Refuse).export(&task, "/home", &out).unwrap_err();
+    assert_eq!(error.errno(), Errno::XDEV);
+    assert!(["trap", "here"].iter().any(|name| error.path().unwrap().ends_with(name)), "{error}");
+    // A link that is copied alone has nothing around it.
+    let out = dir.path().join("alone");
+    let error = Transfer::new().links(Links::Refuse).export(&task, "/home/next", &out).unwrap_err();
+    assert_eq!((error.errno(), error.path()), (Errno::XDEV, Some(Path::new("/home/next"))));
+    // So the copies have none that leads out, and come back.
+    let skipped = dir.path().join("skipped");
+    Transfer::new().links(Links::Refuse).import(&task, &skipped, "/back").unwrap();
+}
+
+/// Exchanges two names of the host.
+fn exchange(a: &Path, b: &Path) {
+    let flags = rustix::fs::RenameFlags::EXCHANGE;
+    rustix::fs::renameat_with(rustix::fs::CWD, a, rustix::fs::CWD, b, flags).unwrap();
+}
+
+/// Makes a directory with two files, and beside it a link to another directory with other contents.
+fn plant_swap(dir: &Path) {
+    for (name, text) in [("from/d", "open"), ("secret", "secret")] {
+        fs::create_dir_all(dir.join(name)).unwrap();
+        fs::write(dir.join(name).join("one"), text).unwrap();
+        fs::write(dir.join(name).join("two"), text).unwrap();
+    }
+    symlink(dir.join("secret"), dir.join("link")).unwrap();
+}
+
+#[test]
+fn an_import_follows_no_directory_that_became_a_link() {
+    let dir = tempfile::tempdir().unwrap();
+    plant_swap(dir.path());
+    let (d, link) = (dir.path().join("from/d"), dir.path().join("link"));
+    let task = task();
+    let mut is_swapped = false;
+    let swap = |_: &vfscale::Transferred, path: &Path| {
+        if path.starts_with(&d) && path != d && !is_swapped {
+            exchange(&d, &link);
+            is_swapped = true;
+        }
+    };
+    Transfer::new().on_file(swap).import(&task, dir.path().join("from"), "/in").unwrap();
+    for name in ["one", "two"] {
+        assert_eq!(task.read_to_string(Path::new("/in/d").join(name)).unwrap(), "open");
+    }
+}
+
+#[test]
+fn an_export_follows_no_directory_that_became_a_link() {
+    let dir = tempfile::tempdir().unwrap();
+    let (out, victim) = (dir.path().join("out"), dir.path().join("victim"));
+    fs::create_dir(&victim).unwrap();
+    symlink(&victim, dir.path().join("link")).unwrap();
+    let task = task();
+    for (name, text) in [("/w/d", "open"), ("/secret", "secret")] {
+        task.create_dir_all(name).unwrap();
+        task.write(Path::new(name).join("one"), text).unwrap();
+        task.write(Path::new(name).join("two"), text).unwrap();
+    }
+    task.symlink("/secret", "/link").unwrap();
+    let mut is_swapped = false;
+    let swap = |_: &vfscale::Transferred, path: &Path| {
+        if path.starts_with("/w/d/") && path != Path::new("/w/d") && !is_swapped {
+            let flags = RenameFlags::EXCHANGE;
+            task.posix().renameat2(At::Cwd, "/w/d", At::Cwd, "/link", flags).unwrap();
+            exchange(&out.join("d"), &dir.path().join("link"));
+            is_swapped = true;
+        }
+    };
+    Transfer::new().on_file(swap).export(&task, "/w", &out).unwrap();
+    assert_eq!(fs::read_dir(&victim).unwrap().count(), 0);
+    for name in ["one", "two"] {
+        // The directory itself is where the link was.
+        let text = fs::read_to_string(dir.path().join("link").join(name)).unwrap();
+        assert_eq!(text, "open");
+    }
+}
+
+#[test]
+fn an_import_beside_exchanges_brings_in_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    plant_swap(dir.path());
+    let (d, link) = (dir.path().join("from/d"), dir.path().join("link"));
+    let task = task();
+    let is_over = &AtomicBool::new(false);
+    let leaked = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                exchange(&d, &link);
+            }
+        });
+        let leaks = |to: &str| {
+            // EBUSY tells that a name did not hold still.
+            let _ = Transfer::new().import(&task, dir.path().join("from"), to);
+            let files = task.walk_dir(to).filter_map(Result::ok).filter(|e| e.metadata.is_file());
+            let mut texts = files.map(|file| task.read_to_string(&file.path));
+            texts.any(|text| !text.is_ok_and(|text| text == "open"))
+        };
+        let leaked = (0..300).find(|n| leaks(&format!("/{n}")));
+        is_over.store(true, Ordering::Relaxed);
+        leaked
+    });
+    assert_eq!(leaked, None, "a copy has what is behind the link");
+}
+
+/// Returns how many descriptors the process has.
+fn descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn a_tree_deeper_than_a_path_goes_out_and_comes_in() {
+    const LEVELS: usize = 3000;
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let task = task();
+    task.create_dir("/w").unwrap();
+    task.set_current_dir("/w").unwrap();
+    for level in 0..LEVELS {
+        task.create_dir("d").unwrap();
+        task.write("file", level.to_string()).unwrap();
+        task.set_current_dir("d").unwrap();
+    }
+    task.write("one", "bottom").unwrap();
+    task.hard_link("one", "two").unwrap();
+    task.set_permissions(".", 0o700).unwrap();
+    task.set_current_dir("/").unwrap();
+
+    let (mut most, before) = (0, descriptors());
+    let watch = |done: &vfscale::Transferred, _: &Path| {
+        if done.files % 500 == 0 {
+            most = most.max(descriptors());
+        }
+    };
+    let done = Transfer::new().on_file(watch).export(&task, "/w", &out).unwrap();
+    assert_eq!(done.files, 2 * LEVELS as u64 + 2);
+    assert!(most < before + 400, "{most} descriptors, {before} before");
+    let back = Transfer::new().import(&task, &out, "/back").unwrap();
+    assert_eq!(back.files, done.files);
+    task.set_current_dir("/back").unwrap();
+    for level in 0..LEVELS {
+        assert_eq!(task.read_to_string("file").unwrap(), level.to_string());
+        task.set_current_dir("d").unwrap();
+    }
+    assert_eq!(task.read_to_string("two").unwrap(), "bottom");
+    assert_eq!(task.metadata("one").unwrap().nlink, 2);
+    assert_eq!(task.metadata(".").unwrap().permissions(), 0o700.into());
+    // Without a recursion that opens each level.
+    assert!(std::process::Command::new("rm").arg("-rf").arg(&out).status().unwrap().success());
 }

@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use vfscale::posix::{At, RenameFlags};
+use vfscale::posix::{At, OFlags, RenameFlags};
 use vfscale::{Errno, Mode, Task, Vfs};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
@@ -299,5 +299,75 @@ fn a_removal_meets_names_that_change_what_they_stand_for() {
             task.remove_dir_all("/t").unwrap();
         });
         assert!(task.exists("/precious/d").unwrap());
+    }
+}
+
+/// Makes directories `d` in each other below the working directory, and a file in the last one.
+fn dig(task: &Task, levels: usize) {
+    for _ in 0..levels {
+        task.create_dir("d").unwrap();
+        task.set_current_dir("d").unwrap();
+    }
+    task.write("leaf", "bottom").unwrap();
+    task.set_current_dir("/").unwrap();
+}
+
+#[test]
+fn a_walk_goes_deeper_than_a_path() {
+    const LEVELS: usize = 20_000;
+    let vfs = vfscale::memory().size(256 << 20).build().unwrap();
+    let task = vfs.task();
+    dig(&task, LEVELS);
+    task.write("/last", "").unwrap();
+    let (mut entries, mut most, mut has_leaf) = (0, 0, false);
+    for entry in task.walk_dir("/") {
+        let entry = entry.unwrap();
+        entries += 1;
+        if entries % 1000 == 0 {
+            most = most.max(vfs.counts().open_files);
+        }
+        if entry.file_name() == "leaf" {
+            let (at, name) = entry.at();
+            let file = task.posix().openat(at, name, OFlags::RDONLY, 0).unwrap();
+            assert_eq!((file.metadata().unwrap().len(), entry.depth), (6, LEVELS + 1));
+            assert_eq!(entry.path.as_os_str().len(), 2 * LEVELS + "/leaf".len());
+            has_leaf = true;
+        }
+    }
+    assert!(has_leaf);
+    assert_eq!(entries, LEVELS + 3);
+    assert!(most < 100, "{most} open files");
+    // The walk goes back up all the levels.
+    assert_eq!(task.walk_dir("/").max_depth(1).count(), 3);
+    let mut walk = task.walk_dir("/").filter_entry(|entry| entry.file_name() != "last");
+    assert_eq!(walk.by_ref().count(), LEVELS + 2);
+}
+
+/// A walk that finds another directory above does not go on there.
+#[test]
+fn a_walk_does_not_go_on_in_another_directory() {
+    let task = vfscale::memory().size(64 << 20).build().unwrap().task();
+    dig(&task, 200);
+    task.create_dir("/aside").unwrap();
+    task.write("/aside/secret", "").unwrap();
+    // Far above the walk, which finds another parent there; and near it, which it holds open.
+    for (level, is_far) in [(50, true), (190, false)] {
+        let moved = format!("/{}", vec!["d"; level].join("/"));
+        let mut names = Vec::new();
+        let mut error = None;
+        for entry in task.walk_dir("/d") {
+            match entry {
+                Ok(entry) => {
+                    if entry.file_name() == "leaf" {
+                        task.rename(&moved, "/aside/d").unwrap();
+                    }
+                    names.push(entry.file_name().to_owned());
+                }
+                Err(found) => error = Some(found.errno()),
+            }
+        }
+        assert_eq!(error, is_far.then_some(Errno::STALE));
+        assert!(!names.iter().any(|name| name == "secret"));
+        task.rename("/aside/d", &moved).unwrap();
     }
 }

@@ -99,7 +99,15 @@ fn naive(a: &BTreeMap<PathBuf, Known>, b: &BTreeMap<PathBuf, Known>) -> Vec<Diff
     for (from, path) in &pairs {
         compare(path, &a[from], &b[path]);
     }
-    found.extend(only.into_iter().map(|(path, kind)| Difference { path, kind }));
+    let twice = |path: &Path| only.iter().filter(|(other, _)| other == path).count() == 2;
+    for (path, kind) in &only {
+        let kind = match kind {
+            DifferenceKind::Added if twice(path) => continue,
+            DifferenceKind::Removed if twice(path) => DifferenceKind::Replaced,
+            kind => kind.clone(),
+        };
+        found.push(Difference { path: path.clone(), kind });
+    }
     for (from, path) in &pairs {
         let above = from.parent().and_then(|above| pairs.get(above));
         let implied = above.map(|above| above.join(from.file_name().unwrap()));
@@ -236,6 +244,33 @@ fn an_open_branch_is_compared() {
     assert_eq!(pool.branches().len(), 2);
     a.close().unwrap();
     main.close().unwrap();
+    pool.close().unwrap();
+}
+
+/// Programs replace a file by writing another one and renaming it.
+#[test]
+fn a_replaced_file_is_told_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), |task| {
+        task.write("/index", "old").unwrap();
+        task.write("/kept", "old").unwrap();
+    });
+    let pool = vfscale::pool(&path).convert(true).open().unwrap();
+    pool.fork("main", "a").unwrap();
+    within(&pool, "a", |task| {
+        task.write("/index.lock", "new").unwrap();
+        task.rename("/index.lock", "/index").unwrap();
+        task.rename("/kept", "/kept~").unwrap();
+        task.write("/kept", "new").unwrap();
+    });
+    let told = |path: &str, kind| Difference { path: path.into(), kind };
+    let moved = DifferenceKind::Moved { from: "/kept".into() };
+    let expected = [
+        told("/index", DifferenceKind::Replaced),
+        told("/kept", DifferenceKind::Added),
+        told("/kept~", moved),
+    ];
+    assert_eq!(pool.diff("main", "a").unwrap(), expected);
     pool.close().unwrap();
 }
 

@@ -7,6 +7,7 @@ fn differences_arrive_as_they_were_sent() {
     let kinds = [
         DifferenceKind::Added,
         DifferenceKind::Removed,
+        DifferenceKind::Replaced,
         DifferenceKind::Moved { from: "/x y".into() },
         DifferenceKind::Changed(changes),
     ];

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
+use vfscale::Escaped;
 use vfscale_diskfs::rescue::Rescue;
 use vfscale_diskfs::{inode::core::FileKind, inode::core::InodeCore};
 
@@ -16,6 +17,10 @@ use crate::error::Failure;
 /// Mode of a directory until its contents are copied.
 const PRIVATE_DIR: Mode = Mode::RWXU;
 const NANOS: i64 = 1_000_000_000;
+/// The set-user-ID and set-group-ID bits.
+const SET_IDS: u32 = 0o6000;
+/// The attribute that gives a program capabilities.
+const CAPABILITIES: &[u8] = b"security.capability";
 
 /// A new file that is to get attributes.
 pub(super) enum Made<'f> {
@@ -33,7 +38,7 @@ pub(super) fn root(path: &Path) -> Result<OwnedFd, Failure> {
         _ => {}
     }
     if fs::read_dir(path).map_err(failed)?.next().is_some() {
-        let why = format!("{}: not empty: name a directory to be made", path.display());
+        let why = format!("{}: not empty: name a directory to be made", Escaped::new(path));
         return Err(Failure::Usage(why));
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -73,43 +78,65 @@ pub(super) fn link(
     rustix::fs::linkat(root, first, dir, name, AtFlags::empty())
 }
 
+/// A file that could not be created.
+pub(super) struct Unmade {
+    /// The reason in words.
+    pub(super) why: String,
+    /// Whether only its name can't be used: it is taken, too long, or not allowed here.
+    pub(super) is_of_name: bool,
+}
+
+impl From<Errno> for Unmade {
+    fn from(errno: Errno) -> Unmade {
+        let is_of_name = matches!(errno, Errno::EXIST | Errno::NAMETOOLONG | Errno::INVAL);
+        Unmade { why: errno.to_string(), is_of_name }
+    }
+}
+
+impl From<String> for Unmade {
+    fn from(why: String) -> Unmade {
+        Unmade { why, is_of_name: false }
+    }
+}
+
 /// Creates a file that is not a directory, with all its readable data and attributes. Problems with
 /// the rest are added to `wrong`.
 ///
 /// # Errors
-/// Returns the reason in words if the file could not be created.
+/// Returns the reason if the file could not be created, or is a device and `devices` is false.
 pub(super) fn file(
     dir: BorrowedFd<'_>,
     name: &OsStr,
-    rescue: &Rescue,
-    ino: u64,
-    core: &InodeCore,
+    (rescue, ino, core): (&Rescue, u64, &InodeCore),
+    devices: bool,
     wrong: &mut Vec<String>,
-) -> Result<(), String> {
-    let failed = |errno: Errno| errno.to_string();
+) -> Result<(), Unmade> {
     let node = |kind| {
         let mode = Mode::from_raw_mode(core.mode & 0o600);
-        rustix::fs::mknodat(dir, name, kind, mode, core.rdev).map_err(failed)
+        rustix::fs::mknodat(dir, name, kind, mode, core.rdev)
     };
     match core.kind() {
         Some(FileKind::Regular) => {
             let flags =
                 OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let mode = Mode::RUSR | Mode::WUSR;
-            let made = rustix::fs::openat(dir, name, flags, mode).map_err(failed)?;
+            let made = rustix::fs::openat(dir, name, flags, mode)?;
             data(&made, rescue, ino, core, wrong);
             Made::Open(made.as_fd()).take_attributes(rescue, ino, core, wrong);
             return Ok(());
         }
         Some(FileKind::Link) => {
             let target = rescue.target(ino, core).map_err(|loss| loss.to_string())?;
-            rustix::fs::symlinkat(&target[..], dir, name).map_err(failed)?;
+            rustix::fs::symlinkat(&target[..], dir, name)?;
         }
         Some(FileKind::Fifo) => node(FileType::Fifo)?,
         Some(FileKind::Socket) => node(FileType::Socket)?,
+        Some(FileKind::Character | FileKind::Block) if !devices => {
+            return Err("a device, which only --devices makes".to_owned().into());
+        }
         Some(FileKind::Character) => node(FileType::CharacterDevice)?,
         Some(FileKind::Block) => node(FileType::BlockDevice)?,
-        Some(FileKind::Directory) | None => return Err("not a kind of file".into()),
+        Some(FileKind::Directory) | None => return Err("not a kind of file".to_owned().into()),
     }
     Made::Named(dir, name).take_attributes(rescue, ino, core, wrong);
     Ok(())
@@ -138,7 +165,9 @@ fn data(made: &OwnedFd, rescue: &Rescue, ino: u64, core: &InodeCore, wrong: &mut
 }
 
 impl Made<'_> {
-    /// Sets the owner (as root), extended attributes, permissions, and finally the times.
+    /// Sets the owner (as root), extended attributes, permissions, and finally the times. A file
+    /// that has not got its owner gets neither set-id bits nor capabilities: its programs would run
+    /// with the rights of whoever copies it.
     pub(super) fn take_attributes(
         &self,
         rescue: &Rescue,
@@ -149,15 +178,22 @@ impl Made<'_> {
         let mut note = |what: &str, done: Result<(), Errno>| {
             wrong.extend(done.err().map(|errno| format!("{what}: {errno}")));
         };
-        if rustix::process::geteuid().is_root() {
-            note("its owner", self.chown(core));
+        let mut is_owned = rustix::process::geteuid().is_root();
+        if is_owned {
+            let owned = self.chown(core);
+            is_owned = owned.is_ok();
+            note("its owner", owned);
         }
         let (attributes, loss) = rescue.attributes(ino, core);
         for (name, value) in &attributes {
+            if **name == *CAPABILITIES && !is_owned {
+                continue;
+            }
             let shown = format!("attribute {}", name.escape_ascii());
             note(&shown, self.set_attribute(name, value));
         }
-        note("its permissions", self.chmod(core));
+        let lost = if is_owned { 0 } else { SET_IDS };
+        note("its permissions", self.chmod(core, core.mode & 0o7777 & !lost));
         note("its times", self.set_times(core));
         wrong.extend(loss.map(|loss| loss.to_string()));
     }
@@ -182,8 +218,8 @@ impl Made<'_> {
         }
     }
 
-    fn chmod(&self, core: &InodeCore) -> Result<(), Errno> {
-        let mode = Mode::from_raw_mode(core.mode & 0o7777);
+    fn chmod(&self, core: &InodeCore, mode: u32) -> Result<(), Errno> {
+        let mode = Mode::from_raw_mode(mode);
         match self {
             Made::Open(file) => rustix::fs::fchmod(file, mode),
             // A symbolic link has no permissions.

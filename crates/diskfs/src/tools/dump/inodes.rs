@@ -1,5 +1,7 @@
 //! Inodes, and their directories, extents and attributes.
 
+use vfscale_vfs::Escaped;
+
 use super::{Dump, DumpError, Value};
 use crate::btree::{Error, Record, Tree};
 use crate::dir::{Directory, NameHash};
@@ -42,9 +44,9 @@ impl Dump {
         let mut ino = ROOT_INO;
         for name in path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b".")) {
             let core = self.core(ino)?;
-            let shown = || String::from_utf8_lossy(name);
+            let shown = Escaped::bytes(name);
             if !core.is_directory() {
-                let why = format!("{}: inode {ino} above it is no directory", shown());
+                let why = format!("{}: inode {ino} above it is no directory", shown);
                 return Err(DumpError::NoSuch(why));
             }
             if name == b".." {
@@ -55,7 +57,7 @@ impl Dump {
             ino = match directory.lookup(&media, &core, name) {
                 Ok(Some(found)) => found.ino,
                 Ok(None) => {
-                    let why = format!("{}: there is no such name in directory {ino}", shown());
+                    let why = format!("{}: there is no such name in directory {ino}", shown);
                     return Err(DumpError::NoSuch(why));
                 }
                 Err(Error::Damage(damage)) => return Err(damage.into()),

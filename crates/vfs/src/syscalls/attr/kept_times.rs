@@ -29,7 +29,7 @@ impl Calls<'_> {
             may_keep_times(self.task.cred(&rcu::pin()))?;
             file.write_unstamped(offset, buf)
         };
-        write().of("pwrite", file.path())
+        write().of("pwrite", &file.0)
     }
 
     /// Sets the times of a file: those of access and of the last change of the data, and the time

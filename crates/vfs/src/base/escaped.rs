@@ -1,0 +1,57 @@
+//! Names as text for people.
+
+use std::ffi::OsStr;
+use std::fmt::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+
+/// Displays a name or path so that it can neither steer a terminal nor pass for other text: control
+/// characters, bytes that are not UTF-8, and backslashes are escaped, as `\n` or `\x1b`. Different
+/// names are displayed differently.
+///
+/// ```
+/// use vfscale_vfs::Escaped;
+///
+/// assert_eq!(Escaped::new("a\u{1b}[2J\n").to_string(), "a\\x1b[2J\\n");
+/// assert_eq!(Escaped::new("naïve").to_string(), "naïve");
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Escaped<'n>(&'n [u8]);
+
+impl<'n> Escaped<'n> {
+    /// Returns the name or path, to display it.
+    #[must_use]
+    pub fn new<N: AsRef<OsStr> + ?Sized>(name: &'n N) -> Escaped<'n> {
+        Escaped(name.as_ref().as_bytes())
+    }
+
+    /// Returns the bytes of a name, to display them.
+    #[must_use]
+    pub fn bytes(name: &'n [u8]) -> Escaped<'n> {
+        Escaped(name)
+    }
+}
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            for char in chunk.valid().chars() {
+                match char {
+                    '\\' | '\n' | '\r' | '\t' => write!(f, "{}", char.escape_default())?,
+                    char if char.is_control() => {
+                        hex(f, char.encode_utf8(&mut [0; 4]).as_bytes())?;
+                    }
+                    char => f.write_char(char)?,
+                }
+            }
+            hex(f, chunk.invalid())?;
+        }
+        Ok(())
+    }
+}
+
+fn hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))
+}
+
+#[cfg(test)]
+mod tests;
