@@ -186,3 +186,37 @@ fn a_bitmap_that_cannot_be_read_is_made_anew() {
         pool.close().unwrap();
     }
 }
+
+/// A deleted branch whose map can't be read keeps its places, and the others' become free.
+#[test]
+fn one_bad_map_does_not_stop_the_reaper() {
+    let memory: Arc<dyn Device> = Arc::new(MemoryDevice::new(600 * UNIT).unwrap());
+    let image = Arc::new(FaultyDevice::new(CowDevice::new(memory)));
+    let pool = Pool::create(image.clone(), [7; 16]).unwrap();
+    for name in ["a", "b", "c"] {
+        pool.create_branch(name, 100 * UNIT).unwrap();
+        let branch = pool.branch(name).unwrap();
+        branch.write_at(0, &[5; 20 * PLACE_BYTES]).unwrap();
+        branch.close().unwrap();
+    }
+    let root = pool.shared.state.lock().table.find("a").unwrap().root.place();
+    for name in ["a", "b", "c"] {
+        pool.delete(name).unwrap();
+    }
+    let range = root * UNIT..(root + 1) * UNIT;
+    image.arm(Fault::on(Operation::Read).within(range).fail(OsError::IO));
+    let free = pool.usage().free;
+    let mut told = 0;
+    loop {
+        match pool.reap(100) {
+            Ok(reaped) if reaped.more => {}
+            Ok(_) => break,
+            Err(error) => {
+                told += 1;
+                assert!(told == 1 && pool.shared.alive().is_ok(), "{error}");
+            }
+        }
+    }
+    assert_eq!(told, 1);
+    assert!(pool.usage().free >= free + 40 * UNIT, "{} of {free}", pool.usage().free);
+}
