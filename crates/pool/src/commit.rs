@@ -339,6 +339,7 @@ impl Shared {
         let (root, given_up) = table.write(generation, &mut place, &mut written)?;
         change.replaced += given_up.len() as u64;
         change.clears.extend(given_up);
+        self.space.retain_known(&mut change.clears);
         if self.plants.has(Plant::EarlyReuse) {
             let reused = |place: &u64| (*place, Box::new([0xee; PLACE_BYTES]));
             self.disk.write(&change.clears.iter().map(reused).collect::<Vec<_>>())?;

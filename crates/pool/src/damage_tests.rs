@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use vfscale_block::{CowDevice, Device, Fault, FaultyDevice, MemoryDevice, Operation, OsError};
 
-use crate::format::{BITMAP, LOG, NODE, PLACE_BYTES};
+use crate::format::{BITMAP, LOG, NODE, PLACE_BYTES, ZONE_PLACES};
 use crate::hostile_tests::{FIRST, former_volume, image, own_blocks};
+use crate::map::{Map, levels};
 use crate::{Error, Pool};
 
 const UNIT: u64 = PLACE_BYTES as u64;
@@ -219,4 +220,45 @@ fn one_bad_map_does_not_stop_the_reaper() {
     }
     assert_eq!(told, 1);
     assert!(pool.usage().free >= free + 40 * UNIT, "{} of {free}", pool.usage().free);
+}
+
+/// A bitmap can't be read that a running pool needs: the places of its zone stay in use, and the
+/// rest of the pool goes on.
+#[test]
+fn a_bad_bitmap_costs_its_zone() {
+    let memory: Arc<dyn Device> = Arc::new(MemoryDevice::new(2 * ZONE_PLACES * UNIT).unwrap());
+    let image = Arc::new(FaultyDevice::new(CowDevice::new(memory)));
+    let pool = Pool::create(image.clone(), [7; 16]).unwrap();
+    let written = ["a", "b"].map(|name| {
+        pool.create_branch(name, 100 * UNIT).unwrap();
+        let branch = pool.branch(name).unwrap();
+        branch.write_at(0, &[5; 20 * PLACE_BYTES]).unwrap();
+        branch
+    });
+    for branch in written {
+        branch.close().unwrap();
+    }
+    let [a, b] = ["a", "b"].map(|name| {
+        let record = pool.shared.state.lock().table.find(name).unwrap().clone();
+        let disk = &pool.shared.disk;
+        let map = Map::open(disk, 0, record.root, levels(record.blocks)).unwrap();
+        disk.layout.locate(map.find(3).unwrap().place()).0
+    });
+    assert_ne!(a, b, "two branches write in two zones");
+    pool.close().unwrap();
+    let pool = Pool::open(image.clone()).unwrap();
+    let bitmap = [false, true].map(|copy| pool.shared.disk.layout.bitmap(b, copy));
+    for place in bitmap {
+        let range = place * UNIT..(place + 1) * UNIT;
+        image.arm(Fault::on(Operation::Read).within(range).fail(OsError::IO));
+    }
+    pool.delete("b").unwrap();
+    while pool.reap(100).unwrap().more {}
+    let a = pool.branch("a").unwrap();
+    a.write_at(0, &[6; 30 * PLACE_BYTES]).unwrap();
+    a.close().unwrap();
+    pool.close().unwrap();
+    let (pool, _) = Pool::open_repaired(image, 0).unwrap();
+    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+    assert_eq!(blocks(&pool, "a")[29], Some(6));
 }
