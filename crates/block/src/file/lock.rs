@@ -43,11 +43,9 @@ use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use super::backing::name_of;
 use super::mounted;
 use super::sys::{LockKind, ofd_lock, ofd_lock_of_others};
 use crate::Holder;
@@ -76,18 +74,18 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Time that a holder gets to close its volume when its mount is gone.
 const CLOSING: Duration = Duration::from_secs(5);
 
-/// What another process holds: its name, and the block device by which it came to the file, if they
-/// could be read.
+/// The state of a lock that another process holds, with the name of that process, and the number of
+/// the block device by which it came to the file, if they could be read.
 #[derive(Debug)]
 pub(super) struct HeldBy {
     pub(super) holder: Option<Holder>,
-    pub(super) way: Option<Arc<str>>,
+    pub(super) way: Option<u64>,
 }
 
 impl HeldBy {
     fn of(file: &File, holder: Option<Holder>) -> Self {
         let number = ofd_lock_of_others(file, WAYS, WAYS_BYTES).ok().flatten();
-        let way = number.map(|at| name_of((at.max(WAYS) - WAYS) as u64).into());
+        let way = number.map(|at| (at.max(WAYS) - WAYS) as u64);
         Self { holder, way }
     }
 }

@@ -12,13 +12,13 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use vfscale_sync::Mutex;
 
-use super::backing::below;
+use super::backing::{below, name_of};
 use super::lock::{HeldBy, lock, lock_part, look};
 use super::ring::Rings;
 use super::segment::Alignment;
 use super::sys::LockKind;
 use super::{FileDevice, FileKind, sys};
-use crate::{Error, Operation, OsError};
+use crate::{Error, Holder, Operation, OsError};
 
 /// `statfs` magic number of a file system in memory, which accepts the flag for direct I/O without
 /// supporting it.
@@ -258,8 +258,8 @@ impl Opening<'_> {
         let mut files = Vec::new();
         for below in below(number, self.options.read_only) {
             if let Ok(Err(held)) = lock_part(&below.file, &below.part, number) {
-                let way = held.way.or_else(|| Some(name(&below.path)));
-                return Err(self.locked(HeldBy { way, ..held }));
+                let way = held.way.map_or_else(|| name(&below.path), |way| name_of(way).into());
+                return Err(self.locked_by(held.holder, Some(way)));
             }
             files.push(below.file);
         }
@@ -267,6 +267,10 @@ impl Opening<'_> {
     }
 
     fn locked(&self, HeldBy { holder, way }: HeldBy) -> Error {
+        self.locked_by(holder, way.map(|way| name_of(way).into()))
+    }
+
+    fn locked_by(&self, holder: Option<Holder>, way: Option<Arc<str>>) -> Error {
         let (device, holder) = (self.name.clone(), holder.map(Box::new));
         Error::Locked { device, holder, way, client: None }
     }
