@@ -176,12 +176,15 @@ pub enum Error {
         operation: Operation,
     },
     /// Another process has the device open.
-    #[error("{device}: in use{}", by(.holder.as_deref(), .client.as_deref()))]
+    #[error("{device}: in use{}", by(.way.as_deref(), .holder.as_deref(), .client.as_deref()))]
     Locked {
         /// Name of the device.
         device: Arc<str>,
         /// The process, if it is known: a mounted file system does not record it.
         holder: Option<Box<Holder>>,
+        /// The other name by which the process has it open, if it is known to be another one: of
+        /// the image below a loop device, or of a device above the image.
+        way: Option<Arc<str>>,
         /// Address of the client of Ceph that has the image's lock, as `rbd lock ls` shows it.
         client: Option<Arc<str>>,
     },
@@ -222,12 +225,13 @@ pub enum Error {
     },
 }
 
-fn by(holder: Option<&Holder>, client: Option<&str>) -> String {
+fn by(way: Option<&str>, holder: Option<&Holder>, client: Option<&str>) -> String {
+    let way = way.map_or(String::new(), |way| format!(" through {way}"));
     match (holder, client) {
-        (None, None) => String::new(),
-        (Some(holder), None) => format!(" by {holder}"),
-        (None, Some(client)) => format!(" by the client {client}"),
-        (Some(holder), Some(client)) => format!(" by {holder}, as the client {client}"),
+        (None, None) => way,
+        (Some(holder), None) => format!("{way} by {holder}"),
+        (None, Some(client)) => format!("{way} by the client {client}"),
+        (Some(holder), Some(client)) => format!("{way} by {holder}, as the client {client}"),
     }
 }
 

@@ -42,7 +42,8 @@
 //! belongs to the open file, and so does the name of its holder: the kernel releases both when the
 //! holder exits, for whatever reason (`file/lock.rs`). A block device is also claimed from the
 //! system (`O_EXCL`), so that it can't be mounted while it is open; if it is already mounted, the
-//! claim fails.
+//! claim fails. The claim ends at a loop device, so the file below it is locked, too
+//! (`file/backing.rs`): one image is open once, whatever the way to its bytes.
 //!
 //! # Locks
 //!
@@ -69,6 +70,7 @@ use segment::{
     Alignment, Segment, Transfer, page_segments, read_segments, shared_segments, write_segments,
 };
 
+mod backing;
 mod direct_read;
 mod discards;
 mod lock;
@@ -97,6 +99,8 @@ enum FileKind {
 pub struct FileDevice {
     name: Arc<str>,
     file: File,
+    /// The files below a block device, which are locked like it.
+    below: Vec<File>,
     kind: FileKind,
     /// Opened read-only.
     read_only: bool,
@@ -131,9 +135,11 @@ impl FileDevice {
     /// be called again.
     pub fn release(&self) {
         self.released.store(true, Ordering::Release);
-        lock::unlock(&self.file);
+        self.unlock();
         // Releases the claim as well. If that fails, the claim ends when the value is dropped.
-        let _ = sys::close_under(&self.file);
+        for file in self.below.iter().chain([&self.file]) {
+            let _ = sys::close_under(file);
+        }
     }
 
     /// Tells other openers of the device that this process serves it as the mount with a device
@@ -143,7 +149,11 @@ impl FileDevice {
     /// # Errors
     /// Returns any error of the file system of the image.
     pub fn publish_mount(&self, device: (u32, u32)) -> io::Result<()> {
-        mounted::publish(&self.file, device)
+        self.below.iter().chain([&self.file]).try_for_each(|file| mounted::publish(file, device))
+    }
+
+    fn unlock(&self) {
+        self.below.iter().chain([&self.file]).for_each(lock::unlock);
     }
 
     fn error(&self, call: CallRange, source: OsError) -> Error {
@@ -496,7 +506,7 @@ impl Drop for FileDevice {
     fn drop(&mut self) {
         // The rings have no pending requests, but the kernel frees them asynchronously.
         drop(take(&mut self.rings));
-        lock::unlock(&self.file);
+        self.unlock();
     }
 }
 

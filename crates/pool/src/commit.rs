@@ -12,8 +12,8 @@
 //! `PoolState` is held over the commit's I/O.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use vfscale_sync::Mutex;
 
@@ -30,6 +30,7 @@ use crate::layout::Layout;
 use crate::map::Written;
 use crate::plant::{Plant, Plants};
 use crate::record::LogArea;
+use crate::registry::Registry;
 use crate::space::{self, Lease, Space};
 use crate::table::Table;
 
@@ -76,6 +77,8 @@ pub(crate) struct Shared {
     pub(crate) plants: Plants,
     /// How many places the spare logs have.
     pub(crate) spare_places: AtomicU64,
+    /// The open branches, once the pool is open.
+    pub(crate) open: OnceLock<Weak<Registry>>,
     failed: AtomicBool,
     is_low: AtomicBool,
 }
@@ -261,10 +264,10 @@ impl Shared {
             lease: Lease::default(),
             debt: used - paid,
         };
-        let (spare_places, failed, is_low) = Default::default();
+        let (spare_places, open, failed, is_low) = Default::default();
         let state = Mutex::new(state);
         let this =
-            Self { disk, space, state, slots, purpose, plants, spare_places, failed, is_low };
+            Self { disk, space, state, slots, purpose, plants, spare_places, open, failed, is_low };
         this.count_spares(&this.state.lock());
         Ok(this)
     }
@@ -336,6 +339,7 @@ impl Shared {
         let (root, given_up) = table.write(generation, &mut place, &mut written)?;
         change.replaced += given_up.len() as u64;
         change.clears.extend(given_up);
+        self.space.retain_known(&mut change.clears);
         if self.plants.has(Plant::EarlyReuse) {
             let reused = |place: &u64| (*place, Box::new([0xee; PLACE_BYTES]));
             self.disk.write(&change.clears.iter().map(reused).collect::<Vec<_>>())?;

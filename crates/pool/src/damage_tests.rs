@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use vfscale_block::{CowDevice, Device, Fault, FaultyDevice, MemoryDevice, Operation, OsError};
 
-use crate::format::{BITMAP, LOG, NODE, PLACE_BYTES};
+use crate::format::{BITMAP, LOG, NODE, PLACE_BYTES, ZONE_PLACES};
 use crate::hostile_tests::{FIRST, former_volume, image, own_blocks};
+use crate::map::{Map, levels};
 use crate::{Error, Pool};
 
 const UNIT: u64 = PLACE_BYTES as u64;
@@ -185,4 +186,79 @@ fn a_bitmap_that_cannot_be_read_is_made_anew() {
         assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
         pool.close().unwrap();
     }
+}
+
+/// A deleted branch whose map can't be read keeps its places, and the others' become free.
+#[test]
+fn one_bad_map_does_not_stop_the_reaper() {
+    let memory: Arc<dyn Device> = Arc::new(MemoryDevice::new(600 * UNIT).unwrap());
+    let image = Arc::new(FaultyDevice::new(CowDevice::new(memory)));
+    let pool = Pool::create(image.clone(), [7; 16]).unwrap();
+    for name in ["a", "b", "c"] {
+        pool.create_branch(name, 100 * UNIT).unwrap();
+        let branch = pool.branch(name).unwrap();
+        branch.write_at(0, &[5; 20 * PLACE_BYTES]).unwrap();
+        branch.close().unwrap();
+    }
+    let root = pool.shared.state.lock().table.find("a").unwrap().root.place();
+    for name in ["a", "b", "c"] {
+        pool.delete(name).unwrap();
+    }
+    let range = root * UNIT..(root + 1) * UNIT;
+    image.arm(Fault::on(Operation::Read).within(range).fail(OsError::IO));
+    let free = pool.usage().free;
+    let mut told = 0;
+    loop {
+        match pool.reap(100) {
+            Ok(reaped) if reaped.more => {}
+            Ok(_) => break,
+            Err(error) => {
+                told += 1;
+                assert!(told == 1 && pool.shared.alive().is_ok(), "{error}");
+            }
+        }
+    }
+    assert_eq!(told, 1);
+    assert!(pool.usage().free >= free + 40 * UNIT, "{} of {free}", pool.usage().free);
+}
+
+/// A bitmap can't be read that a running pool needs: the places of its zone stay in use, and the
+/// rest of the pool goes on.
+#[test]
+fn a_bad_bitmap_costs_its_zone() {
+    let memory: Arc<dyn Device> = Arc::new(MemoryDevice::new(2 * ZONE_PLACES * UNIT).unwrap());
+    let image = Arc::new(FaultyDevice::new(CowDevice::new(memory)));
+    let pool = Pool::create(image.clone(), [7; 16]).unwrap();
+    let written = ["a", "b"].map(|name| {
+        pool.create_branch(name, 100 * UNIT).unwrap();
+        let branch = pool.branch(name).unwrap();
+        branch.write_at(0, &[5; 20 * PLACE_BYTES]).unwrap();
+        branch
+    });
+    for branch in written {
+        branch.close().unwrap();
+    }
+    let [a, b] = ["a", "b"].map(|name| {
+        let record = pool.shared.state.lock().table.find(name).unwrap().clone();
+        let disk = &pool.shared.disk;
+        let map = Map::open(disk, 0, record.root, levels(record.blocks)).unwrap();
+        disk.layout.locate(map.find(3).unwrap().place()).0
+    });
+    assert_ne!(a, b, "two branches write in two zones");
+    pool.close().unwrap();
+    let pool = Pool::open(image.clone()).unwrap();
+    let bitmap = [false, true].map(|copy| pool.shared.disk.layout.bitmap(b, copy));
+    for place in bitmap {
+        let range = place * UNIT..(place + 1) * UNIT;
+        image.arm(Fault::on(Operation::Read).within(range).fail(OsError::IO));
+    }
+    pool.delete("b").unwrap();
+    while pool.reap(100).unwrap().more {}
+    let a = pool.branch("a").unwrap();
+    a.write_at(0, &[6; 30 * PLACE_BYTES]).unwrap();
+    a.close().unwrap();
+    pool.close().unwrap();
+    let (pool, _) = Pool::open_repaired(image, 0).unwrap();
+    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+    assert_eq!(blocks(&pool, "a")[29], Some(6));
 }

@@ -76,8 +76,12 @@ impl Pool {
         kind: Kind,
         captured: impl FnOnce(),
     ) -> Result<(), Error> {
-        let branches = self.open.lock();
-        self.freeze(&branches, parent, Some(Child { name, kind }), captured).map(drop)
+        let mut captured = Some(captured);
+        self.with_room(|| {
+            let branches = self.open.lock();
+            let captured = || captured.take().map_or((), |captured| captured());
+            self.freeze(&branches, parent, Some(Child { name, kind }), captured).map(drop)
+        })
     }
 
     /// Opens, for reading, what a branch has now: all writes that have returned, whether they were
@@ -89,9 +93,13 @@ impl Pool {
     /// # Errors
     /// Errors of [`fork`](Self::fork).
     pub fn snapshot(&self, name: &str, captured: impl FnOnce()) -> Result<Arc<Branch>, Error> {
-        let mut branches = self.open.lock();
-        let node = self.freeze(&branches, name, None, captured)?;
-        self.open_node(&mut branches, node)
+        let mut captured = Some(captured);
+        self.with_room(|| {
+            let mut branches = self.open.lock();
+            let captured = || captured.take().map_or((), |captured| captured());
+            let node = self.freeze(&branches, name, None, captured)?;
+            self.open_node(&mut branches, node)
+        })
     }
 
     /// Freezes what a branch has now, for a child if there is one. Returns the frozen node.
@@ -222,6 +230,10 @@ impl Pool {
     /// [`Error::NoBranch`], [`Error::InUse`], [`Error::Refused`] if it can only be read, was never
     /// forked, or that state is gone, [`Error::Full`] and errors of the device.
     pub fn rollback(&self, name: &str) -> Result<Option<String>, Error> {
+        self.with_room(|| self.roll_back(name))
+    }
+
+    fn roll_back(&self, name: &str) -> Result<Option<String>, Error> {
         let mut branches = self.open.lock();
         close(&mut branches, name, 0)?;
         let mut state = self.shared.state.lock();

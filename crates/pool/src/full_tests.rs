@@ -147,3 +147,37 @@ fn a_credit_is_given_back() {
     drop((credit, part));
     assert_eq!(pool.usage().free, before);
 }
+
+/// Deleted branches hold nothing up, though nobody else frees their space.
+#[test]
+fn deleting_makes_room_for_all_who_need_it() {
+    let pool = pool(600);
+    let main = pool.branch("main").unwrap();
+    for round in 0..3000_u64 {
+        main.write_at(round % 50 * UNIT, &[round as u8; UNIT as usize]).unwrap();
+        pool.fork("main", &format!("n{round}"), false).unwrap();
+        if let Some(old) = round.checked_sub(3) {
+            pool.delete(&format!("n{old}")).unwrap();
+        }
+    }
+    assert_whole(&pool);
+    main.close().unwrap();
+    for round in 2997..3000 {
+        pool.delete(&format!("n{round}")).unwrap();
+    }
+    // By a write, a reservation, and a flush that needs a log.
+    for round in 0..10_u64 {
+        pool.create_branch("large", 600 * UNIT).unwrap();
+        let large = pool.branch("large").unwrap();
+        if round % 2 == 0 {
+            assert!(fill(&large, 0) > 300, "round {round}");
+        } else {
+            large.reserve(100, false).unwrap();
+            large.write_at(0, &[1; 100 * UNIT as usize]).unwrap();
+        }
+        large.flush().unwrap();
+        large.close().unwrap();
+        pool.delete("large").unwrap();
+    }
+    assert_whole(&pool);
+}

@@ -170,13 +170,14 @@ impl Pool {
         if blocks == 0 || blocks > BLOCKS_MAX {
             return Err(Error::Size("a branch has 4 KiB to 16 TiB"));
         }
-        let mut state = self.shared.state.lock();
-        state.table.check_new(name)?;
-        self.shared.check_room(&mut state)?;
-        let id = next_id(&mut state);
-        let name = name.into();
-        state.table.insert(Record { name, origin: id, ..Record::new(id, blocks) });
-        self.shared.commit(&mut state, Change::default(), || ())
+        self.with_room(|| {
+            let mut state = self.shared.state.lock();
+            state.table.check_new(name)?;
+            self.shared.check_room(&mut state)?;
+            let (id, name) = (next_id(&mut state), name.into());
+            state.table.insert(Record { name, origin: id, ..Record::new(id, blocks) });
+            self.shared.commit(&mut state, Change::default(), || ())
+        })
     }
 
     /// Opens a branch. One that can be written may be open once; one that can only be read, often.

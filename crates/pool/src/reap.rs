@@ -10,8 +10,9 @@
 //! unless the pool is nearly full.
 
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
-use crate::commit::{Change, State};
+use crate::commit::{Change, Shared, State};
 use crate::dead::{self, DeadList};
 use crate::format::{Entry, FANOUT};
 use crate::map::{self, Map};
@@ -21,6 +22,9 @@ use crate::{Error, Pool, space};
 
 /// The pool is nearly full if this part of it is free, or less.
 const LOW_PART: u64 = 16;
+
+/// The places that a step frees for a call that finds the pool full: 4 MiB.
+const ROOM_PLACES: u64 = 1024;
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,29 +43,78 @@ enum Job {
     Merge(Record, Record),
 }
 
+impl Job {
+    fn node(&self) -> &Record {
+        let (Self::Prune(node) | Self::Merge(node, _)) = self;
+        node
+    }
+}
+
+impl Shared {
+    /// Does a step of the reaper for a call that finds the pool full. Returns whether there may be
+    /// more room. No lock of a branch is held, nor that of the open branches.
+    ///
+    /// # Errors
+    /// [`Error::Failed`].
+    pub(crate) fn make_room(self: &Arc<Self>) -> Result<bool, Error> {
+        let Some(open) = self.open.get().and_then(Weak::upgrade) else { return Ok(false) };
+        let reaped = Pool { shared: self.clone(), open }.reap(ROOM_PLACES);
+        self.alive()?;
+        Ok(match reaped {
+            Ok(Reaped { freed, more }) => freed > 0 || more,
+            // A node that can't be read is passed over.
+            Err(error) => error != Error::Full,
+        })
+    }
+}
+
 impl Pool {
+    /// Repeats a call as long as it finds the pool full and there is something to reap.
+    ///
+    /// # Errors
+    /// Errors of the call.
+    pub(crate) fn with_room<T>(
+        &self,
+        mut call: impl FnMut() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        loop {
+            match call() {
+                Err(Error::Full) if self.shared.make_room()? => {}
+                result => return result,
+            }
+        }
+    }
+
     /// Frees space of deleted branches: about `places` places of 4096 bytes, or merges one node of
     /// the history into its child, which takes time and memory (8 bytes) for each place that the
     /// child has replaced. To be called until nothing is [left](Reaped::more).
     ///
+    /// A node that can't be read keeps its space; later calls pass over it, until the pool is
+    /// opened again.
+    ///
     /// Blocks for the I/O: two flushes. Opening and forking branches waits for it.
     ///
     /// # Errors
-    /// Errors of the device and [`Error::Damage`].
+    /// Errors of the device and [`Error::Damage`]: of one node, unless the pool has
+    /// [failed](Error::Failed).
     pub fn reap(&self, places: u64) -> Result<Reaped, Error> {
         self.shared.alive()?;
         let mut branches = self.open.lock();
         let mut state = self.shared.state.lock();
         let job = self.next_job(&state, &branches);
-        if let Some(Job::Prune(node) | Job::Merge(node, _)) = &job {
-            // Of a handle that was dropped.
-            branches.remove(&key_of_node(node.id));
-        }
+        let Some(job) = job else { return Ok(Reaped::default()) };
+        let id = job.node().id;
+        // Of a handle that was dropped.
+        branches.remove(&key_of_node(id));
         let freed = match job {
-            None => return Ok(Reaped::default()),
-            Some(Job::Prune(record)) => self.prune(&mut state, record, places)?,
-            Some(Job::Merge(node, child)) => self.merge(&mut state, &branches, node, child)?,
+            Job::Prune(record) => self.prune(&mut state, record, places),
+            Job::Merge(node, child) => self.merge(&mut state, &branches, node, child),
         };
+        let freed = freed.inspect_err(|error| {
+            if *error != Error::Full {
+                state.table.damage(id, error.clone());
+            }
+        })?;
         let more = self.next_job(&state, &branches).is_some();
         Ok(Reaped { freed: freed * crate::format::PLACE_BYTES as u64, more })
     }
@@ -72,15 +125,13 @@ impl Pool {
             let open = branches.get(&key_of_node(record.id));
             open.is_some_and(|inner| inner.handles.load(Ordering::Acquire) > 0)
         };
-        let nameless =
-            || table.records().filter(|record| record.name.is_empty() && !is_open(record));
-        if let Some(record) = nameless().find(|record| table.kids(record.id) == 0) {
+        let closed = |kids| table.nameless(kids).filter(|record| !is_open(record));
+        if let Some(record) = closed(0).next() {
             return Some(Job::Prune(record.clone()));
         }
         let budget = &self.shared.space.budget;
         let is_low = budget.available() < budget.total() / LOW_PART;
-        let mut single = nameless().filter(|record| table.kids(record.id) == 1);
-        single.find_map(|record| {
+        closed(1).find_map(|record| {
             let child = table.kid(record.id)?;
             // Whether a rollback of a branch leads here.
             let is_head = !child.name.is_empty() || child.has(PASSING);

@@ -32,7 +32,7 @@
 //! many zones.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::slice::from_ref;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -555,6 +555,16 @@ impl Space {
             maps.free += 1;
             self.backed.fetch_add(u64::from(self.is_thin), Ordering::AcqRel);
         }
+    }
+
+    /// Leaves out the places of zones whose bitmaps can't be read: they stay in use, until a repair
+    /// makes the bitmaps of what the maps say.
+    pub(crate) fn retain_known(&self, places: &mut Vec<u64>) {
+        let mut known = BTreeMap::new();
+        places.retain(|place| {
+            let (zone, _) = self.disk.layout.locate(*place);
+            *known.entry(zone).or_insert_with(|| self.loaded(zone).is_ok())
+        });
     }
 
     /// Enters the changes of a commit into the committed bitmaps, and returns the blocks of all

@@ -12,7 +12,7 @@
 //! Each block of the table and of its tree has a copy in the next place, if the pool had two free
 //! places in a row when it was written: one bad block would lose all branches otherwise.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, hash_map};
 
 use vfscale_sync::percpu::Budget;
 
@@ -37,7 +37,9 @@ pub(crate) struct Table {
     slots: Vec<Option<Record>>,
     slot_of: HashMap<u64, usize>,
     id_of: HashMap<String, u64>,
-    kids: HashMap<u64, u64>,
+    kids: HashMap<u64, Kids>,
+    /// The nodes without a name that have no kids, and those that have one, but for damaged ones.
+    nameless: [BTreeSet<u64>; 2],
     free: BTreeSet<usize>,
     /// The branches that can't be used, with the reasons. Nothing of them changes.
     damaged: HashMap<u64, Error>,
@@ -52,6 +54,14 @@ pub(crate) struct Table {
     unbounded: Budget,
     /// How many nodes of the history the table can have.
     pub(crate) nodes_max: usize,
+}
+
+/// The nodes that were forked from a node.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kids {
+    count: u64,
+    /// Their ids, each with an exclusive or to the others: that of the only one, if it is one.
+    ids: u64,
 }
 
 impl Table {
@@ -69,6 +79,7 @@ impl Table {
             slot_of: HashMap::new(),
             id_of: HashMap::new(),
             kids: HashMap::new(),
+            nameless: Default::default(),
             free: BTreeSet::new(),
             damaged: HashMap::new(),
             dirty: BTreeSet::new(),
@@ -102,8 +113,7 @@ impl Table {
         if !record.name.is_empty() && self.id_of.insert(record.name.clone(), record.id).is_some() {
             return twice;
         }
-        *self.kids.entry(record.parent).or_default() += 1;
-        self.slots[slot] = Some(record);
+        self.put_in(slot, record);
         Ok(())
     }
 
@@ -149,6 +159,7 @@ impl Table {
     /// Notes that a branch can't be used.
     pub(crate) fn damage(&mut self, id: u64, why: Error) {
         self.damaged.entry(id).or_insert(why);
+        self.sort_in(id);
     }
 
     /// Returns the reasons why branches can't be used.
@@ -170,14 +181,15 @@ impl Table {
         Ok(())
     }
 
-    /// Returns a node that was forked from a node.
+    /// Returns the only node that was forked from a node.
     pub(crate) fn kid(&self, id: u64) -> Option<&Record> {
-        self.records().find(|record| record.parent == id)
+        let kids = self.kids.get(&id).filter(|kids| kids.count == 1)?;
+        self.get(kids.ids)
     }
 
     /// Returns how many nodes were forked from a node.
     pub(crate) fn kids(&self, id: u64) -> u64 {
-        self.kids.get(&id).copied().unwrap_or(0)
+        self.kids.get(&id).map_or(0, |kids| kids.count)
     }
 
     /// Returns the depth from which on births are not a node's own: that of its parent.
@@ -237,8 +249,36 @@ impl Table {
         if !record.name.is_empty() {
             self.id_of.insert(record.name.clone(), record.id);
         }
-        *self.kids.entry(record.parent).or_default() += 1;
+        self.put_in(slot, record);
+    }
+
+    fn put_in(&mut self, slot: usize, record: Record) {
+        let (id, parent) = (record.id, record.parent);
         self.slots[slot] = Some(record);
+        let kids = self.kids.entry(parent).or_default();
+        (kids.count, kids.ids) = (kids.count + 1, kids.ids ^ id);
+        self.sort_in(id);
+        self.sort_in(parent);
+    }
+
+    /// Notes whether a node is one that the reaper looks for.
+    fn sort_in(&mut self, id: u64) {
+        let is_nameless = self.get(id).is_some_and(|record| record.name.is_empty());
+        let count = self.kids(id);
+        let is_one = is_nameless && !self.damaged.contains_key(&id);
+        for (kids, nodes) in (0..).zip(&mut self.nameless) {
+            if is_one && count == kids {
+                nodes.insert(id)
+            } else {
+                nodes.remove(&id)
+            };
+        }
+    }
+
+    /// Returns the nodes without a name, but for damaged ones, that have this many kids: none or
+    /// one.
+    pub(crate) fn nameless(&self, kids: usize) -> impl Iterator<Item = &Record> {
+        self.nameless[kids].iter().filter_map(|id| self.get(*id))
     }
 
     /// Removes a node, and returns it.
@@ -248,9 +288,15 @@ impl Table {
         self.dirty.insert(slot / TABLE_RECORDS);
         self.free.insert(slot);
         self.id_of.remove(&record.name);
-        if let Some(kids) = self.kids.get_mut(&record.parent) {
-            *kids -= 1;
+        if let hash_map::Entry::Occupied(mut kids) = self.kids.entry(record.parent) {
+            let Kids { count, ids } = *kids.get();
+            match count {
+                1 => _ = kids.remove(),
+                _ => _ = kids.insert(Kids { count: count - 1, ids: ids ^ id }),
+            }
         }
+        self.sort_in(id);
+        self.sort_in(record.parent);
         Some(record)
     }
 

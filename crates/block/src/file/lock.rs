@@ -14,7 +14,12 @@
 //!        1    1   lane   index    value       four bytes of the name; index 0: length, checksum
 //!        1    0      0       0        0       the lock itself
 //!        1, bit 57, and a device number: the mount that the holder serves (`mounted.rs`)
+//!        1, bit 58, and a device number: the block device by which the holder came to the file
 //! ```
+//!
+//! An opening of a block device locks the files below it as well (`backing.rs`), each of which it
+//! may share with openings of other parts. So the parts are locked at offsets of their own: the
+//! bytes of a file from 2^61 on, or of the file below a loop device from 2^60 on.
 //!
 //! A process that finds the lock taken asks the kernel for the offsets of those locks. The kernel
 //! releases all of them together with the lock, they are visible across containers, and network
@@ -27,7 +32,8 @@
 //!
 //! # Invariants
 //!
-//! * A writer holds the lock exclusively; read-only openers share it.
+//! * A writer holds the lock exclusively; read-only openers share it, and lock all bytes as a
+//!   reader does. Who came by a block device above shares it, and locks its part of the bytes.
 //! * The locks belong to the open file: a second opener in the same process is excluded like any
 //!   other.
 //! * A child that is forked while a device is open shares it, lock and name. So a process that
@@ -36,6 +42,7 @@
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
+use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -45,6 +52,14 @@ use crate::Holder;
 
 /// Offset of the lock.
 const LOCK: i64 = 1 << 62;
+/// First offsets of the bytes that are locked: of this file, and of the one that a loop device
+/// stands in for.
+const BYTES: i64 = 1 << 61;
+const STANDS_IN: i64 = 1 << 60;
+const BYTES_MAX: u64 = 1 << 60;
+/// First offset of the block devices by which holders came.
+const WAYS: i64 = LOCK | 1 << 58;
+const WAYS_BYTES: i64 = 1 << 32;
 /// First offset of the names.
 const NAMES: i64 = LOCK | 1 << 56;
 const LANES: u32 = 1 << 16;
@@ -59,20 +74,87 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Time that a holder gets to close its volume when its mount is gone.
 const CLOSING: Duration = Duration::from_secs(5);
 
-/// The state of a lock that another process holds, with the name of that process if it could be
-/// read.
-pub(super) struct HeldBy(pub(super) Option<Holder>);
+/// The state of a lock that another process holds, with the name of that process, and the number of
+/// the block device by which it came to the file, if they could be read.
+#[derive(Debug)]
+pub(super) struct HeldBy {
+    pub(super) holder: Option<Holder>,
+    pub(super) way: Option<u64>,
+}
 
-/// Takes the lock, or returns its holder. The lock ends when the open file is closed, or with
-/// [`unlock`].
+impl HeldBy {
+    fn of(file: &File, holder: Option<Holder>) -> Self {
+        let number = ofd_lock_of_others(file, WAYS, WAYS_BYTES).ok().flatten();
+        let way = number.map(|at| (at.max(WAYS) - WAYS) as u64);
+        Self { holder, way }
+    }
+}
+
+/// The bytes of a file that an opening of a block device above it has.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) range: Range<u64>,
+    /// Exclusive, or shared with others that share it.
+    pub(super) kind: LockKind,
+    /// The bytes are those of the file below, which this loop device stands in for.
+    pub(super) stands_in: bool,
+}
+
+impl Part {
+    fn all(kind: LockKind) -> Self {
+        Self { range: 0..u64::MAX, kind, stands_in: false }
+    }
+
+    fn take(&self, file: &File) -> io::Result<()> {
+        let (start, end) = (self.range.start.min(BYTES_MAX - 1), self.range.end.min(BYTES_MAX));
+        let length = end.saturating_sub(start).max(1) as i64;
+        let first = if self.stands_in { STANDS_IN } else { BYTES } + start as i64;
+        ofd_lock(file, self.kind, first, length)
+    }
+}
+
+/// Takes the lock of a device, or returns its holder. The lock ends when the open file is closed,
+/// or with [`unlock`].
 ///
 /// Blocks for at most half a second if the holder's name can't be read, and for at most
 /// five seconds if the holder's mount is gone.
 pub(super) fn lock(file: &File, kind: LockKind) -> io::Result<Result<(), HeldBy>> {
+    lock_by(file, || {
+        ofd_lock(file, kind, LOCK, 1)?;
+        // A writer has the lock alone.
+        if kind == LockKind::Shared { shared(file, &Part::all(kind)) } else { Ok(()) }
+    })
+}
+
+/// Takes the lock of a file for an opening of a block device above it, whose number it publishes;
+/// else like [`lock`].
+pub(super) fn lock_part(file: &File, part: &Part, way: u64) -> io::Result<Result<(), HeldBy>> {
+    let locked = lock_by(file, || {
+        if part.stands_in {
+            return part.take(file);
+        }
+        ofd_lock(file, LockKind::Shared, LOCK, 1)?;
+        shared(file, part)
+    })?;
+    if locked.is_ok() && way < WAYS_BYTES as u64 {
+        // The lock is valid without it.
+        let _ = ofd_lock(file, LockKind::Shared, WAYS + way as i64, 1);
+    }
+    Ok(locked)
+}
+
+/// Locks a part of a file of which this process shares the lock, which it gives back else.
+fn shared(file: &File, part: &Part) -> io::Result<()> {
+    part.take(file).inspect_err(|_| {
+        let _ = ofd_lock(file, LockKind::None, LOCK, 1);
+    })
+}
+
+fn lock_by(file: &File, attempt: impl Fn() -> io::Result<()>) -> io::Result<Result<(), HeldBy>> {
     let end = Instant::now() + CLOSING;
     let mut attempts = 0..TRIES;
     while attempts.next().is_some() {
-        match ofd_lock(file, kind, LOCK, 1) {
+        match attempt() {
             Ok(()) => {
                 // The lock is valid without its name as well: other processes still find it taken.
                 let _ = publish(file, &Holder::this_process());
@@ -85,11 +167,11 @@ pub(super) fn lock(file: &File, kind: LockKind) -> io::Result<Result<(), HeldBy>
         if Instant::now() < end && mounted::are_gone(file) {
             attempts = 0..TRIES;
         } else if let Some(holder) = holder(file) {
-            return Ok(Err(HeldBy(Some(holder))));
+            return Ok(Err(HeldBy::of(file, Some(holder))));
         }
         thread::sleep(PAUSE);
     }
-    Ok(Err(HeldBy(None)))
+    Ok(Err(HeldBy::of(file, None)))
 }
 
 /// Returns the holder of the lock, if there is one, and takes nothing.
@@ -101,11 +183,11 @@ pub(super) fn look(file: &File) -> io::Result<Result<(), HeldBy>> {
             return Ok(Ok(()));
         }
         if let Some(holder) = holder(file) {
-            return Ok(Err(HeldBy(Some(holder))));
+            return Ok(Err(HeldBy::of(file, Some(holder))));
         }
         thread::sleep(PAUSE);
     }
-    Ok(Err(HeldBy(None)))
+    Ok(Err(HeldBy::of(file, None)))
 }
 
 /// Releases the lock and the name. Closing the file would do that too, but later if another process
@@ -115,6 +197,7 @@ pub(super) fn unlock(file: &File) {
     // closing the file removes the name.
     let _ = ofd_lock(file, LockKind::None, NAMES, i64::MAX - NAMES);
     let _ = ofd_lock(file, LockKind::None, LOCK, 1);
+    let _ = ofd_lock(file, LockKind::None, STANDS_IN, LOCK - STANDS_IN);
 }
 
 fn is_taken(error: &io::Error) -> bool {

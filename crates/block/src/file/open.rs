@@ -12,12 +12,13 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use vfscale_sync::Mutex;
 
-use super::lock::{HeldBy, lock, look};
+use super::backing::{below, name_of};
+use super::lock::{HeldBy, lock, lock_part, look};
 use super::ring::Rings;
 use super::segment::Alignment;
 use super::sys::LockKind;
 use super::{FileDevice, FileKind, sys};
-use crate::{Error, Operation, OsError};
+use crate::{Error, Holder, Operation, OsError};
 
 /// `statfs` magic number of a file system in memory, which accepts the flag for direct I/O without
 /// supporting it.
@@ -84,8 +85,8 @@ impl FileOptions {
     /// it open whose name can't be read.
     ///
     /// # Errors
-    /// [`Error::Locked`] if another process has it open; [`Error::Unsupported`] if it is neither an
-    /// image file nor a block device; [`Error::Io`].
+    /// [`Error::Locked`] if another process has it open, or the same bytes through a loop device;
+    /// [`Error::Unsupported`] if it is neither an image file nor a block device; [`Error::Io`].
     pub fn open(self, path: impl AsRef<Path>) -> Result<FileDevice, Error> {
         let path = path.as_ref();
         let opening = Opening { options: self, path, name: name(path) };
@@ -212,6 +213,10 @@ impl Opening<'_> {
             return Err(self.unsupported("neither an image file nor a block device"));
         };
         self.lock(&file)?;
+        let below = match kind {
+            FileKind::Image => Vec::new(),
+            FileKind::BlockDevice => self.lock_below(metadata.rdev())?,
+        };
         let file = if kind == FileKind::BlockDevice && !self.options.read_only {
             self.claim(file, metadata.rdev())?
         } else {
@@ -226,6 +231,7 @@ impl Opening<'_> {
         Ok(FileDevice {
             name: self.name.clone(),
             file,
+            below,
             kind,
             read_only: self.options.read_only,
             released: false.into(),
@@ -247,9 +253,26 @@ impl Opening<'_> {
         self.io(lock(file, kind))?.map_err(|held| self.locked(held))
     }
 
-    fn locked(&self, HeldBy(holder): HeldBy) -> Error {
+    /// Locks the files below a block device, but those of file systems that have no locks.
+    fn lock_below(&self, number: u64) -> Result<Vec<File>, Error> {
+        let mut files = Vec::new();
+        for below in below(number, self.options.read_only) {
+            if let Ok(Err(held)) = lock_part(&below.file, &below.part, number) {
+                let way = held.way.map_or_else(|| name(&below.path), |way| name_of(way).into());
+                return Err(self.locked_by(held.holder, Some(way)));
+            }
+            files.push(below.file);
+        }
+        Ok(files)
+    }
+
+    fn locked(&self, HeldBy { holder, way }: HeldBy) -> Error {
+        self.locked_by(holder, way.map(|way| name_of(way).into()))
+    }
+
+    fn locked_by(&self, holder: Option<Holder>, way: Option<Arc<str>>) -> Error {
         let (device, holder) = (self.name.clone(), holder.map(Box::new));
-        Error::Locked { device, holder, client: None }
+        Error::Locked { device, holder, way, client: None }
     }
 
     /// Opens a block device once more with `O_EXCL`, so that the system refuses other openers with
@@ -267,7 +290,7 @@ impl Opening<'_> {
             }
             if attempts.next().is_none() {
                 let device = self.name.clone();
-                return Err(Error::Locked { device, holder: None, client: None });
+                return Err(Error::Locked { device, holder: None, way: None, client: None });
             }
             thread::sleep(PAUSE);
         };

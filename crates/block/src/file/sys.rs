@@ -12,6 +12,31 @@ const BLKDISCARD: Opcode = opcode::none(0x12, 119);
 /// `BLKGETSIZE64`: a number, declared as a `size_t` and always 64 bits wide.
 const BLKGETSIZE64: Opcode = opcode::read::<usize>(0x12, 114);
 
+/// `LOOP_GET_STATUS64`. Its number is older than the scheme of numbers.
+const LOOP_GET_STATUS64: Opcode = 0x4C05;
+/// Words of 64 bits in its answer, `struct loop_info64`.
+const LOOP_INFO_WORDS: usize = 29;
+
+/// The file of a loop device, and which part of it the device shows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoopStatus {
+    /// The number of the device that has the file, and the number of its inode.
+    pub(super) file: (u64, u64),
+    /// The first byte that is shown.
+    pub(super) offset: u64,
+    /// The most bytes that are shown; 0 for all.
+    pub(super) size_limit: u64,
+}
+
+/// Returns the state of a loop device.
+pub(super) fn loop_status(file: &File) -> io::Result<LoopStatus> {
+    // SAFETY: the operation with this number stores a structure of 232 bytes and does nothing else.
+    let get = unsafe { Getter::<LOOP_GET_STATUS64, [u64; LOOP_INFO_WORDS]>::new() };
+    // SAFETY: the opcode and the type belong together; other kinds of files refuse it.
+    let [device, inode, _, offset, size_limit, ..] = unsafe { ioctl(file.as_fd(), get) }?;
+    Ok(LoopStatus { file: (device, inode), offset, size_limit })
+}
+
 /// Returns the size of a block device, in bytes.
 pub(super) fn block_device_size(file: &File) -> io::Result<u64> {
     // SAFETY: the operation with this number stores 64 bits and does nothing else.

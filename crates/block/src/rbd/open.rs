@@ -118,7 +118,9 @@ fn lock(name: &Arc<str>, image: &Image, take_over: bool) -> Result<(), Error> {
             let owner = owner::of(image).map_err(|code| error(name, code))?;
             Err(match owner {
                 Some(owner) => locked(name, owner),
-                None => Error::Locked { device: name.clone(), holder: None, client: None },
+                None => {
+                    Error::Locked { device: name.clone(), holder: None, way: None, client: None }
+                }
             })
         }
         Err(code) => Err(error(name, code)),
@@ -169,6 +171,7 @@ fn locked(name: &Arc<str>, owner: Owner) -> Error {
     Error::Locked {
         device: name.clone(),
         holder: owner.holder.map(Box::new),
+        way: None,
         client: Some(owner.client),
     }
 }

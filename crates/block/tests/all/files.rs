@@ -14,23 +14,23 @@ use vfscale_sync::page::{PAGE_SIZE, Page, PageBox, read_pages};
 
 const MIB: u64 = 1 << 20;
 
-fn skip(reason: &str) {
+pub(crate) fn skip(reason: &str) {
     println!("######## SKIPPED: {reason}");
 }
 
 /// Runs a command of the system, and returns its output; `None` if the command does not exist or
 /// fails.
-fn system(command: &str, arguments: &[&str]) -> Option<String> {
+pub(crate) fn system(command: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(command).args(arguments).stderr(Stdio::null()).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?.trim().to_string();
     output.status.success().then_some(text)
 }
 
 /// A loop device, which is detached when it is dropped.
-struct Loop(PathBuf);
+pub(crate) struct Loop(pub(crate) PathBuf);
 
 impl Loop {
-    fn over(image: &Path, block_size: &str) -> Option<Self> {
+    pub(crate) fn over(image: &Path, block_size: &str) -> Option<Self> {
         let image = image.to_str()?;
         let arguments = ["--find", "--show", "--sector-size", block_size, image];
         system("losetup", &arguments).map(|path| Self(path.into()))
@@ -366,7 +366,7 @@ fn block_devices() {
 
 /// Opens a device by `attempt`. A process that another test starts holds all open files until it
 /// executes another program, this device or the former one of its number among them.
-fn in_the_end<T, E>(attempt: impl Fn() -> Result<T, E>) -> T {
+pub(crate) fn in_the_end<T, E>(attempt: impl Fn() -> Result<T, E>) -> T {
     let mut attempts = (0..200).map(|_| {
         thread::sleep(Duration::from_millis(5));
         attempt()

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod backing;
 mod devices;
 mod files;
 #[cfg(feature = "rbd")]

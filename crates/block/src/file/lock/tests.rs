@@ -64,13 +64,14 @@ fn readers_share_and_keep_their_names_apart() {
     for file in &files[..3] {
         assert!(lock(file, LockKind::Shared).unwrap().is_ok());
     }
-    let Err(HeldBy(Some(found))) = lock(&files[3], LockKind::Exclusive).unwrap() else {
+    let Err(HeldBy { holder: Some(found), .. }) = lock(&files[3], LockKind::Exclusive).unwrap()
+    else {
         panic!("a reader did not exclude a writer, or had no name");
     };
     assert_eq!(found.pid, std::process::id());
     files[..3].iter().for_each(unlock);
     assert!(lock(&files[3], LockKind::Exclusive).unwrap().is_ok());
-    let Err(HeldBy(Some(_))) = lock(&files[0], LockKind::Shared).unwrap() else {
+    let Err(HeldBy { holder: Some(_), .. }) = lock(&files[0], LockKind::Shared).unwrap() else {
         panic!("a writer did not exclude a reader, or had no name");
     };
 }
@@ -81,5 +82,5 @@ fn who_has_no_name_is_in_the_way_all_the_same() {
     let path = folder.path().join("image");
     let (ours, theirs) = (open(&path), open(&path));
     ofd_lock(&theirs, LockKind::Exclusive, 0, 0).unwrap();
-    assert!(matches!(lock(&ours, LockKind::Exclusive).unwrap(), Err(HeldBy(None))));
+    assert!(matches!(lock(&ours, LockKind::Exclusive).unwrap(), Err(HeldBy { holder: None, .. })));
 }
