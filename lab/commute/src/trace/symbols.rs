@@ -116,8 +116,8 @@ fn without_paths(function: &str) -> String {
     text + word.rsplit("::").next().unwrap_or_default()
 }
 
-/// Strips the part before `crates/` or `lab/` from files of this repository, and the part before the
-/// library's name from files of libraries.
+/// Strips the part before `crates/` or `lab/` from files of this repository, and the part before
+/// the library's name from files of libraries.
 fn from_root(file: &str) -> String {
     let after = |mark: &str| file.rfind(mark).map(|at| file[at + 1..].to_owned());
     if file.contains("/registry/src/") {
