@@ -13,7 +13,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
 use vfscale_sync::Mutex;
 
@@ -30,7 +30,6 @@ use crate::layout::Layout;
 use crate::map::Written;
 use crate::plant::{Plant, Plants};
 use crate::record::LogArea;
-use crate::registry::Registry;
 use crate::space::{self, Lease, Space};
 use crate::table::Table;
 
@@ -65,6 +64,15 @@ pub(crate) struct State {
     debt: u64,
 }
 
+/// Does a step of the reaper, and returns whether there may be more room.
+pub(crate) struct Reaper(pub(crate) Box<dyn Fn() -> Result<bool, Error> + Send + Sync>);
+
+impl std::fmt::Debug for Reaper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Reaper").finish_non_exhaustive()
+    }
+}
+
 /// The parts of a pool that branches share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -77,8 +85,8 @@ pub(crate) struct Shared {
     pub(crate) plants: Plants,
     /// How many places the spare logs have.
     pub(crate) spare_places: AtomicU64,
-    /// The open branches, once the pool is open.
-    pub(crate) open: OnceLock<Weak<Registry>>,
+    /// Does a step of the reaper, once the pool is open.
+    pub(crate) reaper: OnceLock<Reaper>,
     failed: AtomicBool,
     is_low: AtomicBool,
 }
@@ -264,10 +272,20 @@ impl Shared {
             lease: Lease::default(),
             debt: used - paid,
         };
-        let (spare_places, open, failed, is_low) = Default::default();
+        let (spare_places, reaper, failed, is_low) = Default::default();
         let state = Mutex::new(state);
-        let this =
-            Self { disk, space, state, slots, purpose, plants, spare_places, open, failed, is_low };
+        let this = Self {
+            disk,
+            space,
+            state,
+            slots,
+            purpose,
+            plants,
+            spare_places,
+            reaper,
+            failed,
+            is_low,
+        };
         this.count_spares(&this.state.lock());
         Ok(this)
     }

@@ -9,10 +9,10 @@
 //! The state at an adoption is kept for its only child, a branch that may be rolled back to it,
 //! unless the pool is nearly full.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 
-use crate::commit::{Change, Shared, State};
+use crate::commit::{Change, Reaper, Shared, State};
 use crate::dead::{self, DeadList};
 use crate::format::{Entry, FANOUT};
 use crate::map::{self, Map};
@@ -56,19 +56,30 @@ impl Shared {
     ///
     /// # Errors
     /// [`Error::Failed`].
-    pub(crate) fn make_room(self: &Arc<Self>) -> Result<bool, Error> {
-        let Some(open) = self.open.get().and_then(Weak::upgrade) else { return Ok(false) };
-        let reaped = Pool { shared: self.clone(), open }.reap(ROOM_PLACES);
-        self.alive()?;
-        Ok(match reaped {
-            Ok(Reaped { freed, more }) => freed > 0 || more,
-            // A node that can't be read is passed over.
-            Err(error) => error != Error::Full,
-        })
+    pub(crate) fn make_room(&self) -> Result<bool, Error> {
+        self.reaper.get().map_or(Ok(false), |Reaper(step)| step())
     }
 }
 
 impl Pool {
+    /// Lets calls that find the pool full do steps of the reaper, as long as the pool is open.
+    pub(crate) fn reap_for_room(&self) {
+        let (shared, open) = (Arc::downgrade(&self.shared), Arc::downgrade(&self.open));
+        let step = move || {
+            let both = shared.upgrade().zip(open.upgrade());
+            let Some((shared, open)) = both else { return Ok(false) };
+            let pool = Self { shared, open };
+            let reaped = pool.reap(ROOM_PLACES);
+            pool.shared.alive()?;
+            Ok(match reaped {
+                Ok(Reaped { freed, more }) => freed > 0 || more,
+                // A node that can't be read is passed over.
+                Err(error) => error != Error::Full,
+            })
+        };
+        let _ = self.shared.reaper.set(Reaper(Box::new(step)));
+    }
+
     /// Repeats a call as long as it finds the pool full and there is something to reap.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ impl Pool {
             recover(&shared)?;
         }
         let pool = Self { shared, open: Arc::default() };
-        let _ = pool.shared.open.set(Arc::downgrade(&pool.open));
+        pool.reap_for_room();
         if pool.shared.purpose != Purpose::Repair {
             pool.delete_temporary()?;
         }

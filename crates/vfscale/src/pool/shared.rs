@@ -331,8 +331,20 @@ impl PoolShared {
     /// # Errors
     /// [`PoolError::Branches`].
     pub(super) fn reap(&self) -> Result<(), PoolError> {
-        while self.call(self.pool.reap(REAP_PLACES))?.more {}
-        Ok(())
+        let mut told = Ok(());
+        loop {
+            match self.pool.reap(REAP_PLACES) {
+                Ok(reaped) if reaped.more => {}
+                Ok(_) => return told,
+                Err(error) => {
+                    let is_end = ends_reaping(&error);
+                    told = told.and(self.call(Err(error)));
+                    if is_end {
+                        return told;
+                    }
+                }
+            }
+        }
     }
 
     /// Frees the space of deleted branches in the background.
@@ -361,6 +373,11 @@ impl fmt::Debug for PoolShared {
     }
 }
 
+/// Returns whether an error is one of the pool, not of a deleted branch.
+fn ends_reaping(error: &Error) -> bool {
+    matches!(error, Error::Failed | Error::Full)
+}
+
 /// Frees the space of deleted branches, as long as the pool is open.
 fn reap_in_background(pool: &Weak<PoolShared>) {
     while let Some(pool) = pool.upgrade() {
@@ -368,8 +385,11 @@ fn reap_in_background(pool: &Weak<PoolShared>) {
             Ok(reaped) if reaped.more => {}
             Ok(_) => return,
             Err(error) => {
-                tracing::warn!("the space of deleted branches is not freed: {error}");
-                return;
+                tracing::warn!("space of deleted branches is not freed: {error}");
+                // The next step passes over a node that can't be read.
+                if ends_reaping(&error) {
+                    return;
+                }
             }
         }
     }
