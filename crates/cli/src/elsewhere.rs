@@ -7,7 +7,6 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -111,13 +110,11 @@ fn own_user() -> u32 {
 /// Connects to the server of an image, and returns its user. `None` if there is no mount of it
 /// whose server takes requests of this user.
 fn server_of(image: &Path) -> Result<Option<(UnixStream, u32)>, Failure> {
-    let owner = image.metadata().ok().map(|meta| meta.uid());
+    let trusted = mounts::Trusted::with(Some(image));
     for dir in mounts::of(&mounts::table()?, image) {
         match connected(&dir) {
             // Anybody can mount something that pretends to be the image.
-            Ok((stream, user)) if [Some(0), Some(own_user()), owner].contains(&Some(user)) => {
-                return Ok(Some((stream, user)));
-            }
+            Ok((stream, user)) if trusted.has(user) => return Ok(Some((stream, user))),
             Ok(_) => {}
             Err(e) => tracing::info!("{}: no server to ask: {e}", dir.display()),
         }

@@ -87,8 +87,10 @@ fn server_of(dir: &Path) -> Result<Option<Server>, Failure> {
     // A bind mount, or one of several: the server goes on.
     let is_last =
         mounts::parse(&table).filter(|other| other.device() == mount.device()).count() == 1;
-    let image =
-        Some(mount.source()).filter(|image| is_last && (image.is_absolute() || is_rbd(image)));
+    let image = Some(mount.source()).filter(|image| {
+        let trusted = mounts::Trusted::with(Some(image));
+        is_last && mount.is_by(trusted) && (image.is_absolute() || is_rbd(image))
+    });
     let is_written = !mount.has("ro");
     let has_others = image.as_ref().is_some_and(|image| mounts::of(&table, image).len() > 1);
     Ok(image.and_then(|image| match device::options(true).check_free(&image) {

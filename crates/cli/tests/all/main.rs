@@ -7,6 +7,7 @@ mod command;
 #[path = "../common/mod.rs"]
 mod common;
 mod copy_out;
+mod decoy;
 mod first_branch;
 mod fixed_device;
 mod for_all;
