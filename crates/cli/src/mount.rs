@@ -68,12 +68,13 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
     if args.verbose {
         say(format_args!("vfscale: {}", how(&mounted)));
     }
+    let fenced = image.is_some_and(is_rbd).then(|| source.fence()).flatten();
+    let fenced = fenced.map(|fence| fencing::watch(fence, &served)).transpose()?;
+    end_on_signal(&served, signals)?;
+    // The last step that can fail.
     announce(mounted.dir(), log, source.is_written())?;
     let dir = mounted.dir().display().to_string();
     tell_manager(is_server, &format!("READY=1\nSTATUS=Mounted at {dir}"));
-    let fenced = image.is_some_and(is_rbd).then(|| source.fence()).flatten();
-    let fenced = fenced.map(|fence| fencing::watch(fence, &served));
-    end_on_signal(&served, signals);
     mounted.wait();
     ticket.close();
     fenced.iter().for_each(fencing::Fenced::closes);
@@ -218,10 +219,16 @@ fn tell_manager(is_server: bool, state: &str) {
     }
 }
 
+/// Starts a thread.
+fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    let started = std::thread::Builder::new().name(name.into()).spawn(run);
+    started.map(drop).map_err(|e| Failure::System("cannot start a thread", e))
+}
+
 /// Starts a thread that ends all mounts at a signal.
-fn end_on_signal(served: &Arc<Served>, signals: Blocked) {
+fn end_on_signal(served: &Arc<Served>, signals: Blocked) -> Result<(), Failure> {
     let served = Arc::clone(served);
-    std::thread::spawn(move || {
+    start("vfscale-signals", move || {
         loop {
             let caught = signals.wait();
             if caught.signal == libc::SIGUSR1 || caught.signal == libc::SIGUSR2 {
@@ -244,7 +251,7 @@ fn end_on_signal(served: &Arc<Served>, signals: Blocked) {
                 Err(e) => say(format_args!("vfscale: cannot unmount {e}")),
             }
         }
-    });
+    })
 }
 
 /// Starts this program again, as the server, and waits until the server reports that it is ready.
@@ -277,19 +284,20 @@ fn background_log(args: &MountArgs) -> Result<Log, Failure> {
 /// to the log from then on.
 fn leave_terminal(log: Log) -> Result<(), Failure> {
     let failed = |e: rustix::io::Errno| Failure::System("cannot move to the background", e.into());
-    let _ = rustix::process::setsid();
-    rustix::process::chdir("/").map_err(failed)?;
-    println!("ready");
-    let _ = std::io::stdout().flush();
+    // All that can fail comes before the report.
     let null = std::fs::File::options()
         .read(true)
         .write(true)
         .open("/dev/null")
         .map_err(|e| Failure::System("/dev/null", e))?;
-    rustix::stdio::dup2_stdout(&null).map_err(failed)?;
+    rustix::process::chdir("/").map_err(failed)?;
+    let _ = rustix::process::setsid();
     // Of panics, which print to standard error, the file has the text too.
     rustix::stdio::dup2_stderr(log.as_file().unwrap_or(&null)).map_err(failed)?;
     stderr::redirect(log);
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "ready").and_then(|()| out.flush());
+    let _ = rustix::stdio::dup2_stdout(&null);
     Ok(())
 }
 
