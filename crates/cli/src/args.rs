@@ -41,6 +41,8 @@ pub(crate) enum Command {
     /// VFSCALE_MOUNT names the directory. When it ends, the file system is unmounted and closed,
     /// the directory removed, and vfscale exits with the command's exit status (128 plus the
     /// number of the signal that ended it). Signals that vfscale gets are passed on to the command.
+    /// Other users can't enter the file system, unless --allow-other lets them. Of a run that was
+    /// killed the next one of its user removes the directory.
     ///
     /// Examples: vfscale run disk.vfs --size 10G -- sh -c 'git clone -q ~/project . && make';
     /// vfscale run --memory=2G -- make -C project
@@ -437,7 +439,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "WHEN", value_parser = options::parse_polling)]
     pub(crate) poll: Option<Polling>,
 
-    /// Give other users access, as permissions allow (default: yes for root, no for others)
+    /// Give other users access, as permissions allow (default: yes for a mount of root, no for
+    /// others and for `run`)
     #[arg(long, value_name = "YES", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     pub(crate) allow_other: Option<bool>,
@@ -510,7 +513,23 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
         });
     }
     let matches = command.try_get_matches_from_mut(arguments)?;
-    Cli::from_arg_matches(&matches)
+    let cli = Cli::from_arg_matches(&matches)?;
+    match &cli.command {
+        Command::Run(args) if args.source.memory.is_none() => named_image(command, arguments)?,
+        _ => {}
+    }
+    Ok(cli)
+}
+
+/// Fails if the image of `run` is the first word behind `--`, which is the command.
+fn named_image(mut command: clap::Command, arguments: &[OsString]) -> Result<(), clap::Error> {
+    let Some(end) = arguments.iter().position(|word| word == "--") else { return Ok(()) };
+    let before = [&arguments[..=end], &["true".into()]].concat();
+    command.try_get_matches_from_mut(before).map(drop).map_err(|_| {
+        let why = "no IMAGE before `--`: write `vfscale run IMAGE -- COMMAND`, or `vfscale run \
+                   --memory -- COMMAND`\n";
+        command.error(clap::error::ErrorKind::MissingRequiredArgument, why)
+    })
 }
 
 fn asks_for_memory(arguments: &[OsString]) -> bool {

@@ -9,9 +9,9 @@ use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use vfscale::block::Error as DeviceError;
 use vfscale::posix::MountFlags;
 use vfscale::{Errno, PoolError, VolumeError};
@@ -23,6 +23,8 @@ use crate::served::wire::{self, ENDING, VERSION};
 
 /// Time for each reply of a server: it may recover the branch first.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// Time for a server to say at which socket it takes requests, which it does at once.
+const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// Returns whether a volume or pool was not opened because another process has it open.
 pub(crate) fn is_locked(failure: &Failure) -> bool {
@@ -103,8 +105,47 @@ fn lost(error: &io::Error) -> String {
     }
 }
 
+/// Calls a function in a thread of its own, and waits at most `limit` for its result: a server that
+/// hangs keeps a call in its mount for ever.
+///
+/// # Errors
+/// Any error of the function; `TimedOut`, with a text that says so.
+pub(crate) fn within<T: Send + 'static>(
+    limit: Duration,
+    call: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (sender, receiver) = mpsc::channel();
+    let thread = std::thread::Builder::new().name("vfscale-call".into());
+    thread.spawn(move || drop(sender.send(call())))?;
+    receiver.recv_timeout(limit).unwrap_or_else(|_| Err(late(limit)))
+}
+
+fn late(limit: Duration) -> io::Error {
+    let why = format!("its server does not reply within {} s", limit.as_secs_f64());
+    io::Error::new(io::ErrorKind::TimedOut, why)
+}
+
 fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
+}
+
+/// Fails if the server of the mount at a directory does not reply, to whatever request.
+pub(crate) fn check_replies(dir: &Path) -> Result<(), Failure> {
+    match socket(dir, AT_ONCE) {
+        Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(hung(dir, &e)),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the failure for a server that does not reply.
+fn hung(dir: &Path, error: &io::Error) -> Failure {
+    Failure::Branch(dir.to_owned(), format!("{error}; `vfscale umount --force` ends its mount"))
+}
+
+/// Returns the name of the socket of the server of the mount at a directory.
+fn socket(dir: &Path, limit: Duration) -> io::Result<String> {
+    let dir = dir.to_owned();
+    within(limit, move || control::socket(dir))
 }
 
 /// Connects to the server of an image, and returns its user. `None` if there is no mount of it
@@ -112,10 +153,11 @@ fn own_user() -> u32 {
 fn server_of(image: &Path) -> Result<Option<(UnixStream, u32)>, Failure> {
     let trusted = mounts::Trusted::with(Some(image));
     for dir in mounts::of(&mounts::table()?, image) {
-        match connected(&dir) {
+        match connected(&dir, AT_ONCE) {
             // Anybody can mount something that pretends to be the image.
             Ok((stream, user)) if trusted.has(user) => return Ok(Some((stream, user))),
             Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => return Err(hung(&dir, &e)),
             Err(e) => tracing::info!("{}: no server to ask: {e}", dir.display()),
         }
     }
@@ -123,8 +165,8 @@ fn server_of(image: &Path) -> Result<Option<(UnixStream, u32)>, Failure> {
 }
 
 /// Connects to the server of the mount at a directory, and returns its user.
-fn connected(dir: &Path) -> io::Result<(UnixStream, u32)> {
-    let name = control::socket(dir)?;
+fn connected(dir: &Path, limit: Duration) -> io::Result<(UnixStream, u32)> {
+    let name = socket(dir, limit)?;
     let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let user = wire::peer(&stream)?;
@@ -171,7 +213,12 @@ pub(crate) fn ask(
 ) -> Result<Option<()>, Failure> {
     let failed = |why: String| Failure::Branch(image.to_owned(), why);
     let server = match image.is_dir() {
-        true => connected(image).ok().filter(|(_, user)| [0, own_user()].contains(user)),
+        true => {
+            let trusted = mounts::Trusted::with(None);
+            let is_trusted = mounts::around(&mounts::table()?, image, |it| it.is_by(trusted));
+            let server = is_trusted.then(|| connected(image, AT_ONCE).ok()).flatten();
+            server.filter(|(_, user)| trusted.has(*user))
+        }
         false => server_of(image)?,
     };
     let Some((stream, _)) = server else { return Ok(None) };
@@ -201,9 +248,7 @@ pub(crate) struct Unmounter {
 impl Unmounter {
     /// Unmounts, unless something else is mounted at the directory, or nothing.
     fn unmount(&self, by_force: bool) -> io::Result<()> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
-        let found = statx(CWD, &self.dir, flags, StatxFlags::TYPE)?;
-        if (found.stx_dev_major, found.stx_dev_minor) != self.device {
+        if mounts::device_of(&self.dir)? != self.device {
             return Ok(());
         }
         control::unmount(&self.dir, by_force, by_force)
@@ -247,14 +292,23 @@ pub(crate) enum Ended {
 impl Awaited {
     /// Returns a handle that waits for the end of the mount at a directory; `None` if its server
     /// can't say it.
-    pub(crate) fn new(dir: &Path) -> Option<Awaited> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
-        let found = statx(CWD, dir, flags, StatxFlags::TYPE).ok()?;
-        let (stream, _) = connected(dir).ok()?;
-        let device = wire::device_text((found.stx_dev_major, found.stx_dev_minor));
-        wire::say(&stream, &[VERSION, "wait", &device]).ok()?;
-        let reply = wire::receive(&stream).ok()?;
-        reply.first().is_some_and(|word| word == "waiting").then_some(Awaited(stream))
+    ///
+    /// # Errors
+    /// `TimedOut` if the server does not reply.
+    pub(crate) fn new(dir: &Path, limit: Duration) -> io::Result<Option<Awaited>> {
+        let ask = || -> io::Result<Option<Awaited>> {
+            let device = wire::device_text(mounts::device_of(dir)?);
+            let (stream, _) = connected(dir, limit)?;
+            stream.set_read_timeout(Some(limit))?;
+            wire::say(&stream, &[VERSION, "wait", &device])?;
+            let reply = wire::receive(&stream)?;
+            Ok(reply.first().is_some_and(|word| word == "waiting").then_some(Awaited(stream)))
+        };
+        match ask() {
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(e),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(late(limit)),
+            asked => Ok(asked.unwrap_or_default()),
+        }
     }
 
     /// Waits until the branch is closed. May be called again if that is [late](Ended::Late).
@@ -278,7 +332,7 @@ impl Awaited {
 pub(crate) fn or_no_branches(image: &Path, failure: Failure) -> Failure {
     let table = mounts::table().unwrap_or_default();
     let no_branches = mounts::of(&table, image).iter().any(|dir| {
-        let asked = control::socket(dir);
+        let asked = socket(dir, AT_ONCE);
         asked.is_err_and(|e| Errno::from_io_error(&e) == Some(Errno::OPNOTSUPP))
     });
     match no_branches {

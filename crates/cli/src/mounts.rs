@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+
 use crate::error::Failure;
 
 /// A line of the table.
@@ -33,6 +35,7 @@ pub(crate) fn at<'a>(table: &'a [u8], dir: &Path) -> Option<Line<'a>> {
 /// other user can mount something with the source of the image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trusted {
+    root: u32,
     own: u32,
     owner: Option<u32>,
 }
@@ -41,12 +44,18 @@ impl Trusted {
     /// Returns the users that are trusted with an image, if one is named.
     pub(crate) fn with(image: Option<&Path>) -> Trusted {
         let owner = image.and_then(|image| image.metadata().ok()).map(|meta| meta.uid());
-        Trusted { own: rustix::process::geteuid().as_raw(), owner }
+        Trusted { root: 0, own: rustix::process::geteuid().as_raw(), owner }
+    }
+
+    /// Returns the user of this process alone.
+    pub(crate) fn only_self() -> Trusted {
+        let own = rustix::process::geteuid().as_raw();
+        Trusted { root: own, own, owner: None }
     }
 
     /// Returns whether a user is one of them.
     pub(crate) fn has(self, user: u32) -> bool {
-        user == 0 || user == self.own || Some(user) == self.owner
+        user == self.root || user == self.own || Some(user) == self.owner
     }
 }
 
@@ -67,6 +76,21 @@ pub(crate) fn of(table: &[u8], image: &Path) -> Vec<PathBuf> {
         }
     }
     dirs
+}
+
+/// Returns the device number of what is mounted at a directory. Sends its server no request.
+pub(crate) fn device_of(dir: &Path) -> std::io::Result<(u32, u32)> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
+    let found = statx(CWD, dir, flags, StatxFlags::TYPE)?;
+    Ok((found.stx_dev_major, found.stx_dev_minor))
+}
+
+/// Returns whether a directory is in a mount of vfscale that is `wanted`.
+pub(crate) fn around(table: &[u8], dir: &Path, wanted: impl Fn(&Line<'_>) -> bool) -> bool {
+    let Ok((major, minor)) = device_of(dir) else { return false };
+    let device = format!("{major}:{minor}");
+    let mut mounts = parse(table).filter(|mount| mount.device == device.as_bytes());
+    mounts.any(|mount| mount.is_ours() && wanted(&mount))
 }
 
 /// Makes the file system at `dir` durable.

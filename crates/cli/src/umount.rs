@@ -54,13 +54,19 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<ExitCode, Failure> {
         let failed = |e| Failure::Unmount(dir.clone(), e);
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.clone());
         let server = server_of(&dir)?;
-        // The server says when it has closed the volume, and whether it could. One that hangs must
-        // not be asked: force ends its mount.
+        let limit = args.timeout.unwrap_or(TIMEOUT);
+        // The server says when it has closed the volume, and whether it could. One that hangs is
+        // not asked with force, which ends its mount.
         let asked = server.as_ref().filter(|_| !args.lazy && !args.force);
-        let awaited = asked.and_then(|_| Awaited::new(&dir));
+        let awaited = asked.map(|_| Awaited::new(&dir, limit)).transpose();
+        let awaited = awaited.map_err(|e| {
+            let why = format!("{e}; --force ends the mount, and its users get errors");
+            failed(std::io::Error::new(e.kind(), why))
+        })?;
+        let awaited = awaited.flatten();
         vfscale_fuse::control::unmount(&dir, args.force, args.lazy).map_err(failed)?;
         if let Some(server) = server.filter(|_| !args.lazy) {
-            server.wait(awaited, args.timeout.unwrap_or(TIMEOUT))?;
+            server.wait(awaited, limit)?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -62,6 +62,6 @@ fn only_mounts_of_trusted_users_count() {
     assert_eq!(found(&users, &["/a", "/b", "/c", "/d", "/e"]), ["/c", "/b"].map(PathBuf::from));
     // Another mount hides it.
     assert_eq!(found(&[&mine, ",user_id=4242"], &["/a", "/a"]), Vec::<PathBuf>::new());
-    let trusted = Trusted { own: 7, owner: Some(8) };
+    let trusted = Trusted { root: 0, own: 7, owner: Some(8) };
     assert_eq!([0, 7, 8, 9].map(|user| trusted.has(user)), [true, true, true, false]);
 }

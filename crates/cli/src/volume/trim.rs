@@ -13,6 +13,7 @@ use vfscale_diskfs::{Fault, TrimRange};
 
 use super::reached::{Reached, change, reach};
 use crate::error::Failure;
+use crate::mounts;
 use crate::options;
 
 #[derive(Debug, Args)]
@@ -55,19 +56,25 @@ fn closed(args: &TrimArgs, device: Arc<dyn Guarded>, minlen: u64) -> Result<u64,
     })
 }
 
-/// Sends the mount at `dir` a request to trim its volume.
+/// Sends the mount at `dir` a request to trim its volume, and no other file system, which would
+/// understand it as well.
 fn ask(dir: &Path, minlen: u64) -> Result<u64, Failure> {
+    let dir = &dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    if !mounts::around(&mounts::table()?, dir, |_| true) {
+        return Err(Failure::Trim(dir.clone(), NO_VOLUME.into()));
+    }
     let range = FstrimRange { start: 0, len: u64::MAX, minlen };
     vfscale_fuse::control::trim(dir, range)
         .map_err(|error| Failure::Trim(dir.to_owned(), why_not(&error)))
 }
 
+const NO_VOLUME: &str = "no volume is mounted there";
 const NO_DISCARDS: &str = "its device or file system can't discard";
 
 /// Returns the meaning of an error that a mount has replied.
 fn why_not(error: &io::Error) -> String {
     let words = match Errno::from_io_error(error) {
-        Some(Errno::NOTTY) => "no volume is mounted there",
+        Some(Errno::NOTTY) => NO_VOLUME,
         Some(Errno::OPNOTSUPP) => NO_DISCARDS,
         Some(Errno::PERM | Errno::ACCESS) => "only root and the user who mounted it may do that",
         Some(Errno::ROFS) => "it is mounted for reading only",

@@ -14,6 +14,7 @@ mod for_all;
 mod freeze;
 mod full_host;
 mod on_volume;
+mod server;
 mod several;
 mod volume;
 mod wait;
