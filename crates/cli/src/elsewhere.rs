@@ -53,47 +53,64 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Mounts at a directory, and has the process that has the image open serve it. Returns `None`
-    /// if that process serves no branches of it that this one can see.
-    pub(crate) fn mount(self, dir: &Path) -> Result<Option<Elsewhere>, Failure> {
+    /// Has the process that has the image open make ready to serve it. Returns `None` if that
+    /// process serves no branches of it that this one can see.
+    pub(crate) fn ask(self) -> Result<Option<Ready>, Failure> {
         let Some((stream, user)) = server_of(self.image)? else { return Ok(None) };
-        let failed = |e| Failure::Branch(self.image.to_owned(), lost(&e));
-        let namespaces = wire::namespaces();
-        let mut fields: Vec<&OsStr> = [VERSION, "mount", self.branch].map(OsStr::new).into();
-        fields.push(&namespaces);
+        let (image, namespaces) = (wire::image_id(self.image), wire::namespaces());
+        let mut fields = [VERSION, "mount"].map(OsStr::new).to_vec();
+        fields.extend([&image, OsStr::new(self.branch), &namespaces]);
         fields.extend(self.arguments.iter().map(OsString::as_os_str));
-        wire::send(&stream, &fields).map_err(failed)?;
-        self.expect(&stream, "ready")?;
-        let attachment = match user == own_user() || user == 0 {
-            true => self.attachment.clone(),
+        let attachment = match mounts::Trusted::with(None).has(user) {
+            true => self.attachment,
             // Another user's server must not give rights here.
-            false => self.attachment.clone().add_flags(MountFlags::NOSUID | MountFlags::NODEV),
+            false => self.attachment.add_flags(MountFlags::NOSUID | MountFlags::NODEV),
         };
-        let unserved = attachment.mount(dir)?;
+        let ready = Ready { stream, image: self.image.to_owned(), attachment };
+        wire::send(&ready.stream, &fields).map_err(|e| ready.failed(lost(&e)))?;
+        ready.expect("ready")?;
+        Ok(Some(ready))
+    }
+}
+
+/// A server that is ready to serve a mount.
+pub(crate) struct Ready {
+    stream: UnixStream,
+    image: PathBuf,
+    attachment: Attachment,
+}
+
+impl Ready {
+    /// Mounts at a directory, and has the server begin.
+    pub(crate) fn mount(self, dir: &Path) -> Result<Elsewhere, Failure> {
+        let unserved = self.attachment.clone().mount(dir)?;
         let (dir, device) = (unserved.dir().to_owned(), unserved.device());
-        let told = wire::send_fd(&stream, unserved.as_fd()).and_then(|()| {
+        let told = wire::send_fd(&self.stream, unserved.as_fd()).and_then(|()| {
             let number = wire::device_text(device);
-            wire::send(&stream, &[dir.as_os_str(), OsStr::new(&number)])
+            wire::send(&self.stream, &[dir.as_os_str(), OsStr::new(&number)])
         });
-        let begun = told.map_err(failed).and_then(|()| self.expect(&stream, "mounted"));
+        let begun = told.map_err(|e| self.failed(lost(&e))).and_then(|()| self.expect("mounted"));
         if let Err(failure) = begun {
             let _ = unserved.unmount();
             return Err(failure);
         }
         // From here on the mount ends with its server: its descriptor is dropped.
-        Ok(Some(Elsewhere { stream, image: self.image.to_owned(), dir, device }))
+        Ok(Elsewhere { stream: self.stream, image: self.image, dir, device })
     }
 
     /// Waits for a reply of the server.
-    fn expect(&self, stream: &UnixStream, expected: &str) -> Result<(), Failure> {
-        let refused = |why: String| Failure::Branch(self.image.to_owned(), why);
-        let reply = wire::receive(stream).map_err(|e| refused(lost(&e)))?;
+    fn expect(&self, expected: &str) -> Result<(), Failure> {
+        let reply = wire::receive(&self.stream).map_err(|e| self.failed(lost(&e)))?;
         let word = |n: usize| reply.get(n).map(|word| word.to_string_lossy().into_owned());
         match word(0).as_deref() {
             Some(found) if found == expected => Ok(()),
-            Some(ENDING) => Err(refused("its server is ending: try again".into())),
-            _ => Err(refused(word(1).unwrap_or_else(|| "its server refuses that".into()))),
+            Some(ENDING) => Err(self.failed("its server is ending: try again".into())),
+            _ => Err(self.failed(word(1).unwrap_or_else(|| "its server refuses that".into()))),
         }
+    }
+
+    fn failed(&self, why: String) -> Failure {
+        Failure::Branch(self.image.clone(), why)
     }
 }
 
@@ -123,10 +140,6 @@ pub(crate) fn within<T: Send + 'static>(
 fn late(limit: Duration) -> io::Error {
     let why = format!("its server does not reply within {} s", limit.as_secs_f64());
     io::Error::new(io::ErrorKind::TimedOut, why)
-}
-
-fn own_user() -> u32 {
-    rustix::process::geteuid().as_raw()
 }
 
 /// Fails if the server of the mount at a directory does not reply, to whatever request.
@@ -222,10 +235,11 @@ pub(crate) fn ask(
         false => server_of(image)?,
     };
     let Some((stream, _)) = server else { return Ok(None) };
-    let [kind, one, other] = request;
+    let [kind, one, other] = request.map(OsStr::new);
+    let named = if image.is_dir() { OsString::new() } else { wire::image_id(image) };
     let sent = stream
         .set_read_timeout(None)
-        .and_then(|()| wire::say(&stream, &[VERSION, kind, one, other]));
+        .and_then(|()| wire::send(&stream, &[OsStr::new(VERSION), kind, &named, one, other]));
     sent.map_err(|e| failed(lost(&e)))?;
     loop {
         let reply = wire::receive(&stream).map_err(|e| failed(lost(&e)))?;

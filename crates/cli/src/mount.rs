@@ -60,7 +60,7 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
     let served = Served::new(source.pool(), source.pool_maker());
     let ticket = first(&served, &args, &options)?;
     let builder = source::builder(&source, &args.serve, &options, image)?;
-    let mounted = builder.requests_at(listen::start(&served)).mount(dir)?;
+    let mounted = builder.requests_at(listen::start(&served, image)).mount(dir)?;
     let _ = ticket.start(&mounted, source.syncer());
     if mounted.is_own() {
         source.publish_mount(&mounted);
@@ -117,14 +117,16 @@ fn served_elsewhere(
     if !elsewhere::is_locked(&failure) {
         return Err(failure);
     }
-    let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
     let branch = source::branch_name(&args.source, options);
     let attachment = source::attachment(&args.serve, options, Some(image));
     let wanted = elsewhere::Wanted { image, branch: &branch, arguments, attachment };
-    let Some(mounted) = wanted.mount(dir)? else {
+    let Some(ready) = wanted.ask()? else {
         let is_named = args.source.branch.is_some() || options.branch.is_some();
         return Err(if is_named { elsewhere::or_no_branches(image, failure) } else { failure });
     };
+    // Until then, signals end the process.
+    let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
+    let mounted = ready.mount(dir)?;
     if args.verbose {
         let dir = mounted.dir().display();
         say(format_args!("vfscale: {dir} is served by the process that has the image open"));
@@ -180,7 +182,11 @@ fn opened(
             Err(failure) if args.standby && standby::may_pass(&failure, &mut told) => {
                 signals.restore().map_err(blocked)?;
             }
-            source => return Ok((source?, signals)),
+            Ok(source) => return Ok((source, signals)),
+            Err(failure) => {
+                signals.restore().map_err(blocked)?;
+                return Err(failure);
+            }
         }
     }
 }

@@ -122,8 +122,9 @@ fn run_elsewhere(
     let own = &arguments[..arguments.len().saturating_sub(args.command.len())];
     let arguments = &[own, &["true".into()]].concat();
     let wanted = elsewhere::Wanted { image, branch: &branch, arguments, attachment };
+    let Some(ready) = wanted.ask()? else { return Err(failure) };
     let dir = TempDir::new(args.serve.allow_other == Some(true))?;
-    let Some(mounted) = wanted.mount(dir.path())? else { return Err(failure) };
+    let mounted = ready.mount(dir.path())?;
     tracing::info!("mounted at {}", dir.path().display());
     let status = run_in(mounted.dir(), &args.command, signals);
     match mounted.unmounter().unmount_within(PATIENCE) {

@@ -107,3 +107,30 @@ fn mounts_of_other_users_are_not_believed() {
     place.good(&["umount", "--timeout=5", "@decoy"]);
     real.close().unwrap();
 }
+
+/// The mount of one image may have the name of another one, as root can give it.
+#[test]
+fn a_server_knows_its_image() {
+    if !can_pretend() {
+        return;
+    }
+    let Some(place) = Place::new() else { return };
+    fs::copy(place.path("disk.vfs"), place.path("other.vfs")).unwrap();
+    let fsname = format!("fsname={}", place.path("other.vfs").display());
+    place.good(&["mount", "--background", "@disk.vfs", "@real", "-o", &fsname]);
+    // Who opens it has no mount.
+    let other = vfscale::pool(place.path("other.vfs")).open().unwrap();
+    for words in [
+        &["mount", "--background", "@other.vfs", "@second", "-o", "branch=a"][..],
+        &["run", "--branch=a", "@other.vfs", "true"],
+        &["adopt", "@other.vfs", "a"],
+        &["diff", "@other.vfs", "main", "a"],
+    ] {
+        let (status, text) = place.said(words);
+        assert!(status != Some(0) && text.contains("of another image"), "{words:?}: {text}");
+    }
+    let (status, text) = place.said(&["diff", "@real", "main", "a"]);
+    assert_eq!((status, text.as_str()), (Some(0), ""));
+    other.close().unwrap();
+    place.good(&["umount", "@real"]);
+}
