@@ -355,7 +355,8 @@ impl MountArgs {
 #[derive(Debug, Args)]
 pub(crate) struct SourceArgs {
     /// A new memory file system, of SIZE at most: bytes, with K, M, G or T, or a share of the
-    /// machine's memory such as 50%. Without SIZE the limit is half of the memory
+    /// memory such as 50%. Without SIZE the limit is half of the memory: of the machine, or of the
+    /// control group if that has less
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true)]
     pub(crate) memory: Option<Option<Size>>,
 
@@ -377,10 +378,11 @@ pub(crate) struct SourceArgs {
           conflicts_with = "memory")]
     pub(crate) sync_interval: Option<Duration>,
 
-    /// Size of the volume's cache: bytes, with K, M, G, or a share of the machine's memory such as
-    /// 10% (default: 320M). Three quarters hold data: writers wait when all of that is dirty. One
-    /// quarter holds metadata. Dirty metadata that is not yet written in place may take half as
-    /// much again; beyond that, changes wait. Names and inodes take another 128M
+    /// Size of the volume's cache: bytes, with K, M, G, or a share of the memory such as 10%
+    /// (default: 320M, but at most a quarter of the memory of the machine or control group). Three
+    /// quarters hold data: writers wait when all of that is dirty. One quarter holds metadata.
+    /// Dirty metadata that is not yet written in place may take half as much again; beyond that,
+    /// changes wait. Names and inodes take another 128M
     #[arg(long, value_name = "SIZE", conflicts_with = "memory")]
     pub(crate) cache_size: Option<Size>,
 
