@@ -87,10 +87,19 @@ pub(crate) fn device_of(dir: &Path) -> std::io::Result<(u32, u32)> {
 
 /// Returns whether a directory is in a mount of vfscale that is `wanted`.
 pub(crate) fn around(table: &[u8], dir: &Path, wanted: impl Fn(&Line<'_>) -> bool) -> bool {
-    let Ok((major, minor)) = device_of(dir) else { return false };
+    line_around(table, dir).is_some_and(|mount| wanted(&mount))
+}
+
+/// Returns the source of the mount of vfscale that a directory is in.
+pub(crate) fn source_around(table: &[u8], dir: &Path) -> Option<PathBuf> {
+    line_around(table, dir).map(|mount| mount.source())
+}
+
+/// Returns a line of the mount of vfscale that a directory is in.
+fn line_around<'a>(table: &'a [u8], dir: &Path) -> Option<Line<'a>> {
+    let (major, minor) = device_of(&dir.canonicalize().ok()?).ok()?;
     let device = format!("{major}:{minor}");
-    let mut mounts = parse(table).filter(|mount| mount.device == device.as_bytes());
-    mounts.any(|mount| mount.is_ours() && wanted(&mount))
+    parse(table).find(|mount| mount.is_ours() && mount.device == device.as_bytes())
 }
 
 /// Makes the file system at `dir` durable.
