@@ -4,14 +4,15 @@
 //! and passes it to the server ([`served`](crate::served)).
 
 use std::ffi::{OsStr, OsString};
-use std::io;
-use std::os::fd::AsFd;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use vfscale::block::Error as DeviceError;
 use vfscale::posix::MountFlags;
 use vfscale::{Errno, PoolError, VolumeError};
@@ -122,19 +123,57 @@ fn lost(error: &io::Error) -> String {
     }
 }
 
-/// Calls a function in a thread of its own, and waits at most `limit` for its result: a server that
-/// hangs keeps a call in its mount for ever.
+/// Calls a function in a process of its own, and waits at most `limit` for its result: a server
+/// that hangs keeps a call in its mount for ever, and the process that makes it.
 ///
 /// # Errors
 /// Any error of the function; `TimedOut`, with a text that says so.
-pub(crate) fn within<T: Send + 'static>(
+pub(crate) fn within(
     limit: Duration,
-    call: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    let (sender, receiver) = mpsc::channel();
-    let thread = std::thread::Builder::new().name("vfscale-call".into());
-    thread.spawn(move || drop(sender.send(call())))?;
-    receiver.recv_timeout(limit).unwrap_or_else(|_| Err(late(limit)))
+    call: impl FnOnce() -> io::Result<Vec<u8>>,
+) -> io::Result<Vec<u8>> {
+    let (mut reader, mut writer) = io::pipe()?;
+    // SAFETY: the child has this thread alone, and libc lets it allocate; it takes no other lock,
+    // and ends by `_exit`.
+    let child = match unsafe { libc::fork() } {
+        0 => {
+            close_all_but(writer.as_raw_fd());
+            let (code, bytes) = match call() {
+                Ok(bytes) => (0, bytes),
+                Err(e) => (e.raw_os_error().unwrap_or(libc::EIO), Vec::new()),
+            };
+            let _ = writer.write_all(&[&code.to_ne_bytes(), &bytes[..]].concat());
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(0) }
+        }
+        child => Pid::from_raw(child).ok_or_else(io::Error::last_os_error)?,
+    };
+    drop(writer);
+    let time = Timespec::try_from(limit).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut poll = [PollFd::new(&reader, PollFlags::IN)];
+    if rustix::event::poll(&mut poll, Some(&time))? == 0 {
+        let _ = kill_process(child, Signal::KILL);
+        return Err(late(limit));
+    }
+    let mut reply = Vec::new();
+    reader.read_to_end(&mut reply)?;
+    let _ = waitpid(Some(child), WaitOptions::empty());
+    match reply.split_first_chunk() {
+        Some((code, bytes)) if *code == [0; 4] => Ok(bytes.to_vec()),
+        Some((code, _)) => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(*code))),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// Closes what a caller may read until its end, as standard output, and all else.
+fn close_all_but(fd: i32) {
+    let fd = fd.unsigned_abs();
+    for (first, last) in [(0, fd.saturating_sub(1)), (fd + 1, u32::MAX)] {
+        if first <= last && !(first..=last).contains(&fd) {
+            // SAFETY: the child uses none of them.
+            unsafe { libc::close_range(first, last, 0) };
+        }
+    }
 }
 
 fn late(limit: Duration) -> io::Error {
@@ -157,8 +196,8 @@ fn hung(dir: &Path, error: &io::Error) -> Failure {
 
 /// Returns the name of the socket of the server of the mount at a directory.
 fn socket(dir: &Path, limit: Duration) -> io::Result<String> {
-    let dir = dir.to_owned();
-    within(limit, move || control::socket(dir))
+    let name = within(limit, || control::socket(dir).map(String::into_bytes))?;
+    String::from_utf8(name).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 /// Connects to the server of an image, and returns its user. `None` if there is no mount of it

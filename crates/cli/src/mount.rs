@@ -19,7 +19,7 @@ use crate::elsewhere;
 use crate::error::Failure;
 use crate::mounts;
 use crate::options::{self, MountOptions};
-use crate::served::{Forced, Served, Ticket, listen};
+use crate::served::{Forced, Served, Ticket, listen, start_thread};
 use crate::source::{self, Source};
 use crate::standby::{self, Told};
 
@@ -225,16 +225,10 @@ fn tell_manager(is_server: bool, state: &str) {
     }
 }
 
-/// Starts a thread.
-fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
-    let started = std::thread::Builder::new().name(name.into()).spawn(run);
-    started.map(drop).map_err(|e| Failure::System("cannot start a thread", e))
-}
-
 /// Starts a thread that ends all mounts at a signal.
 fn end_on_signal(served: &Arc<Served>, signals: Blocked) -> Result<(), Failure> {
     let served = Arc::clone(served);
-    start("vfscale-signals", move || {
+    start_thread("vfscale-signals", move || {
         loop {
             let caught = signals.wait();
             if caught.signal == libc::SIGUSR1 || caught.signal == libc::SIGUSR2 {

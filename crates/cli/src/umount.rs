@@ -64,12 +64,30 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<ExitCode, Failure> {
             failed(std::io::Error::new(e.kind(), why))
         })?;
         let awaited = awaited.flatten();
-        vfscale_fuse::control::unmount(&dir, args.force, args.lazy).map_err(failed)?;
+        unmount(&dir, args).map_err(failed)?;
         if let Some(server) = server.filter(|_| !args.lazy) {
             server.wait(awaited, limit)?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Unmounts. With force, calls that a server has left waiting fail, and keep the mount busy until
+/// they have.
+fn unmount(dir: &Path, args: &UmountArgs) -> std::io::Result<()> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match vfscale_fuse::control::unmount(dir, args.force, args.lazy) {
+            Err(e) if args.force && is_busy(&e) && Instant::now() < end => {
+                std::thread::sleep(PAUSE);
+            }
+            unmounted => return unmounted,
+        }
+    }
+}
+
+fn is_busy(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::ResourceBusy
 }
 
 /// The server of a mounted volume.

@@ -86,8 +86,8 @@ impl Blocked {
     }
 }
 
-/// Has a write beyond the limit of the size of files (`ulimit -f`) fail with `EFBIG`, where it would
-/// end this process by SIGXFSZ. Programs that this one starts have the default again.
+/// Has a write beyond the limit of the size of files (`ulimit -f`) fail with `EFBIG`, where it
+/// would end this process by SIGXFSZ. Programs that this one starts have the default again.
 ///
 /// # Errors
 /// Returns the error of `sigaction`.

@@ -9,7 +9,7 @@ use vfscale::volume::Fence;
 use vfscale_command::say;
 
 use crate::error::Failure;
-use crate::served::Served;
+use crate::served::{Served, start_thread};
 
 /// Pause between two questions whether this process still has the volume. A write finds out at
 /// once.
@@ -45,7 +45,7 @@ pub(super) fn watch(fence: Fence, served: &Arc<Served>) -> Result<Fenced, Failur
     let noted = Arc::clone(&found);
     let is_closing = Arc::new(AtomicBool::new(false));
     let closes = Arc::clone(&is_closing);
-    super::start("vfscale-fence", move || {
+    start_thread("vfscale-fence", move || {
         let error = loop {
             std::thread::sleep(PAUSE);
             if let Err(error) = fence.check() {

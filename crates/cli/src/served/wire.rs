@@ -1,8 +1,8 @@
 //! Messages between a command and the server of an image, over a socket.
 //!
 //! A message is its length (4 bytes, little-endian) and that many bytes: fields that each end with
-//! a zero. The first field of the first message is [`VERSION`]; `image` is an [`image_id`], and empty
-//! where the command names a directory.
+//! a zero. The first field of the first message is [`VERSION`]; `image` is an [`image_id`], and
+//! empty where the command names a directory.
 //!
 //! ```text
 //! command                                    server

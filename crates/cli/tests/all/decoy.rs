@@ -102,7 +102,7 @@ fn mounts_of_other_users_are_not_believed() {
     assert_eq!(fs::read_to_string(place.path("second/f")).unwrap(), "base");
     place.good(&["umount", "@second"]);
     place.good(&["umount", "@real"]);
-    // What pretends to be the image is not waited for.
+    // A mount that pretends to be of the image is not waited for.
     let real = vfscale::pool(place.path("disk.vfs")).open().unwrap();
     place.good(&["umount", "--timeout=5", "@decoy"]);
     real.close().unwrap();
@@ -118,7 +118,7 @@ fn a_server_knows_its_image() {
     fs::copy(place.path("disk.vfs"), place.path("other.vfs")).unwrap();
     let fsname = format!("fsname={}", place.path("other.vfs").display());
     place.good(&["mount", "--background", "@disk.vfs", "@real", "-o", &fsname]);
-    // Who opens it has no mount.
+    // A process that has it open, without a mount.
     let other = vfscale::pool(place.path("other.vfs")).open().unwrap();
     for words in [
         &["mount", "--background", "@other.vfs", "@second", "-o", "branch=a"][..],

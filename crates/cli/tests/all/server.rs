@@ -1,4 +1,4 @@
-//! What a server that goes on serving outlives: limits, a hang-up, a step that fails.
+//! Servers and commands below limits, after a hang-up or a kill, and with a server that hangs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -201,7 +201,7 @@ fn the_next_run_removes_the_dead_mount_of_a_killed_one() {
         assert_eq!(next(), (Some(0), String::new()));
         !is_mounted(&dead)
     });
-    // What is no dead mount stays.
+    // Other directories stay.
     assert_eq!(names(), ["vfscale-1999999999-0"]);
 }
 
