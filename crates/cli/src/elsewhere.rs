@@ -142,7 +142,7 @@ pub(crate) fn within(
                 Ok(bytes) => (0, bytes),
                 Err(e) => (e.raw_os_error().unwrap_or(libc::EIO), Vec::new()),
             };
-            let _ = writer.write_all(&[&code.to_ne_bytes(), &bytes[..]].concat());
+            let _ = writer.write_all(&[&code.to_le_bytes(), &bytes[..]].concat());
             // SAFETY: ends the process.
             unsafe { libc::_exit(0) }
         }
@@ -160,7 +160,7 @@ pub(crate) fn within(
     let _ = waitpid(Some(child), WaitOptions::empty());
     match reply.split_first_chunk() {
         Some((code, bytes)) if *code == [0; 4] => Ok(bytes.to_vec()),
-        Some((code, _)) => Err(io::Error::from_raw_os_error(i32::from_ne_bytes(*code))),
+        Some((code, _)) => Err(io::Error::from_raw_os_error(i32::from_le_bytes(*code))),
         None => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
