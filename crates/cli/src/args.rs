@@ -41,6 +41,8 @@ pub(crate) enum Command {
     /// VFSCALE_MOUNT names the directory. When it ends, the file system is unmounted and closed,
     /// the directory removed, and vfscale exits with the command's exit status (128 plus the
     /// number of the signal that ended it). Signals that vfscale gets are passed on to the command.
+    /// Other users can't enter the file system, unless --allow-other lets them. Of a run that was
+    /// killed the next one of its user removes the directory.
     ///
     /// Examples: vfscale run disk.vfs --size 10G -- sh -c 'git clone -q ~/project . && make';
     /// vfscale run --memory=2G -- make -C project
@@ -179,7 +181,9 @@ pub(crate) enum Command {
     ///
     /// An image file gives the space back to its file system, and a block device is told that it is
     /// not in use. On a mounted volume it is a request of root or of the user who mounted it;
-    /// fstrim(8) works as well. See also the mount options discard and nodiscard.
+    /// fstrim(8) works as well. Prints how much the file system of an image has got back, which is
+    /// nothing if a pool of branches keeps the space, and of a device how much was discarded. See
+    /// also the mount options discard and nodiscard.
     ///
     /// Examples: vfscale trim disk.vfs; vfscale trim /mnt/data
     Trim(trim::TrimArgs),
@@ -353,7 +357,8 @@ impl MountArgs {
 #[derive(Debug, Args)]
 pub(crate) struct SourceArgs {
     /// A new memory file system, of SIZE at most: bytes, with K, M, G or T, or a share of the
-    /// machine's memory such as 50%. Without SIZE the limit is half of the memory
+    /// memory such as 50%. Without SIZE the limit is half of the memory: of the machine, or of the
+    /// control group if that has less
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true)]
     pub(crate) memory: Option<Option<Size>>,
 
@@ -375,10 +380,11 @@ pub(crate) struct SourceArgs {
           conflicts_with = "memory")]
     pub(crate) sync_interval: Option<Duration>,
 
-    /// Size of the volume's cache: bytes, with K, M, G, or a share of the machine's memory such as
-    /// 10% (default: 320M). Three quarters hold data: writers wait when all of that is dirty. One
-    /// quarter holds metadata. Dirty metadata that is not yet written in place may take half as
-    /// much again; beyond that, changes wait. Names and inodes take another 128M
+    /// Size of the volume's cache: bytes, with K, M, G, or a share of the memory such as 10%
+    /// (default: 320M, but at most a quarter of the memory of the machine or control group). Three
+    /// quarters hold data: writers wait when all of that is dirty. One quarter holds metadata.
+    /// Dirty metadata that is not yet written in place may take half as much again; beyond that,
+    /// changes wait. Names and inodes take another 128M
     #[arg(long, value_name = "SIZE", conflicts_with = "memory")]
     pub(crate) cache_size: Option<Size>,
 
@@ -437,7 +443,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "WHEN", value_parser = options::parse_polling)]
     pub(crate) poll: Option<Polling>,
 
-    /// Give other users access, as permissions allow (default: yes for root, no for others)
+    /// Give other users access, as permissions allow (default: yes for a mount of root, no for
+    /// others and for `run`)
     #[arg(long, value_name = "YES", num_args = 0..=1, require_equals = true,
           default_missing_value = "true")]
     pub(crate) allow_other: Option<bool>,
@@ -510,7 +517,23 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
         });
     }
     let matches = command.try_get_matches_from_mut(arguments)?;
-    Cli::from_arg_matches(&matches)
+    let cli = Cli::from_arg_matches(&matches)?;
+    match &cli.command {
+        Command::Run(args) if args.source.memory.is_none() => named_image(command, arguments)?,
+        _ => {}
+    }
+    Ok(cli)
+}
+
+/// Fails if the image of `run` is the first word behind `--`, which is the command.
+fn named_image(mut command: clap::Command, arguments: &[OsString]) -> Result<(), clap::Error> {
+    let Some(end) = arguments.iter().position(|word| word == "--") else { return Ok(()) };
+    let before = [&arguments[..=end], &["true".into()]].concat();
+    command.try_get_matches_from_mut(before).map(drop).map_err(|_| {
+        let why = "no IMAGE before `--`: write `vfscale run IMAGE -- COMMAND`, or `vfscale run \
+                   --memory -- COMMAND`\n";
+        command.error(clap::error::ErrorKind::MissingRequiredArgument, why)
+    })
 }
 
 fn asks_for_memory(arguments: &[OsString]) -> bool {

@@ -4,15 +4,15 @@
 //! and passes it to the server ([`served`](crate::served)).
 
 use std::ffi::{OsStr, OsString};
-use std::io;
-use std::os::fd::AsFd;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use vfscale::block::Error as DeviceError;
 use vfscale::posix::MountFlags;
 use vfscale::{Errno, PoolError, VolumeError};
@@ -24,6 +24,8 @@ use crate::served::wire::{self, ENDING, VERSION};
 
 /// Time for each reply of a server: it may recover the branch first.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// Time for a server to say at which socket it takes requests, which it does at once.
+const AT_ONCE: Duration = Duration::from_secs(10);
 
 /// Returns whether a volume or pool was not opened because another process has it open.
 pub(crate) fn is_locked(failure: &Failure) -> bool {
@@ -52,47 +54,64 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Mounts at a directory, and has the process that has the image open serve it. Returns `None`
-    /// if that process serves no branches of it that this one can see.
-    pub(crate) fn mount(self, dir: &Path) -> Result<Option<Elsewhere>, Failure> {
+    /// Has the process that has the image open make ready to serve it. Returns `None` if that
+    /// process serves no branches of it that this one can see.
+    pub(crate) fn ask(self) -> Result<Option<Ready>, Failure> {
         let Some((stream, user)) = server_of(self.image)? else { return Ok(None) };
-        let failed = |e| Failure::Branch(self.image.to_owned(), lost(&e));
-        let namespaces = wire::namespaces();
-        let mut fields: Vec<&OsStr> = [VERSION, "mount", self.branch].map(OsStr::new).into();
-        fields.push(&namespaces);
+        let (image, namespaces) = (wire::image_id(self.image), wire::namespaces());
+        let mut fields = [VERSION, "mount"].map(OsStr::new).to_vec();
+        fields.extend([&image, OsStr::new(self.branch), &namespaces]);
         fields.extend(self.arguments.iter().map(OsString::as_os_str));
-        wire::send(&stream, &fields).map_err(failed)?;
-        self.expect(&stream, "ready")?;
-        let attachment = match user == own_user() || user == 0 {
-            true => self.attachment.clone(),
+        let attachment = match mounts::Trusted::with(None).has(user) {
+            true => self.attachment,
             // Another user's server must not give rights here.
-            false => self.attachment.clone().add_flags(MountFlags::NOSUID | MountFlags::NODEV),
+            false => self.attachment.add_flags(MountFlags::NOSUID | MountFlags::NODEV),
         };
-        let unserved = attachment.mount(dir)?;
+        let ready = Ready { stream, image: self.image.to_owned(), attachment };
+        wire::send(&ready.stream, &fields).map_err(|e| ready.failed(lost(&e)))?;
+        ready.expect("ready")?;
+        Ok(Some(ready))
+    }
+}
+
+/// A server that is ready to serve a mount.
+pub(crate) struct Ready {
+    stream: UnixStream,
+    image: PathBuf,
+    attachment: Attachment,
+}
+
+impl Ready {
+    /// Mounts at a directory, and has the server begin.
+    pub(crate) fn mount(self, dir: &Path) -> Result<Elsewhere, Failure> {
+        let unserved = self.attachment.clone().mount(dir)?;
         let (dir, device) = (unserved.dir().to_owned(), unserved.device());
-        let told = wire::send_fd(&stream, unserved.as_fd()).and_then(|()| {
+        let told = wire::send_fd(&self.stream, unserved.as_fd()).and_then(|()| {
             let number = wire::device_text(device);
-            wire::send(&stream, &[dir.as_os_str(), OsStr::new(&number)])
+            wire::send(&self.stream, &[dir.as_os_str(), OsStr::new(&number)])
         });
-        let begun = told.map_err(failed).and_then(|()| self.expect(&stream, "mounted"));
+        let begun = told.map_err(|e| self.failed(lost(&e))).and_then(|()| self.expect("mounted"));
         if let Err(failure) = begun {
             let _ = unserved.unmount();
             return Err(failure);
         }
         // From here on the mount ends with its server: its descriptor is dropped.
-        Ok(Some(Elsewhere { stream, image: self.image.to_owned(), dir, device }))
+        Ok(Elsewhere { stream: self.stream, image: self.image, dir, device })
     }
 
     /// Waits for a reply of the server.
-    fn expect(&self, stream: &UnixStream, expected: &str) -> Result<(), Failure> {
-        let refused = |why: String| Failure::Branch(self.image.to_owned(), why);
-        let reply = wire::receive(stream).map_err(|e| refused(lost(&e)))?;
+    fn expect(&self, expected: &str) -> Result<(), Failure> {
+        let reply = wire::receive(&self.stream).map_err(|e| self.failed(lost(&e)))?;
         let word = |n: usize| reply.get(n).map(|word| word.to_string_lossy().into_owned());
         match word(0).as_deref() {
             Some(found) if found == expected => Ok(()),
-            Some(ENDING) => Err(refused("its server is ending: try again".into())),
-            _ => Err(refused(word(1).unwrap_or_else(|| "its server refuses that".into()))),
+            Some(ENDING) => Err(self.failed("its server is ending: try again".into())),
+            _ => Err(self.failed(word(1).unwrap_or_else(|| "its server refuses that".into()))),
         }
+    }
+
+    fn failed(&self, why: String) -> Failure {
+        Failure::Branch(self.image.clone(), why)
     }
 }
 
@@ -104,21 +123,93 @@ fn lost(error: &io::Error) -> String {
     }
 }
 
-fn own_user() -> u32 {
-    rustix::process::geteuid().as_raw()
+/// Calls a function in a process of its own, and waits at most `limit` for its result: a server
+/// that hangs keeps a call in its mount for ever, and the process that makes it.
+///
+/// # Errors
+/// Any error of the function; `TimedOut`, with a text that says so.
+pub(crate) fn within(
+    limit: Duration,
+    call: impl FnOnce() -> io::Result<Vec<u8>>,
+) -> io::Result<Vec<u8>> {
+    let (mut reader, mut writer) = io::pipe()?;
+    // SAFETY: the child has this thread alone, and libc lets it allocate; it takes no other lock,
+    // and ends by `_exit`.
+    let child = match unsafe { libc::fork() } {
+        0 => {
+            close_all_but(writer.as_raw_fd());
+            let (code, bytes) = match call() {
+                Ok(bytes) => (0, bytes),
+                Err(e) => (e.raw_os_error().unwrap_or(libc::EIO), Vec::new()),
+            };
+            let _ = writer.write_all(&[&code.to_le_bytes(), &bytes[..]].concat());
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(0) }
+        }
+        child => Pid::from_raw(child).ok_or_else(io::Error::last_os_error)?,
+    };
+    drop(writer);
+    let time = Timespec::try_from(limit).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut poll = [PollFd::new(&reader, PollFlags::IN)];
+    if rustix::event::poll(&mut poll, Some(&time))? == 0 {
+        let _ = kill_process(child, Signal::KILL);
+        return Err(late(limit));
+    }
+    let mut reply = Vec::new();
+    reader.read_to_end(&mut reply)?;
+    let _ = waitpid(Some(child), WaitOptions::empty());
+    match reply.split_first_chunk() {
+        Some((code, bytes)) if *code == [0; 4] => Ok(bytes.to_vec()),
+        Some((code, _)) => Err(io::Error::from_raw_os_error(i32::from_le_bytes(*code))),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// Closes what a caller may read until its end, as standard output, and all else.
+fn close_all_but(fd: i32) {
+    let fd = fd.unsigned_abs();
+    for (first, last) in [(0, fd.saturating_sub(1)), (fd + 1, u32::MAX)] {
+        if first <= last && !(first..=last).contains(&fd) {
+            // SAFETY: the child uses none of them.
+            unsafe { libc::close_range(first, last, 0) };
+        }
+    }
+}
+
+fn late(limit: Duration) -> io::Error {
+    let why = format!("its server does not reply within {} s", limit.as_secs_f64());
+    io::Error::new(io::ErrorKind::TimedOut, why)
+}
+
+/// Fails if the server of the mount at a directory does not reply, to whatever request.
+pub(crate) fn check_replies(dir: &Path) -> Result<(), Failure> {
+    match socket(dir, AT_ONCE) {
+        Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(hung(dir, &e)),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the failure for a server that does not reply.
+fn hung(dir: &Path, error: &io::Error) -> Failure {
+    Failure::Branch(dir.to_owned(), format!("{error}; `vfscale umount --force` ends its mount"))
+}
+
+/// Returns the name of the socket of the server of the mount at a directory.
+fn socket(dir: &Path, limit: Duration) -> io::Result<String> {
+    let name = within(limit, || control::socket(dir).map(String::into_bytes))?;
+    String::from_utf8(name).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 /// Connects to the server of an image, and returns its user. `None` if there is no mount of it
 /// whose server takes requests of this user.
 fn server_of(image: &Path) -> Result<Option<(UnixStream, u32)>, Failure> {
-    let owner = image.metadata().ok().map(|meta| meta.uid());
+    let trusted = mounts::Trusted::with(Some(image));
     for dir in mounts::of(&mounts::table()?, image) {
-        match connected(&dir) {
+        match connected(&dir, AT_ONCE) {
             // Anybody can mount something that pretends to be the image.
-            Ok((stream, user)) if [Some(0), Some(own_user()), owner].contains(&Some(user)) => {
-                return Ok(Some((stream, user)));
-            }
+            Ok((stream, user)) if trusted.has(user) => return Ok(Some((stream, user))),
             Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => return Err(hung(&dir, &e)),
             Err(e) => tracing::info!("{}: no server to ask: {e}", dir.display()),
         }
     }
@@ -126,8 +217,8 @@ fn server_of(image: &Path) -> Result<Option<(UnixStream, u32)>, Failure> {
 }
 
 /// Connects to the server of the mount at a directory, and returns its user.
-fn connected(dir: &Path) -> io::Result<(UnixStream, u32)> {
-    let name = control::socket(dir)?;
+fn connected(dir: &Path, limit: Duration) -> io::Result<(UnixStream, u32)> {
+    let name = socket(dir, limit)?;
     let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let user = wire::peer(&stream)?;
@@ -174,14 +265,20 @@ pub(crate) fn ask(
 ) -> Result<Option<()>, Failure> {
     let failed = |why: String| Failure::Branch(image.to_owned(), why);
     let server = match image.is_dir() {
-        true => connected(image).ok().filter(|(_, user)| [0, own_user()].contains(user)),
+        true => {
+            let trusted = mounts::Trusted::with(None);
+            let is_trusted = mounts::around(&mounts::table()?, image, |it| it.is_by(trusted));
+            let server = is_trusted.then(|| connected(image, AT_ONCE).ok()).flatten();
+            server.filter(|(_, user)| trusted.has(*user))
+        }
         false => server_of(image)?,
     };
     let Some((stream, _)) = server else { return Ok(None) };
-    let [kind, one, other] = request;
+    let [kind, one, other] = request.map(OsStr::new);
+    let named = if image.is_dir() { OsString::new() } else { wire::image_id(image) };
     let sent = stream
         .set_read_timeout(None)
-        .and_then(|()| wire::say(&stream, &[VERSION, kind, one, other]));
+        .and_then(|()| wire::send(&stream, &[OsStr::new(VERSION), kind, &named, one, other]));
     sent.map_err(|e| failed(lost(&e)))?;
     loop {
         let reply = wire::receive(&stream).map_err(|e| failed(lost(&e)))?;
@@ -204,9 +301,7 @@ pub(crate) struct Unmounter {
 impl Unmounter {
     /// Unmounts, unless something else is mounted at the directory, or nothing.
     fn unmount(&self, by_force: bool) -> io::Result<()> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
-        let found = statx(CWD, &self.dir, flags, StatxFlags::TYPE)?;
-        if (found.stx_dev_major, found.stx_dev_minor) != self.device {
+        if mounts::device_of(&self.dir)? != self.device {
             return Ok(());
         }
         control::unmount(&self.dir, by_force, by_force)
@@ -250,14 +345,23 @@ pub(crate) enum Ended {
 impl Awaited {
     /// Returns a handle that waits for the end of the mount at a directory; `None` if its server
     /// can't say it.
-    pub(crate) fn new(dir: &Path) -> Option<Awaited> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
-        let found = statx(CWD, dir, flags, StatxFlags::TYPE).ok()?;
-        let (stream, _) = connected(dir).ok()?;
-        let device = wire::device_text((found.stx_dev_major, found.stx_dev_minor));
-        wire::say(&stream, &[VERSION, "wait", &device]).ok()?;
-        let reply = wire::receive(&stream).ok()?;
-        reply.first().is_some_and(|word| word == "waiting").then_some(Awaited(stream))
+    ///
+    /// # Errors
+    /// `TimedOut` if the server does not reply.
+    pub(crate) fn new(dir: &Path, limit: Duration) -> io::Result<Option<Awaited>> {
+        let ask = || -> io::Result<Option<Awaited>> {
+            let device = wire::device_text(mounts::device_of(dir)?);
+            let (stream, _) = connected(dir, limit)?;
+            stream.set_read_timeout(Some(limit))?;
+            wire::say(&stream, &[VERSION, "wait", &device])?;
+            let reply = wire::receive(&stream)?;
+            Ok(reply.first().is_some_and(|word| word == "waiting").then_some(Awaited(stream)))
+        };
+        match ask() {
+            Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(e),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(late(limit)),
+            asked => Ok(asked.unwrap_or_default()),
+        }
     }
 
     /// Waits until the branch is closed. May be called again if that is [late](Ended::Late).
@@ -281,7 +385,7 @@ impl Awaited {
 pub(crate) fn or_no_branches(image: &Path, failure: Failure) -> Failure {
     let table = mounts::table().unwrap_or_default();
     let no_branches = mounts::of(&table, image).iter().any(|dir| {
-        let asked = control::socket(dir);
+        let asked = socket(dir, AT_ONCE);
         asked.is_err_and(|e| Errno::from_io_error(&e) == Some(Errno::OPNOTSUPP))
     });
     match no_branches {

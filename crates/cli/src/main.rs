@@ -52,11 +52,14 @@ mod volume;
 
 use args::Command;
 use helper::Helper;
-use vfscale_command::say;
+use vfscale_command::{say, signals};
 use volume::{branch, copy_out, diff, fsck, grow, make, show, trim};
 
 fn main() -> ExitCode {
     vfscale_command::logging::start(!mount::is_server());
+    if let Err(e) = signals::outlive_file_size_limit() {
+        tracing::warn!("a limit of the size of files ends this process: {e}");
+    }
     let arguments: Vec<OsString> = std::env::args_os().collect();
     if let Some(helper) = arguments.first().and_then(|program| Helper::called(program)) {
         return helper.run(&arguments);

@@ -19,7 +19,7 @@ use crate::elsewhere;
 use crate::error::Failure;
 use crate::mounts;
 use crate::options::{self, MountOptions};
-use crate::served::{Forced, Served, Ticket, listen};
+use crate::served::{Forced, Served, Ticket, listen, start_thread};
 use crate::source::{self, Source};
 use crate::standby::{self, Told};
 
@@ -60,7 +60,7 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
     let served = Served::new(source.pool(), source.pool_maker());
     let ticket = first(&served, &args, &options)?;
     let builder = source::builder(&source, &args.serve, &options, image)?;
-    let mounted = builder.requests_at(listen::start(&served)).mount(dir)?;
+    let mounted = builder.requests_at(listen::start(&served, image)).mount(dir)?;
     let _ = ticket.start(&mounted, source.syncer());
     if mounted.is_own() {
         source.publish_mount(&mounted);
@@ -68,12 +68,13 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
     if args.verbose {
         say(format_args!("vfscale: {}", how(&mounted)));
     }
+    let fenced = image.is_some_and(is_rbd).then(|| source.fence()).flatten();
+    let fenced = fenced.map(|fence| fencing::watch(fence, &served)).transpose()?;
+    end_on_signal(&served, signals)?;
+    // The last step that can fail.
     announce(mounted.dir(), log, source.is_written())?;
     let dir = mounted.dir().display().to_string();
     tell_manager(is_server, &format!("READY=1\nSTATUS=Mounted at {dir}"));
-    let fenced = image.is_some_and(is_rbd).then(|| source.fence()).flatten();
-    let fenced = fenced.map(|fence| fencing::watch(fence, &served));
-    end_on_signal(&served, signals);
     mounted.wait();
     ticket.close();
     fenced.iter().for_each(fencing::Fenced::closes);
@@ -116,14 +117,16 @@ fn served_elsewhere(
     if !elsewhere::is_locked(&failure) {
         return Err(failure);
     }
-    let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
     let branch = source::branch_name(&args.source, options);
     let attachment = source::attachment(&args.serve, options, Some(image));
     let wanted = elsewhere::Wanted { image, branch: &branch, arguments, attachment };
-    let Some(mounted) = wanted.mount(dir)? else {
+    let Some(ready) = wanted.ask()? else {
         let is_named = args.source.branch.is_some() || options.branch.is_some();
         return Err(if is_named { elsewhere::or_no_branches(image, failure) } else { failure });
     };
+    // Until then, signals end the process.
+    let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
+    let mounted = ready.mount(dir)?;
     if args.verbose {
         let dir = mounted.dir().display();
         say(format_args!("vfscale: {dir} is served by the process that has the image open"));
@@ -179,7 +182,11 @@ fn opened(
             Err(failure) if args.standby && standby::may_pass(&failure, &mut told) => {
                 signals.restore().map_err(blocked)?;
             }
-            source => return Ok((source?, signals)),
+            Ok(source) => return Ok((source, signals)),
+            Err(failure) => {
+                signals.restore().map_err(blocked)?;
+                return Err(failure);
+            }
         }
     }
 }
@@ -219,9 +226,9 @@ fn tell_manager(is_server: bool, state: &str) {
 }
 
 /// Starts a thread that ends all mounts at a signal.
-fn end_on_signal(served: &Arc<Served>, signals: Blocked) {
+fn end_on_signal(served: &Arc<Served>, signals: Blocked) -> Result<(), Failure> {
     let served = Arc::clone(served);
-    std::thread::spawn(move || {
+    start_thread("vfscale-signals", move || {
         loop {
             let caught = signals.wait();
             if caught.signal == libc::SIGUSR1 || caught.signal == libc::SIGUSR2 {
@@ -244,7 +251,7 @@ fn end_on_signal(served: &Arc<Served>, signals: Blocked) {
                 Err(e) => say(format_args!("vfscale: cannot unmount {e}")),
             }
         }
-    });
+    })
 }
 
 /// Starts this program again, as the server, and waits until the server reports that it is ready.
@@ -277,19 +284,20 @@ fn background_log(args: &MountArgs) -> Result<Log, Failure> {
 /// to the log from then on.
 fn leave_terminal(log: Log) -> Result<(), Failure> {
     let failed = |e: rustix::io::Errno| Failure::System("cannot move to the background", e.into());
-    let _ = rustix::process::setsid();
-    rustix::process::chdir("/").map_err(failed)?;
-    println!("ready");
-    let _ = std::io::stdout().flush();
+    // All that can fail comes before the report.
     let null = std::fs::File::options()
         .read(true)
         .write(true)
         .open("/dev/null")
         .map_err(|e| Failure::System("/dev/null", e))?;
-    rustix::stdio::dup2_stdout(&null).map_err(failed)?;
+    rustix::process::chdir("/").map_err(failed)?;
+    let _ = rustix::process::setsid();
     // Of panics, which print to standard error, the file has the text too.
     rustix::stdio::dup2_stderr(log.as_file().unwrap_or(&null)).map_err(failed)?;
     stderr::redirect(log);
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "ready").and_then(|()| out.flush());
+    let _ = rustix::stdio::dup2_stdout(&null);
     Ok(())
 }
 

@@ -2,7 +2,10 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 use crate::error::Failure;
 
@@ -28,19 +31,75 @@ pub(crate) fn at<'a>(table: &'a [u8], dir: &Path) -> Option<Line<'a>> {
     parse(table).rfind(|mount| mount.dir() == dir)
 }
 
-/// Returns the directories at which branches of the image are mounted, the latest mount first, each
-/// device once.
+/// The users whose mounts a command believes: root, its own, and the owner of the image. Every
+/// other user can mount something with the source of the image.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trusted {
+    root: u32,
+    own: u32,
+    owner: Option<u32>,
+}
+
+impl Trusted {
+    /// Returns the users that are trusted with an image, if one is named.
+    pub(crate) fn with(image: Option<&Path>) -> Trusted {
+        let owner = image.and_then(|image| image.metadata().ok()).map(|meta| meta.uid());
+        Trusted { root: 0, own: rustix::process::geteuid().as_raw(), owner }
+    }
+
+    /// Returns the user of this process alone.
+    pub(crate) fn only_self() -> Trusted {
+        let own = rustix::process::geteuid().as_raw();
+        Trusted { root: own, own, owner: None }
+    }
+
+    /// Returns whether a user is one of them.
+    pub(crate) fn has(self, user: u32) -> bool {
+        user == self.root || user == self.own || Some(user) == self.owner
+    }
+}
+
+/// Returns the directories at which branches of the image are mounted by users that are trusted
+/// with it, and that no other mount hides: the latest mount first, each device once.
 pub(crate) fn of(table: &[u8], image: &Path) -> Vec<PathBuf> {
     let image = &image.canonicalize().unwrap_or_else(|_| image.to_owned());
+    let trusted = Trusted::with(Some(image));
+    let is_topmost = |mount: &Line<'_>| {
+        at(table, &mount.dir()).is_some_and(|topmost| topmost.device == mount.device)
+    };
     let mut devices = Vec::new();
     let mut dirs = Vec::new();
     for mount in parse(table).rev().filter(|mount| mount.is_of(image)) {
-        if !devices.contains(&mount.device) {
+        if !devices.contains(&mount.device) && mount.is_by(trusted) && is_topmost(&mount) {
             devices.push(mount.device);
             dirs.push(mount.dir());
         }
     }
     dirs
+}
+
+/// Returns the device number of what is mounted at a directory. Sends its server no request.
+pub(crate) fn device_of(dir: &Path) -> std::io::Result<(u32, u32)> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
+    let found = statx(CWD, dir, flags, StatxFlags::TYPE)?;
+    Ok((found.stx_dev_major, found.stx_dev_minor))
+}
+
+/// Returns whether a directory is in a mount of vfscale that is `wanted`.
+pub(crate) fn around(table: &[u8], dir: &Path, wanted: impl Fn(&Line<'_>) -> bool) -> bool {
+    line_around(table, dir).is_some_and(|mount| wanted(&mount))
+}
+
+/// Returns the source of the mount of vfscale that a directory is in.
+pub(crate) fn source_around(table: &[u8], dir: &Path) -> Option<PathBuf> {
+    line_around(table, dir).map(|mount| mount.source())
+}
+
+/// Returns a line of the mount of vfscale that a directory is in.
+fn line_around<'a>(table: &'a [u8], dir: &Path) -> Option<Line<'a>> {
+    let (major, minor) = device_of(&dir.canonicalize().ok()?).ok()?;
+    let device = format!("{major}:{minor}");
+    parse(table).find(|mount| mount.is_ours() && mount.device == device.as_bytes())
 }
 
 /// Makes the file system at `dir` durable.
@@ -54,7 +113,7 @@ pub(crate) fn sync(dir: &Path) -> std::io::Result<()> {
 /// the file system at `dir`, which is one of them, durable.
 pub(crate) fn sync_kernel(image: &Path, dir: &Path) -> Result<(), Failure> {
     for other in of(&table()?, image) {
-        // Of a mount without a server, or of another user's, nothing can be held back.
+        // Of a mount without a server, or that this user may not open, nothing can be held back.
         let Ok(at) = std::fs::File::open(&other) else { continue };
         rustix::fs::syncfs(at).map_err(|error| Failure::Sync(other, error.into()))?;
     }
@@ -105,6 +164,14 @@ impl<'a> Line<'a> {
         // The path is shown as text, whatever its bytes are.
         let image = image.display().to_string();
         self.root == b"/" && self.is_ours() && *self.source() == *image
+    }
+
+    /// Returns whether one of these users has made the mount.
+    pub(crate) fn is_by(&self, trusted: Trusted) -> bool {
+        let mut options = self.options.split(|byte| *byte == b',');
+        let user = options.find_map(|option| option.strip_prefix(b"user_id="));
+        let user = user.and_then(|user| std::str::from_utf8(user).ok()?.parse().ok());
+        user.is_some_and(|user| trusted.has(user))
     }
 
     /// Returns whether the superblock has an option.

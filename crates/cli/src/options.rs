@@ -234,7 +234,7 @@ impl MountOptions {
             ("nostrictatime", MountFlags::STRICTATIME, false),
         ];
         /// Words of `fstab(5)` that have no meaning here, or name the default.
-        const IGNORED: [&str; 18] = [
+        const IGNORED: [&str; 19] = [
             "defaults",
             "acl",
             "relatime",
@@ -253,6 +253,7 @@ impl MountOptions {
             "default_permissions",
             "iversion",
             "lazytime",
+            "nolazytime",
         ];
         if let Some(&(_, flag, on)) = FLAGS.iter().find(|(name, ..)| *name == word) {
             self.flag(flag, on);

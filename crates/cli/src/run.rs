@@ -1,7 +1,7 @@
 //! `vfscale run`: a command inside a file system of its own.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -21,8 +21,10 @@ use crate::error::Failure;
 use crate::options::MountOptions;
 use crate::source::{self, Source};
 
+use temporary::TempDir;
 use trial::Trial;
 
+mod temporary;
 mod trial;
 
 /// Time that processes left behind by the command get to leave the file system.
@@ -34,6 +36,16 @@ pub(crate) fn run(mut args: RunArgs, arguments: &[OsString]) -> Result<ExitCode,
     if options.remount {
         return Err(Failure::Usage("`-o remount` goes with `vfscale mount`".into()));
     }
+    let [program, ..] = &args.command[..] else {
+        return Err(Failure::Usage("no command given".into()));
+    };
+    if program.as_bytes().starts_with(b"-") {
+        let program = program.display();
+        let why = format!("`{program}` is no command: write `vfscale run IMAGE -- COMMAND`");
+        return Err(Failure::Usage(why));
+    }
+    // The files are those of the command, whoever runs it.
+    args.serve.allow_other.get_or_insert(options.allow_other.unwrap_or(false));
     let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
     let trial = args.discard.then(|| Trial::new(&mut args, &options)).transpose()?;
     let status = run_mounted(&args, &options, signals, arguments, trial.as_ref());
@@ -70,10 +82,10 @@ fn run_mounted(
         // A branch would be in memory, too.
         builder = builder.first_branch(None);
     }
-    let dir = TempDir::new()?;
-    let mounted = builder.mount(&dir.0)?;
+    let dir = TempDir::new(args.serve.allow_other == Some(true))?;
+    let mounted = builder.mount(dir.path())?;
     source.publish_mount(&mounted);
-    tracing::info!("mounted at {}", dir.0.display());
+    tracing::info!("mounted at {}", dir.path().display());
     lockstat::record(args.lockstat);
     let status = run_in(mounted.dir(), &args.command, signals);
     unmount(mounted);
@@ -110,18 +122,19 @@ fn run_elsewhere(
     let own = &arguments[..arguments.len().saturating_sub(args.command.len())];
     let arguments = &[own, &["true".into()]].concat();
     let wanted = elsewhere::Wanted { image, branch: &branch, arguments, attachment };
-    let dir = TempDir::new()?;
-    let Some(mounted) = wanted.mount(&dir.0)? else { return Err(failure) };
-    tracing::info!("mounted at {}", dir.0.display());
+    let Some(ready) = wanted.ask()? else { return Err(failure) };
+    let dir = TempDir::new(args.serve.allow_other == Some(true))?;
+    let mounted = ready.mount(dir.path())?;
+    tracing::info!("mounted at {}", dir.path().display());
     let status = run_in(mounted.dir(), &args.command, signals);
     match mounted.unmounter().unmount_within(PATIENCE) {
         Ok(false) => mounted.wait()?,
         // The server serves them as long as they are there.
         Ok(true) => tracing::warn!(
             "processes that the command left behind used {}; it was unmounted under them",
-            dir.0.display()
+            dir.path().display()
         ),
-        Err(e) => say(format_args!("vfscale: cannot unmount {}: {e}", dir.0.display())),
+        Err(e) => say(format_args!("vfscale: cannot unmount {}: {e}", dir.path().display())),
     }
     drop(dir);
     Ok(exit_code(status?))
@@ -137,8 +150,9 @@ fn run_in(dir: &Path, command: &[OsString], signals: Blocked) -> Result<ExitStat
     std::thread::spawn(move || {
         loop {
             let caught = signals.wait();
-            // A terminal sends its signals to the command, too.
-            if !caught.from_terminal
+            // A terminal sends its signals to the command, too, but a hang-up only to the leader of
+            // the session.
+            if (!caught.from_terminal || caught.signal == libc::SIGHUP)
                 && let Some(signal) = Signal::from_named_raw(caught.signal)
             {
                 let _ = pidfd_send_signal(&process, signal);
@@ -179,35 +193,5 @@ fn unmount(mounted: Mounted) {
             dir.display()
         ),
         Err(e) => say(format_args!("vfscale: cannot unmount {}: {e}", dir.display())),
-    }
-}
-
-/// An empty directory to mount at, removed when dropped. Only the directory itself is removed,
-/// never its contents.
-struct TempDir(PathBuf);
-
-impl TempDir {
-    fn new() -> Result<TempDir, Failure> {
-        let parent = std::env::temp_dir();
-        let failed = |e| Failure::TempDir(parent.clone(), e);
-        let parent = parent.canonicalize().map_err(failed)?;
-        let pid = std::process::id();
-        let mut n = 0_u32;
-        loop {
-            let dir = parent.join(format!("vfscale-{pid}-{n}"));
-            match std::fs::create_dir(&dir) {
-                Ok(()) => return Ok(TempDir(dir)),
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && n < 10_000 => n += 1,
-                Err(e) => return Err(failed(e)),
-            }
-        }
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        if let Err(e) = std::fs::remove_dir(&self.0) {
-            tracing::warn!("cannot remove {}: {e}", self.0.display());
-        }
     }
 }

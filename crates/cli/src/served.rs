@@ -17,6 +17,7 @@ use vfscale::Pool;
 use vfscale::pool::PoolMaker;
 use vfscale_fuse::{Mounted, Unmounter};
 
+use crate::error::Failure;
 use crate::source::Syncer;
 
 pub(crate) mod compare;
@@ -233,6 +234,12 @@ impl Served {
         // Processes that still use a detached mount lose it when this one exits.
         std::process::exit(i32::from(failed > 0));
     }
+}
+
+/// Starts a thread.
+pub(crate) fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    let started = std::thread::Builder::new().name(name.into()).spawn(run);
+    started.map(drop).map_err(|e| Failure::System("cannot start a thread", e))
 }
 
 fn named(dir: &std::path::Path, error: &io::Error) -> String {

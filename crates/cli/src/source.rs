@@ -9,7 +9,7 @@ use vfscale::pool::PoolMaker;
 use vfscale::posix::{At, MountFlags, OFlags};
 use vfscale::volume::{Fence, Freezer, VolumeBuilder};
 use vfscale::{Mode, Pool, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
-use vfscale_command::say;
+use vfscale_command::{Size, say};
 use vfscale_fuse::{Attachment, Builder, Mounted, Sharing, Transport};
 
 use crate::args::{ServeArgs, SourceArgs};
@@ -23,8 +23,8 @@ const STATE_DIR: &str = "/.vfscale";
 /// Time for which the kernel may cache attributes and names that change by themselves.
 const STATE_CACHE: Duration = Duration::from_secs(1);
 
-/// Size of the caches of a mounted branch, as of a volume.
-const CACHE_BYTES: u64 = 320 << 20;
+/// Default size of the caches of a volume, and the most of the memory that it may be.
+const CACHE: (Size, Size) = (Size::Bytes(320 << 20), Size::Percent(25));
 
 /// Default size of a new image.
 pub(crate) const IMAGE_SIZE: u64 = 1 << 30;
@@ -326,8 +326,7 @@ fn branch(pool: &Pool, name: &str, is_read_only: bool) -> Result<VolumeBuilder, 
         let why = format!("branch {name:?} can only be read: mount it with `-o ro`");
         return Err(Failure::Usage(why));
     }
-    // A mount has the defaults of a volume.
-    Ok(pool.branch(name).cache_size(CACHE_BYTES))
+    Ok(pool.branch(name))
 }
 
 /// Opens a volume with the options of the command line.
@@ -361,9 +360,9 @@ fn configured(
     if let Some(discard) = options.discard {
         builder = builder.discard(discard);
     }
-    if let Some(size) = source.cache_size.or(options.cache_size) {
-        builder = builder.cache_size(size.on_this_machine());
-    }
+    let cache = source.cache_size.or(options.cache_size).map(Size::on_this_machine);
+    let default = || CACHE.0.on_this_machine().min(CACHE.1.on_this_machine());
+    builder = builder.cache_size(cache.unwrap_or_else(default));
     let (uid, gid, mode) = root(source, options);
     Ok(builder.owner(uid, gid).mode(mode).open()?)
 }

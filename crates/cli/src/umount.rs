@@ -54,16 +54,40 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<ExitCode, Failure> {
         let failed = |e| Failure::Unmount(dir.clone(), e);
         let dir = dir.canonicalize().unwrap_or_else(|_| dir.clone());
         let server = server_of(&dir)?;
-        // The server says when it has closed the volume, and whether it could. One that hangs must
-        // not be asked: force ends its mount.
+        let limit = args.timeout.unwrap_or(TIMEOUT);
+        // The server says when it has closed the volume, and whether it could. One that hangs is
+        // not asked with force, which ends its mount.
         let asked = server.as_ref().filter(|_| !args.lazy && !args.force);
-        let awaited = asked.and_then(|_| Awaited::new(&dir));
-        vfscale_fuse::control::unmount(&dir, args.force, args.lazy).map_err(failed)?;
+        let awaited = asked.map(|_| Awaited::new(&dir, limit)).transpose();
+        let awaited = awaited.map_err(|e| {
+            let why = format!("{e}; --force ends the mount, and its users get errors");
+            failed(std::io::Error::new(e.kind(), why))
+        })?;
+        let awaited = awaited.flatten();
+        unmount(&dir, args).map_err(failed)?;
         if let Some(server) = server.filter(|_| !args.lazy) {
-            server.wait(awaited, args.timeout.unwrap_or(TIMEOUT))?;
+            server.wait(awaited, limit)?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Unmounts. With force, calls that a server has left waiting fail, and keep the mount busy until
+/// they have.
+fn unmount(dir: &Path, args: &UmountArgs) -> std::io::Result<()> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match vfscale_fuse::control::unmount(dir, args.force, args.lazy) {
+            Err(e) if args.force && is_busy(&e) && Instant::now() < end => {
+                std::thread::sleep(PAUSE);
+            }
+            unmounted => return unmounted,
+        }
+    }
+}
+
+fn is_busy(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::ResourceBusy
 }
 
 /// The server of a mounted volume.
@@ -87,8 +111,10 @@ fn server_of(dir: &Path) -> Result<Option<Server>, Failure> {
     // A bind mount, or one of several: the server goes on.
     let is_last =
         mounts::parse(&table).filter(|other| other.device() == mount.device()).count() == 1;
-    let image =
-        Some(mount.source()).filter(|image| is_last && (image.is_absolute() || is_rbd(image)));
+    let image = Some(mount.source()).filter(|image| {
+        let trusted = mounts::Trusted::with(Some(image));
+        is_last && mount.is_by(trusted) && (image.is_absolute() || is_rbd(image))
+    });
     let is_written = !mount.has("ro");
     let has_others = image.as_ref().is_some_and(|image| mounts::of(&table, image).len() > 1);
     Ok(image.and_then(|image| match device::options(true).check_free(&image) {

@@ -2,7 +2,7 @@
 //!
 //! The signals that end a program are blocked before the first thread starts, so all threads
 //! inherit the mask. One thread waits for the signals one after the other. No code runs in a
-//! handler.
+//! handler; that of [`outlive_file_size_limit`] has none.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -83,5 +83,24 @@ impl Blocked {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, std::ptr::null_mut())
         };
         if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
+    }
+}
+
+/// Has a write beyond the limit of the size of files (`ulimit -f`) fail with `EFBIG`, where it
+/// would end this process by SIGXFSZ. Programs that this one starts have the default again.
+///
+/// # Errors
+/// Returns the error of `sigaction`.
+pub fn outlive_file_size_limit() -> io::Result<()> {
+    extern "C" fn nothing(_: i32) {}
+    // SAFETY: all zeros are a valid action, with an empty mask and no flags.
+    let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
+    // A handler, since programs would inherit that the signal is ignored.
+    action.sa_sigaction = nothing as extern "C" fn(i32) as libc::sighandler_t;
+    action.sa_flags = libc::SA_RESTART;
+    // SAFETY: the action is initialised, and its handler does nothing.
+    match unsafe { libc::sigaction(libc::SIGXFSZ, &raw const action, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }

@@ -3,12 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
+use vfscale_sync::machine::memory_bytes;
+
 /// An amount of memory as people write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// A number of bytes.
     Bytes(u64),
-    /// A percentage of the machine's memory.
+    /// A percentage of the memory that this process may use.
     Percent(u64),
 }
 
@@ -24,12 +26,11 @@ impl Size {
         }
     }
 
-    /// Returns the size in bytes on this machine.
+    /// Returns the size in bytes on this machine, or in the control group of this process if that
+    /// has a limit of memory.
     #[must_use]
-    #[allow(clippy::useless_conversion, reason = "the fields are narrower on 32-bit machines")]
     pub fn on_this_machine(self) -> u64 {
-        let info = rustix::system::sysinfo();
-        self.in_bytes(u64::from(info.totalram).saturating_mul(u64::from(info.mem_unit)))
+        self.in_bytes(memory_bytes())
     }
 }
 

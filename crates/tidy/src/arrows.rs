@@ -45,7 +45,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
             "vfscale-vfs",
         ],
     ),
-    ("vfscale-command", &[]),
+    ("vfscale-command", &["vfscale-sync"]),
     (
         "vfscale-cli",
         &["vfscale", "vfscale-command", "vfscale-diskfs", "vfscale-fuse", "vfscale-vfs"],

@@ -36,9 +36,10 @@ impl MemoryBuilder {
     }
 
     /// Sets the maximum memory of its files, in bytes; beyond it, calls fail with `ENOSPC`. By
-    /// default half of the machine's memory. Open files without a name (unlinked, or created with
-    /// `O_TMPFILE`) count like others. The default limits of other memory of a tree follow from the
-    /// size: see [`limits`](Self::limits) and [`memory_files`](Self::memory_files).
+    /// default half of the memory that the process may use. Open files without a name (unlinked, or
+    /// created with `O_TMPFILE`) count like others. The default limits of other memory of a tree
+    /// follow from the size: see [`limits`](Self::limits) and
+    /// [`memory_files`](Self::memory_files).
     #[must_use]
     pub fn size(mut self, bytes: u64) -> Self {
         self.options = self.options.size(bytes);

@@ -9,7 +9,7 @@ use vfscale::volume::Fence;
 use vfscale_command::say;
 
 use crate::error::Failure;
-use crate::served::Served;
+use crate::served::{Served, start_thread};
 
 /// Pause between two questions whether this process still has the volume. A write finds out at
 /// once.
@@ -40,12 +40,12 @@ impl Fenced {
 
 /// Starts a thread that ends all mounts when another machine has the image: it shuts the volume
 /// down, detaches the mounts, and ends the process if others keep one in use.
-pub(super) fn watch(fence: Fence, served: &Arc<Served>) -> Fenced {
+pub(super) fn watch(fence: Fence, served: &Arc<Served>) -> Result<Fenced, Failure> {
     let (found, served) = (Arc::new(OnceLock::new()), Arc::clone(served));
     let noted = Arc::clone(&found);
     let is_closing = Arc::new(AtomicBool::new(false));
     let closes = Arc::clone(&is_closing);
-    std::thread::spawn(move || {
+    start_thread("vfscale-fence", move || {
         let error = loop {
             std::thread::sleep(PAUSE);
             if let Err(error) = fence.check() {
@@ -65,6 +65,6 @@ pub(super) fn watch(fence: Fence, served: &Arc<Served>) -> Fenced {
         let failure = Failure::Fenced(error);
         say(format_args!("vfscale: {failure}; {dir} was shut down, and unmounted under its users"));
         std::process::exit(failure.status().into());
-    });
-    Fenced { found, is_closing }
+    })?;
+    Ok(Fenced { found, is_closing })
 }

@@ -155,3 +155,10 @@ fn a_mount_without_extended_attributes_may_be_forced() {
     assert_eq!(o.then(&parse("ro").unwrap()).xattrs, Some(Xattrs::Ignored));
     assert!(parse("noxattr=no").unwrap_err().contains("noxattr=no"));
 }
+
+#[test]
+fn words_of_fstab_are_known_with_their_opposites() {
+    for word in ["lazytime", "nolazytime", "relatime", "norelatime", "auto", "noauto"] {
+        assert_eq!(parse(word), Ok(MountOptions::default()), "{word}");
+    }
+}

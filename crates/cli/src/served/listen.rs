@@ -8,7 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,18 +24,16 @@ use crate::source::{self, Source};
 /// Time that a command gets for each message, and for making its mount.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Starts to listen, and returns the name of the socket; `None` if the image can't have branches,
-/// or if there can be no socket.
-pub(crate) fn start(served: &Arc<Served>) -> Option<String> {
-    if !served.may_have_branches() {
-        return None;
-    }
+/// Starts to listen for requests about an image, and returns the name of the socket; `None` if the
+/// image can't have branches, or if there can be no socket.
+pub(crate) fn start(served: &Arc<Served>, image: Option<&Path>) -> Option<String> {
+    let image = image.filter(|_| served.may_have_branches()).map(wire::image_id)?;
     let listen = || -> io::Result<String> {
         let mut random = [0; 16];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
         let name = format!("vfscale-{:032x}", u128::from_le_bytes(random));
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
-        let listening = Listening { served: Arc::clone(served), name: name.clone() };
+        let listening = Listening { served: Arc::clone(served), name: name.clone(), image };
         let thread = std::thread::Builder::new().name("vfscale-listen".into());
         thread.spawn(move || listening.run(&listener))?;
         Ok(name)
@@ -48,6 +46,7 @@ pub(crate) fn start(served: &Arc<Served>) -> Option<String> {
 struct Listening {
     served: Arc<Served>,
     name: String,
+    image: OsString,
 }
 
 /// The mount that a command asks for.
@@ -93,7 +92,16 @@ impl Listening {
         let fields = receive(stream)?;
         let words: Vec<&OsStr> = fields.iter().map(OsString::as_os_str).collect();
         match words[..] {
-            [version, kind, branch, namespaces, ref rest @ ..]
+            // A mount can have the name of an image without being of it.
+            [version, kind, image, ..]
+                if version == VERSION
+                    && kind != "wait"
+                    && !image.is_empty()
+                    && image != self.image =>
+            {
+                refuse(stream, "its mount is of another image")
+            }
+            [version, kind, _, branch, namespaces, ref rest @ ..]
                 if version == VERSION && kind == "mount" =>
             {
                 if namespaces != wire::namespaces() {
@@ -117,7 +125,7 @@ impl Listening {
                     Err(why) => wire::say(stream, &["failed", &why]),
                 }
             }
-            [version, kind, one, other]
+            [version, kind, _, one, other]
                 if version == VERSION
                     && ["diff", "adopt", "rollback"].iter().any(|it| kind == *it) =>
             {

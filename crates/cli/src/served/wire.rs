@@ -1,12 +1,14 @@
 //! Messages between a command and the server of an image, over a socket.
 //!
 //! A message is its length (4 bytes, little-endian) and that many bytes: fields that each end with
-//! a zero. The first field of the first message is [`VERSION`].
+//! a zero. The first field of the first message is [`VERSION`]; `image` is an [`image_id`], and
+//! empty where the command names a directory.
 //!
 //! ```text
 //! command                                    server
-//! version, "mount", branch, namespaces,
-//!   the arguments of the command line  --->
+//! version, "mount", image, branch,
+//!   namespaces, the arguments of the
+//!   command line                       --->
 //!                                      <---  "ready", or why not
 //! (makes the mount)
 //! one byte, with the open /dev/fuse;
@@ -19,12 +21,14 @@
 //!                                      <---  "closed" or "last", when it is closed;
 //!                                            "failed" and why
 //!
-//! version, "diff", two branches        --->
+//! version, "diff", image, two branches --->
 //!                                      <---  a message for each difference, then "end"
-//! version, "adopt", parent and child   --->
+//! version, "adopt", image, parent and
+//!   child                              --->
 //!                                      <---  "end"
 //!
-//! version, "rollback", branch, ""      --->
+//! version, "rollback", image, branch,
+//!   ""                                 --->
 //!                                      <---  "kept" and the branch that has what went, if any,
 //!                                            a message for each difference, then "end"
 //! ```
@@ -34,7 +38,9 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -42,7 +48,7 @@ use rustix::net::{
 };
 
 /// Version of the messages.
-pub(crate) const VERSION: &str = "1";
+pub(crate) const VERSION: &str = "2";
 /// A reply that says that the server ends.
 pub(crate) const ENDING: &str = "ending";
 /// Most bytes of a message: more than the arguments of a process can have.
@@ -139,6 +145,16 @@ pub(crate) fn namespaces() -> OsString {
     let of = |kind: &str| std::fs::read_link(format!("/proc/self/ns/{kind}")).unwrap_or_default();
     let (users, processes) = (of("user").into_os_string(), of("pid").into_os_string());
     [users, processes].join(OsStr::new(" "))
+}
+
+/// Returns a name of an image by which both sides know whether they mean the same one: of a file or
+/// a block device its numbers, otherwise the path.
+pub(crate) fn image_id(image: &Path) -> OsString {
+    match image.metadata() {
+        Ok(meta) if meta.file_type().is_block_device() => format!("block {}", meta.rdev()).into(),
+        Ok(meta) => format!("file {} {}", meta.dev(), meta.ino()).into(),
+        Err(_) => image.into(),
+    }
 }
 
 /// Returns a device number as text.

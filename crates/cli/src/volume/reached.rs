@@ -13,6 +13,7 @@ use vfscale_diskfs::{Volume, VolumeOptions};
 
 use super::open_log;
 use crate::device::open;
+use crate::elsewhere;
 use crate::error::Failure;
 use crate::mounts;
 
@@ -35,7 +36,10 @@ pub(super) fn reach(place: &Path, command: &'static str) -> Result<Reached, Fail
         Err(Failure::Device(locked @ block::Error::Locked { .. })) => {
             match &mounts::of(&mounts::table()?, place)[..] {
                 [] => Err(Failure::InUse(locked, command)),
-                [dir] => Ok(Reached::Mounted(dir.clone())),
+                [dir] => {
+                    elsewhere::check_replies(dir)?;
+                    Ok(Reached::Mounted(dir.clone()))
+                }
                 _ => Err(Failure::Several(place.to_owned(), command)),
             }
         }
@@ -56,7 +60,9 @@ pub(crate) fn mount_of_locked(
         Ok(_) => Ok(None),
         Err(Failure::Device(locked @ block::Error::Locked { .. })) => {
             let dir = mounts::of(&mounts::table()?, image).into_iter().next();
-            dir.map(Some).ok_or(Failure::InUse(locked, command))
+            let dir = dir.ok_or(Failure::InUse(locked, command))?;
+            elsewhere::check_replies(&dir)?;
+            Ok(Some(dir))
         }
         Err(failure) => Err(failure),
     }

@@ -1,6 +1,7 @@
 //! `vfscale trim`: discards the free space of a volume, also while it is mounted.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use vfscale_diskfs::{Fault, TrimRange};
 
 use super::reached::{Reached, change, reach};
 use crate::error::Failure;
+use crate::mounts;
 use crate::options;
 
 #[derive(Debug, Args)]
@@ -31,15 +33,37 @@ pub(crate) struct TrimArgs {
     pub(crate) place: PathBuf,
 }
 
-/// Discards the free space of a volume, and prints how much that is.
+/// Discards the free space of a volume, and prints how much of it the file system of the image has
+/// got back: a branch may keep it for others, and most may be back before. Of a block device it is
+/// what was discarded.
 pub(crate) fn trim(args: &TrimArgs) -> Result<ExitCode, Failure> {
     let minlen = args.minimum.unwrap_or(0);
+    let image = match args.place.is_dir() {
+        true => mounts::source_around(&mounts::table()?, &args.place),
+        false => Some(args.place.clone()),
+    };
+    let before = image.as_deref().and_then(allocated);
     let bytes = match reach(&args.place, "trim DIR")? {
         Reached::Closed(device) => closed(args, device, minlen)?,
         Reached::Mounted(dir) => ask(&dir, minlen)?,
     };
-    println!("{}: {} MiB discarded", args.place.display(), bytes >> 20);
+    let after = image.as_deref().and_then(allocated);
+    let place = args.place.display();
+    match (image, before.zip(after)) {
+        (Some(image), Some((before, after))) => {
+            let (given, image) = (before.saturating_sub(after) >> 20, image.display());
+            println!("{place}: {given} MiB given back to the file system of {image}");
+        }
+        _ => println!("{place}: {} MiB discarded", bytes >> 20),
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the bytes that an image file takes.
+fn allocated(image: &Path) -> Option<u64> {
+    let meta = image.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    // The unit of `st_blocks`.
+    Some(meta.blocks() * 512)
 }
 
 /// Trims a volume that no other process has open.
@@ -55,19 +79,24 @@ fn closed(args: &TrimArgs, device: Arc<dyn Guarded>, minlen: u64) -> Result<u64,
     })
 }
 
-/// Sends the mount at `dir` a request to trim its volume.
+/// Sends the mount at `dir` a request to trim its volume, and no other file system, which would
+/// understand it as well.
 fn ask(dir: &Path, minlen: u64) -> Result<u64, Failure> {
+    if !mounts::around(&mounts::table()?, dir, |_| true) {
+        return Err(Failure::Trim(dir.to_owned(), NO_VOLUME.into()));
+    }
     let range = FstrimRange { start: 0, len: u64::MAX, minlen };
     vfscale_fuse::control::trim(dir, range)
         .map_err(|error| Failure::Trim(dir.to_owned(), why_not(&error)))
 }
 
+const NO_VOLUME: &str = "no volume is mounted there";
 const NO_DISCARDS: &str = "its device or file system can't discard";
 
 /// Returns the meaning of an error that a mount has replied.
 fn why_not(error: &io::Error) -> String {
     let words = match Errno::from_io_error(error) {
-        Some(Errno::NOTTY) => "no volume is mounted there",
+        Some(Errno::NOTTY) => NO_VOLUME,
         Some(Errno::OPNOTSUPP) => NO_DISCARDS,
         Some(Errno::PERM | Errno::ACCESS) => "only root and the user who mounted it may do that",
         Some(Errno::ROFS) => "it is mounted for reading only",

@@ -171,6 +171,7 @@ fn a_killed_trial_leaves_nothing() {
     kill_process(command, Signal::KILL).unwrap();
     assert!(Command::new("umount").arg("-l").arg(&dir).status().unwrap().success());
     fs::remove_dir(&dir).unwrap();
+    fs::remove_dir(std::path::Path::new(&dir).parent().unwrap()).unwrap();
     assert_eq!(image.names(), ["main", "trial"]);
     assert_eq!(image.read("/f"), "base\n");
     image.good(&["fsck"], &[]);

@@ -7,6 +7,7 @@ mod command;
 #[path = "../common/mod.rs"]
 mod common;
 mod copy_out;
+mod decoy;
 mod first_branch;
 mod fixed_device;
 mod for_all;
@@ -14,6 +15,7 @@ mod freeze;
 mod full_host;
 mod odd_names;
 mod on_volume;
+mod server;
 mod several;
 mod volume;
 mod wait;
