@@ -351,7 +351,7 @@ fn a_tree_deeper_than_a_path_goes_out_and_comes_in() {
 
     let (mut most, before) = (0, descriptors());
     let watch = |done: &vfscale::Transferred, _: &Path| {
-        if done.files % 500 == 0 {
+        if done.files.is_multiple_of(500) {
             most = most.max(descriptors());
         }
     };
