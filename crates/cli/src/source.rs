@@ -7,7 +7,7 @@ use std::time::Duration;
 use vfscale::block::Device;
 use vfscale::pool::PoolMaker;
 use vfscale::posix::{At, MountFlags, OFlags};
-use vfscale::volume::{Fence, Freezer, VolumeBuilder};
+use vfscale::volume::{CacheBudget, Fence, Freezer, VolumeBuilder};
 use vfscale::{Mode, Pool, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
 use vfscale_command::{Size, say};
 use vfscale_fuse::{Attachment, Builder, Mounted, Sharing, Transport};
@@ -70,7 +70,11 @@ impl Source {
             let why = "its image is mounted for reading only: mount it with `-o ro`";
             return Err(Failure::Usage(why.into()));
         }
-        let builder = branch(pool, name, is_read_only)?;
+        let mut builder = branch(pool, name, is_read_only)?;
+        // By default it shares the memory of the pool.
+        if let Some(size) = cache_size(source, options) {
+            builder = builder.cache_size(size);
+        }
         configured(builder, source, options, None).map(Source::Volume)
     }
 
@@ -80,7 +84,9 @@ impl Source {
         source: &SourceArgs,
         options: &MountOptions,
     ) -> Result<Source, Failure> {
-        configured(vfscale::volume_on(device), source, options, None).map(Source::Volume)
+        let (size, budget) = caches(source, options);
+        let builder = vfscale::volume_on(device).cache_size(size).cache_budget(&budget);
+        configured(builder, source, options, None).map(Source::Volume)
     }
 
     fn vfs(&self) -> &Vfs {
@@ -308,15 +314,29 @@ fn volume(
     (path, size): (&Path, Option<u64>),
     patience: Option<Duration>,
 ) -> Result<Volume, Failure> {
+    // One budget for all branches of the image, which this process serves.
+    let (cache_size, budget) = caches(source, options);
     let builder = match source.branch.as_ref().or(options.branch.as_ref()) {
-        None => vfscale::volume(path),
+        None => vfscale::volume(path).cache_size(cache_size).cache_budget(&budget),
         Some(name) => {
-            let pool = device::pool(path).take_over(source.take_over);
+            let pool = device::pool(path).take_over(source.take_over).cache_budget(&budget);
             let is_read_only = is_read_only(source, options);
             branch(&pool.read_only(is_read_only).open()?, name, is_read_only)?
         }
     };
     configured(builder.patience(patience), source, options, size)
+}
+
+/// Returns the size of the caches that the command line gives.
+fn cache_size(source: &SourceArgs, options: &MountOptions) -> Option<u64> {
+    source.cache_size.or(options.cache_size).map(Size::on_this_machine)
+}
+
+/// Returns the size of the caches, and as much memory for those of all branches.
+fn caches(source: &SourceArgs, options: &MountOptions) -> (u64, Arc<CacheBudget>) {
+    let default = || CACHE.0.on_this_machine().min(CACHE.1.on_this_machine());
+    let size = cache_size(source, options).unwrap_or_else(default);
+    (size, CacheBudget::new(size))
 }
 
 /// Returns the builder of a branch.
@@ -360,9 +380,6 @@ fn configured(
     if let Some(discard) = options.discard {
         builder = builder.discard(discard);
     }
-    let cache = source.cache_size.or(options.cache_size).map(Size::on_this_machine);
-    let default = || CACHE.0.on_this_machine().min(CACHE.1.on_this_machine());
-    builder = builder.cache_size(cache.unwrap_or_else(default));
     let (uid, gid, mode) = root(source, options);
     Ok(builder.owner(uid, gid).mode(mode).open()?)
 }

@@ -98,6 +98,16 @@ impl Place {
     }
 }
 
+/// Returns how many bytes of file data a mount caches, and the most: of all branches that share it.
+fn cached(dir: &Path) -> (u64, u64) {
+    let mut command = vfscale();
+    command.args(["stat", "--json"]).arg(dir);
+    let shown: serde_json::Value = serde_json::from_str(&succeeds(command)).unwrap();
+    let bytes = |name: &str| shown[name].as_u64().unwrap();
+    let clean = bytes("clean bytes in the data cache");
+    (clean + bytes("dirty bytes in the data cache"), bytes("bytes of the data cache at most"))
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         for dir in ["1", "2", "3"].map(|name| self.dir(name)) {
@@ -430,5 +440,35 @@ fn root_is_served_without_rights(place: &Place, mut users: Command) {
     assert!(line.contains("nosuid") && line.contains("nodev"), "{line}");
     for dir in ["3", "1"] {
         place.umount(dir);
+    }
+}
+
+/// Each of three branches reads the same 24 MiB, with memory for one of them.
+#[test]
+fn branches_share_the_memory_of_their_server() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let pool = vfscale::pool(place.image()).open().unwrap();
+    let main = pool.open("main").unwrap();
+    main.task().write("/large", vec![7; 24 << 20]).unwrap();
+    main.close().unwrap();
+    for name in ["c", "d"] {
+        pool.fork("main", name).unwrap();
+    }
+    pool.close().unwrap();
+    succeeds(place.mount(&["--background", "--cache-size=32M"], "main", "1"));
+    place.good("c", "2");
+    place.good("d", "3");
+    let dirs = ["1", "2", "3"].map(|name| place.dir(name));
+    for dir in &dirs {
+        assert_eq!(fs::read(dir.join("large")).unwrap().len(), 24 << 20);
+        let (bytes, most) = cached(dir);
+        assert_eq!(most, 24 << 20, "{}", dir.display());
+        assert!(bytes <= most, "{bytes}");
+    }
+    for name in ["2", "3", "1"] {
+        place.umount(name);
     }
 }
