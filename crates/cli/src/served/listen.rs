@@ -85,8 +85,7 @@ impl Listening {
     fn answer_one(&self, stream: &UnixStream) -> io::Result<()> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let user = wire::peer(stream)?;
-        if user != 0 && user != rustix::process::geteuid().as_raw() {
+        if !wire::may_request(stream)? {
             return refuse(stream, "only root and the user who mounted the image may do that");
         }
         let fields = receive(stream)?;

@@ -47,6 +47,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg, sockopt,
 };
 
+/// `CAP_SYS_ADMIN`, as a bit.
+const SYS_ADMIN: u64 = 1 << 21;
 /// Version of the messages.
 pub(crate) const VERSION: &str = "2";
 /// A reply that says that the server ends.
@@ -137,6 +139,26 @@ pub(crate) fn is_gone(stream: &UnixStream) -> bool {
 /// connected or began to listen.
 pub(crate) fn peer(stream: &UnixStream) -> io::Result<u32> {
     Ok(sockopt::socket_peercred(stream)?.uid.as_raw())
+}
+
+/// Returns whether the process on the other side may make requests of a server: one of the same
+/// user, and with `CAP_SYS_ADMIN` in the same user namespace if that is root. Root of a container
+/// has that number, too.
+pub(crate) fn may_request(stream: &UnixStream) -> io::Result<bool> {
+    let peer = sockopt::socket_peercred(stream)?;
+    let is_root = peer.uid.is_root();
+    let is_same = is_root || peer.uid == rustix::process::geteuid();
+    Ok(is_same && (!is_root || is_administrator(peer.pid.as_raw_nonzero().get())))
+}
+
+fn is_administrator(pid: i32) -> bool {
+    let users = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/user")).ok();
+    let pid = pid.to_string();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|caps| u64::from_str_radix(caps.trim(), 16).ok());
+    effective.is_some_and(|caps| caps & SYS_ADMIN != 0)
+        && users("self").is_some_and(|own| users(&pid) == Some(own))
 }
 
 /// Returns the namespaces of users and of processes of this process, by which the server knows who
