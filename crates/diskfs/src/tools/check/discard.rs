@@ -1,11 +1,11 @@
-//! Replacement of the log of a volume by a new, empty one. The contents of the former log are
-//! discarded if they can't be replayed.
+//! Replacement of the log of a volume by a new, empty one. What can't be replayed of the former log
+//! is discarded.
 //!
 //! # Order
 //!
-//! 1. The former log is replayed, if it can be replayed completely: nothing is lost then. If the
-//!    volume can't be written, the former log stays as it is: only a log that can't be read is
-//!    thrown away.
+//! 1. The former log is replayed, if it can be replayed completely: nothing is lost then. If only
+//!    its end can't be read, what comes before is replayed. If the volume can't be written, the
+//!    former log stays as it is: only a log that can't be read is thrown away.
 //! 2. All metadata on disk are read, because the new log must begin after every LSN in them.
 //!    Storage for all of the new log is reserved.
 //! 3. The superblock records that a repair is under way, and which log the volume has from now on.
@@ -71,13 +71,12 @@ pub(super) fn renew(
 ) -> Result<NewLog, CheckError> {
     let before = &found.superblock;
     let logged = CheckedLog::new(device.clone(), options.log.as_ref(), before)?;
-    let log = logged.replay_home(before);
+    let (log, why) = logged.replay_home(before);
     if let Some(error) = log.as_ref().err().and_then(vfscale_journal::Error::unwritten) {
         return Err(CheckError::NotReplayed { error: error.clone() });
     }
-    let why = log.as_ref().err().map(ToString::to_string);
-    let place = place(&logged, before, why.is_some())?;
-    let discarded = Discarded::of(&logged, why);
+    let place = place(&logged, before, log.is_err())?;
+    let discarded = Discarded::of(&logged, log.is_ok(), why);
     let (newest, late) = places_at_home(device, found);
     let known = known(&logged, before, place, newest);
     let superblock = before.clone().with_log(place).ok_or_else(|| no_room(&logged))?;

@@ -32,9 +32,8 @@ pub(super) fn inspect(
     let checked = run(&*device, found, tell, None, sums);
     let mut report = checked.into_report(log);
     if options.discard_log {
-        let replayed = logged.copied().replay_home(&found.superblock);
-        let why = replayed.err().map(|error| error.to_string());
-        report.discarded = Some(Discarded::of(&logged, why));
+        let (replayed, why) = logged.copied().replay_home(&found.superblock);
+        report.discarded = Some(Discarded::of(&logged, replayed.is_ok(), why));
     }
     Ok(report)
 }

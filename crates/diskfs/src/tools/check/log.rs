@@ -44,9 +44,10 @@ pub struct Discarded {
 }
 
 impl Discarded {
-    /// Counts the records between tail and head of a log that can't be replayed.
-    pub(super) fn of(logged: &CheckedLog, why: Option<String>) -> Self {
-        let inspection = logged.inspection().ok().filter(|_| why.is_some());
+    /// Counts the records between tail and head of a log that can't be replayed. Of one that was
+    /// replayed in part, no record that can be read is lost.
+    pub(super) fn of(logged: &CheckedLog, is_replayed: bool, why: Option<String>) -> Self {
+        let inspection = logged.inspection().ok().filter(|_| !is_replayed);
         let records = inspection.as_ref().map_or(&[][..], |found| found.records());
         let epoch = records.iter().map(|record| record.epoch).max();
         let newest = || records.iter().filter(|record| Some(record.epoch) == epoch);
@@ -154,16 +155,33 @@ impl CheckedLog {
         Ok((journal, if found.checkpoints == 0 { LogState::Clean } else { state }))
     }
 
-    /// Replays the log into the volume, without opening it. Replays all of the log or nothing.
+    /// Replays the log into the volume, without opening it: all of it, or what comes before an end
+    /// that can't be read. Returns also why something of it is lost, if anything is.
     ///
     /// # Errors
     /// Returns the errors of the devices, and of a log that can't be replayed: nothing was written
     /// then, unless the volume's device failed.
-    pub(crate) fn replay_home(&self, superblock: &Superblock) -> vfscale_journal::Result<LogState> {
+    pub(crate) fn replay_home(
+        &self,
+        superblock: &Superblock,
+    ) -> (vfscale_journal::Result<LogState>, Option<String>) {
+        match self.try_home(superblock, false) {
+            Err(why @ vfscale_journal::Error::EndUnread { .. }) => {
+                (self.try_home(superblock, true), Some(why.to_string()))
+            }
+            Err(why) => {
+                let text = why.to_string();
+                (Err(why), Some(text))
+            }
+            whole => (whole, None),
+        }
+    }
+
+    fn try_home(&self, superblock: &Superblock, cut: bool) -> vfscale_journal::Result<LogState> {
         // Changes have to be durable in the log before they are written back.
         self.log.flush()?;
-        let tried = self.copied().replay_only(superblock)?;
-        if tried == LogState::Clean { Ok(tried) } else { self.replay_only(superblock) }
+        let tried = self.copied().replay_some(superblock, cut)?;
+        if tried == LogState::Clean { Ok(tried) } else { self.replay_some(superblock, cut) }
     }
 
     /// Replays the log, without opening it.
@@ -171,10 +189,15 @@ impl CheckedLog {
     /// # Errors
     /// Returns the errors of the devices, and of a log that can't be replayed.
     pub(crate) fn replay_only(&self, superblock: &Superblock) -> vfscale_journal::Result<LogState> {
+        self.replay_some(superblock, false)
+    }
+
+    fn replay_some(&self, superblock: &Superblock, cut: bool) -> vfscale_journal::Result<LogState> {
         let places = Places::new(superblock);
-        let mut sink = Replay::new(&*self.device, superblock.volume(), &places);
+        let sink = Replay::new(&*self.device, superblock.volume(), &places);
+        let mut sink = sink.lacking(if cut { MayLack::Wrong } else { MayLack::Nothing });
         let (region, volume, known) = (self.region, self.volume, &self.known);
-        let found = Journal::replay(&*self.log, region, volume, known, false, &mut sink)?;
+        let found = Journal::replay(&*self.log, region, volume, known, cut, &mut sink)?;
         let state = LogState::Replayed { checkpoints: found.checkpoints, items: found.items };
         Ok(if found.checkpoints == 0 { LogState::Clean } else { state })
     }
