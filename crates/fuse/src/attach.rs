@@ -95,6 +95,8 @@ pub(crate) struct Attached {
     device: Option<(u32, u32)>,
     /// The mount, if this process can detach it.
     mount: Option<MountId>,
+    /// Where it was mounted, held open to unmount it without another descriptor.
+    place: Option<Place>,
 }
 
 /// Returns the number of the descriptor that a path `/dev/fd/N` names.
@@ -113,7 +115,7 @@ pub(crate) fn adopt(
 ) -> Result<(Device, Attached), MountError> {
     let dir = dir.to_owned();
     match device {
-        Ok(device) => Ok((device, Attached { dir, device: None, mount: None })),
+        Ok(device) => Ok((device, Attached { dir, device: None, mount: None, place: None })),
         Err(source) => Err(MountError::Descriptor { dir, source }),
     }
 }
@@ -149,7 +151,10 @@ pub(crate) fn attach(dir: &Path, how: &Attachment) -> Result<(Device, Attached),
         }
     };
     match place.mount() {
-        Ok(mount) => Ok((device, Attached { dir, device: Some(mount.device), mount: Some(mount) })),
+        Ok(mount) => {
+            let (at, mount, place) = (Some(mount.device), Some(mount), Some(place));
+            Ok((device, Attached { dir, device: at, mount, place }))
+        }
         Err(source) => {
             let _ = place.unmount(&dir, UnmountFlags::FORCE | UnmountFlags::DETACH);
             Err(MountError::Target { dir, source })
@@ -297,7 +302,8 @@ impl Attached {
     /// it sees it at the same path.
     pub(crate) fn elsewhere(dir: PathBuf, device: (u32, u32)) -> Attached {
         let found = Place::of(&dir).and_then(|place| place.mount()).ok();
-        Attached { dir, device: Some(device), mount: found.filter(|mount| mount.device == device) }
+        let mount = found.filter(|mount| mount.device == device);
+        Attached { dir, device: Some(device), mount, place: None }
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -334,9 +340,14 @@ impl Attached {
             Detach::Idle => UnmountFlags::empty(),
             Detach::Force => UnmountFlags::FORCE | UnmountFlags::DETACH,
         };
-        let (place, dir) = match mount.find(&self.dir) {
-            Err(_) if is_ended(device) => return Ok(()),
-            found => found?,
+        let (place, dir) = match (mount.find(&self.dir), &self.place) {
+            (Err(_), _) if is_ended(device) => return Ok(()),
+            (Err(error), Some(place))
+                if is_short_of_files(&error) && place.mount().is_ok_and(|at| at == mount) =>
+            {
+                return Ok(place.unmount(&self.dir, flags)?);
+            }
+            (found, _) => found?,
         };
         match place.unmount(&dir, flags) {
             Ok(()) => Ok(()),
@@ -346,6 +357,10 @@ impl Attached {
             Err(errno) => Err(errno.into()),
         }
     }
+}
+
+fn is_short_of_files(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// Unmounts with the helper, which lets users unmount what they have mounted. A `lazy` unmount only

@@ -26,6 +26,7 @@ pub(super) struct MountId {
 }
 
 /// A directory's name in the directory that it is in.
+#[derive(Debug)]
 pub(super) struct Place {
     parent: OwnedFd,
     name: OsString,
