@@ -384,8 +384,8 @@ pub(crate) struct SourceArgs {
     /// (default: 320M, but at most a quarter of the memory of the machine or control group). Three
     /// quarters hold data: writers wait when all of that is dirty. One quarter holds metadata.
     /// Dirty metadata that is not yet written in place may take half as much again; beyond that,
-    /// changes wait. Names and inodes take another 128M. Branches of the image that are mounted
-    /// beside this one share it, unless they have a size of their own
+    /// changes wait. Names and inodes take another 128M. Branches that are mounted beside one of
+    /// `-o branch` share its memory, unless they have a size of their own
     #[arg(long, value_name = "SIZE", conflicts_with = "memory")]
     pub(crate) cache_size: Option<Size>,
 

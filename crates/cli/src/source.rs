@@ -84,8 +84,7 @@ impl Source {
         source: &SourceArgs,
         options: &MountOptions,
     ) -> Result<Source, Failure> {
-        let (size, budget) = caches(source, options);
-        let builder = vfscale::volume_on(device).cache_size(size).cache_budget(&budget);
+        let builder = vfscale::volume_on(device).cache_size(caches(source, options));
         configured(builder, source, options, None).map(Source::Volume)
     }
 
@@ -314,11 +313,12 @@ fn volume(
     (path, size): (&Path, Option<u64>),
     patience: Option<Duration>,
 ) -> Result<Volume, Failure> {
-    // One budget for all branches of the image, which this process serves.
-    let (cache_size, budget) = caches(source, options);
+    let cache_size = caches(source, options);
     let builder = match source.branch.as_ref().or(options.branch.as_ref()) {
-        None => vfscale::volume(path).cache_size(cache_size).cache_budget(&budget),
+        None => vfscale::volume(path).cache_size(cache_size),
         Some(name) => {
+            // For all branches of the image, which this process serves.
+            let budget = CacheBudget::new(cache_size);
             let pool = device::pool(path).take_over(source.take_over).cache_budget(&budget);
             let is_read_only = is_read_only(source, options);
             branch(&pool.read_only(is_read_only).open()?, name, is_read_only)?
@@ -332,11 +332,10 @@ fn cache_size(source: &SourceArgs, options: &MountOptions) -> Option<u64> {
     source.cache_size.or(options.cache_size).map(Size::on_this_machine)
 }
 
-/// Returns the size of the caches, and as much memory for those of all branches.
-fn caches(source: &SourceArgs, options: &MountOptions) -> (u64, Arc<CacheBudget>) {
+/// Returns the size of the caches of a volume, or of all branches together.
+fn caches(source: &SourceArgs, options: &MountOptions) -> u64 {
     let default = || CACHE.0.on_this_machine().min(CACHE.1.on_this_machine());
-    let size = cache_size(source, options).unwrap_or_else(default);
-    (size, CacheBudget::new(size))
+    cache_size(source, options).unwrap_or_else(default)
 }
 
 /// Returns the builder of a branch.
