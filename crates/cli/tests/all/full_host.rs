@@ -189,7 +189,7 @@ fn a_full_host_stops_no_branch() {
         host.sh("rm m/big && sync m && head -c 3M /dev/urandom > m/f2 && sync m/f2");
     assert!(removed, "{why}");
     let log = fs::read_to_string(host.path("log")).unwrap();
-    assert!(log.contains("p.vfs is full") && log.lines().count() < 8, "{log}");
+    assert!(log.contains("p.vfs is full") && log.lines().count() < 40, "{log}");
     assert!(host.sh("mount -o remount,size=200M small").0);
     host.good("sync calm");
     host.good("umount calm");
