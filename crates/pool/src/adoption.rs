@@ -61,7 +61,7 @@ impl Pool {
     /// [`Error::NoBranch`], [`Error::InUse`]; [`Error::Refused`] if one of them can only be read,
     /// or if they have no state in common; [`Error::Full`] and errors of the device.
     pub fn adoption(&self, parent: &str, child: &str) -> Result<Adoption, Error> {
-        self.with_room(|| self.adoption_now(parent, child))
+        self.shared.with_room(|| self.adoption_now(parent, child))
     }
 
     fn adoption_now(&self, parent: &str, child: &str) -> Result<Adoption, Error> {
@@ -86,7 +86,7 @@ impl Pool {
     /// [`Error::Changed`] if the parent is not what it was at the decision, or the base is another
     /// one; errors of [`adoption`](Self::adoption).
     pub fn adopt(&self, adoption: &Adoption) -> Result<(), Error> {
-        self.with_room(|| self.adopt_now(adoption))
+        self.shared.with_room(|| self.adopt_now(adoption))
     }
 
     fn adopt_now(&self, adoption: &Adoption) -> Result<(), Error> {

@@ -77,7 +77,7 @@ impl Pool {
         captured: impl FnOnce(),
     ) -> Result<(), Error> {
         let mut captured = Some(captured);
-        self.with_room(|| {
+        self.shared.with_room(|| {
             let branches = self.open.lock();
             let captured = || captured.take().map_or((), |captured| captured());
             self.freeze(&branches, parent, Some(Child { name, kind }), captured).map(drop)
@@ -94,7 +94,7 @@ impl Pool {
     /// Errors of [`fork`](Self::fork).
     pub fn snapshot(&self, name: &str, captured: impl FnOnce()) -> Result<Arc<Branch>, Error> {
         let mut captured = Some(captured);
-        self.with_room(|| {
+        self.shared.with_room(|| {
             let mut branches = self.open.lock();
             let captured = || captured.take().map_or((), |captured| captured());
             let node = self.freeze(&branches, name, None, captured)?;
@@ -230,7 +230,7 @@ impl Pool {
     /// [`Error::NoBranch`], [`Error::InUse`], [`Error::Refused`] if it can only be read, was never
     /// forked, or that state is gone, [`Error::Full`] and errors of the device.
     pub fn rollback(&self, name: &str) -> Result<Option<String>, Error> {
-        self.with_room(|| self.roll_back(name))
+        self.shared.with_room(|| self.roll_back(name))
     }
 
     fn roll_back(&self, name: &str) -> Result<Option<String>, Error> {

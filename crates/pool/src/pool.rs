@@ -170,7 +170,7 @@ impl Pool {
         if blocks == 0 || blocks > BLOCKS_MAX {
             return Err(Error::Size("a branch has 4 KiB to 16 TiB"));
         }
-        self.with_room(|| {
+        self.shared.with_room(|| {
             let mut state = self.shared.state.lock();
             state.table.check_new(name)?;
             self.shared.check_room(&mut state)?;

@@ -56,8 +56,24 @@ impl Shared {
     ///
     /// # Errors
     /// [`Error::Failed`].
-    pub(crate) fn make_room(&self) -> Result<bool, Error> {
+    fn make_room(&self) -> Result<bool, Error> {
         self.reaper.get().map_or(Ok(false), |Reaper(step)| step())
+    }
+
+    /// Repeats a call as long as it finds the pool full and there is something to reap.
+    ///
+    /// # Errors
+    /// Errors of the call.
+    pub(crate) fn with_room<T>(
+        &self,
+        mut call: impl FnMut() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        loop {
+            match call() {
+                Err(Error::Full) if self.make_room()? => {}
+                result => return result,
+            }
+        }
     }
 }
 
@@ -78,22 +94,6 @@ impl Pool {
             })
         };
         let _ = self.shared.reaper.set(Reaper(Box::new(step)));
-    }
-
-    /// Repeats a call as long as it finds the pool full and there is something to reap.
-    ///
-    /// # Errors
-    /// Errors of the call.
-    pub(crate) fn with_room<T>(
-        &self,
-        mut call: impl FnMut() -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        loop {
-            match call() {
-                Err(Error::Full) if self.shared.make_room()? => {}
-                result => return result,
-            }
-        }
     }
 
     /// Frees space of deleted branches: about `places` places of 4096 bytes, or merges one node of

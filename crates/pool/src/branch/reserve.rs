@@ -23,20 +23,14 @@ impl Inner {
         self.shared.alive()?;
         // Writes of a branch make commits take from their reserve.
         let is_low = || self.shared.is_low() && !is_urgent;
-        while is_low() {
-            if !(self.give_up_spares()? || self.shared.make_room()?) {
-                return Err(Error::Full);
-            }
-        }
         let (places, space) = (self.places_of(blocks), &self.shared.space);
         let take = || space.take_budget(places, is_urgent);
-        if !(take() || self.reclaim()? && take()) {
-            while !take() {
-                if !self.shared.make_room()? {
-                    return Err(Error::Full);
-                }
+        self.shared.with_room(|| {
+            if is_low() && (!self.give_up_spares()? || is_low()) {
+                return Err(Error::Full);
             }
-        }
+            if take() || self.reclaim()? && take() { Ok(()) } else { Err(Error::Full) }
+        })?;
         self.held.promise(places);
         Ok(())
     }
@@ -66,15 +60,10 @@ impl Inner {
         let unit = PLACE_BYTES as u64;
         let rows = ranges.iter().map(|range| range.start.div_ceil(unit)..range.end / unit);
         let rows: Vec<_> = rows.filter(|row| row.start < row.end).collect();
-        if self.is_fixed(&rows)? || self.reclaim()? && self.is_fixed(&rows)? {
-            return Ok(());
-        }
-        while self.shared.make_room()? {
-            if self.is_fixed(&rows)? {
-                return Ok(());
-            }
-        }
-        Err(Error::Full)
+        self.shared.with_room(|| {
+            let is_fixed = self.is_fixed(&rows)? || self.reclaim()? && self.is_fixed(&rows)?;
+            if is_fixed { Ok(()) } else { Err(Error::Full) }
+        })
     }
 
     /// Makes blocks fixed, unless some are. Returns false if the pool has too little for that.

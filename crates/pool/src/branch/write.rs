@@ -51,15 +51,11 @@ impl Inner {
     /// [`Error::Full`], and errors of the device.
     pub(crate) fn write(&self, start: u64, buf: &[u8]) -> Result<(), Error> {
         let purse = Purse::of_branch(&self.shared.space, &self.held);
-        let mut result = self.write_parts(start, buf, &purse);
-        // A checkpoint frees what the branch gave up; then all of it is written again.
-        if result == Err(Error::Full) && self.reclaim()? {
-            result = self.write_parts(start, buf, &purse);
-        }
-        while result == Err(Error::Full) && self.shared.make_room()? {
-            result = self.write_parts(start, buf, &purse);
-        }
-        result?;
+        self.shared.with_room(|| match self.write_parts(start, buf, &purse) {
+            // A checkpoint frees what the branch gave up; then all of it is written again.
+            Err(Error::Full) if self.reclaim()? => self.write_parts(start, buf, &purse),
+            result => result,
+        })?;
         self.bound_batch()
     }
 
