@@ -1544,7 +1544,7 @@ ssize_t vfscale_realpath(struct vfscale_task *task, const char *path, char *buf,
  * that reads what a guest has made may be led out of it: refuse or skip such links.
  *
  * Errors: EEXIST if `to` exists; EXDEV for a link that is refused; those of reading and writing.
- * What was copied before stays.
+ * Files that were copied before stay.
  */
 int vfscale_import(struct vfscale_task *task,
                    const char *from,

@@ -64,7 +64,7 @@ fn report(copied: Transferred, place: Option<Place<'_, vfscale_transferred>>) {
 /// that reads what a guest has made may be led out of it: refuse or skip such links.
 ///
 /// Errors: EEXIST if `to` exists; EXDEV for a link that is refused; those of reading and writing.
-/// What was copied before stays.
+/// Files that were copied before stay.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vfscale_import(
     task: *mut vfscale_task,
