@@ -140,6 +140,18 @@ fn documents_name_what_is_there() {
 }
 
 #[test]
+fn the_book_has_every_document() {
+    let summary = read("docs/SUMMARY.md").unwrap();
+    let pages = files("docs").into_iter().filter_map(|(path, _)| {
+        let page = path.strip_prefix("docs/")?.to_owned();
+        let is_run = page.starts_with("results/") && page != "results/README.md";
+        (page.ends_with(".md") && page != "SUMMARY.md" && !is_run).then_some(page)
+    });
+    let absent = pages.filter(|page| !summary.contains(&format!("({page})")));
+    report(absent.map(|page| format!("docs/SUMMARY.md: no link to {page}")).collect());
+}
+
+#[test]
 fn the_folder_tree_is_there() {
     let paths = documents::tree_paths(&read("docs/ARCHITECTURE.md").unwrap());
     assert!(paths.len() > 20, "only {paths:?}");

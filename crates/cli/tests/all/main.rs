@@ -8,6 +8,7 @@ mod command;
 mod common;
 mod copy_out;
 mod decoy;
+mod documents;
 mod first_branch;
 mod fixed_device;
 mod for_all;
