@@ -2,7 +2,8 @@
 //!
 //! The documentation of a function begins with a verb in the third person ("Returns", "Frees"),
 //! that of a type with a noun. No comment begins with a pronoun or a clause that makes the reader
-//! look for its subject ([`BANNED_OPENINGS`]).
+//! look for its subject ([`BANNED_OPENINGS`]). An example of code is compiled: a `text` block has
+//! none ([`uncompiled`]).
 
 use syn::visit::{self, Visit};
 
@@ -77,6 +78,25 @@ pub fn openings(source: Source<'_>) -> Vec<String> {
             found.extend(banned.map(complain));
         }
         is_inside = comment.is_some();
+    }
+    found
+}
+
+/// Returns the statements in `text` blocks of documentation, which no compiler sees.
+pub fn uncompiled(source: Source<'_>) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut is_text = false;
+    for (index, line) in source.text.lines().enumerate() {
+        let Some(comment) = line.trim_start().strip_prefix("//") else {
+            is_text = false;
+            continue;
+        };
+        let text = comment.trim_start_matches(['/', '!', ' ']);
+        if text.starts_with("```") {
+            is_text = !is_text && text == "```text";
+        } else if is_text && (text.ends_with(");") || text.ends_with("?;")) {
+            found.push(format!("{}:{}: code in a `text` block", source.path, index + 1));
+        }
     }
     found
 }

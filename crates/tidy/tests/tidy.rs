@@ -250,6 +250,12 @@ fn comments_begin_with_their_subject() {
 }
 
 #[test]
+fn examples_are_compiled() {
+    let check = |(path, text): &(String, String)| prose::uncompiled(Source { path, text });
+    report(rust_files().iter().flat_map(check).collect());
+}
+
+#[test]
 fn functions_begin_with_a_verb() {
     let mut crates = BTreeMap::<String, prose::Summaries>::new();
     for (path, text) in rust_files() {

@@ -44,12 +44,8 @@
 //! # Mount it
 //!
 //! `vfscale run disk.vfs -- COMMAND` mounts a volume for one command, `vfscale mount disk.vfs DIR`
-//! until it is unmounted. A program mounts its own tree with the crate `vfscale-fuse`:
-//!
-//! ```text
-//! let mounted = vfscale_fuse::Builder::new(&vfs).mount("/mnt")?;
-//! mounted.wait();
-//! ```
+//! until it is unmounted. A program mounts its own tree with `Builder::mount` of the crate
+//! `vfscale-fuse`, which has an example.
 //!
 //! # More
 //!

@@ -16,6 +16,18 @@ fn an_opening_that_hides_its_subject_is_a_complaint() {
 }
 
 #[test]
+fn code_in_a_text_block_is_a_complaint() {
+    let text =
+        |line: &str| format!("//! ```text\n//! {line}\n//! ```\n//! ```\n//! f(x);\n//! ```\n");
+    for bad in ["task.map(1, 2);", "let a = task.pipe()?;"] {
+        assert_eq!(uncompiled(source(&text(bad))).len(), 1, "{bad}");
+    }
+    for good in ["a, b;", "task.map(1, 2) maps"] {
+        assert_eq!(uncompiled(source(&text(good))), [""; 0], "{good}");
+    }
+}
+
+#[test]
 fn verbs_are_counted() {
     let text = "/// Returns one.\nfn a() {}\n/// The second.\n#[inline]\nfn b() {}\nfn c() {}\n\
                 /// Names.\nstruct S;\nimpl S { /// Frees it.\nfn d() {} }\n\

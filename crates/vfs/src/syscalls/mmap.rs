@@ -52,11 +52,6 @@ impl Calls<'_> {
     /// earlier mappings there (`mmap` with `MAP_FIXED`). A file stays open while it is mapped. The
     /// call maps no memory: see the [module](crate::task::mmap_table).
     ///
-    /// ```text
-    /// let source = Source::File { file: &file, offset: 0 };
-    /// task.map(0x7000_0000, 4096, Protection::READ, Sharing::Private, source)?;
-    /// ```
-    ///
     /// # Errors
     /// As `mmap(2)`: `EINVAL` for an empty range, or an address or offset within a page; `ENOMEM`
     /// for a range beyond the address space; `EOVERFLOW` beyond the largest file; `EACCES` if the

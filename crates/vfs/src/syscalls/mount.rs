@@ -232,10 +232,14 @@ impl Calls<'_> {
     /// # Errors
     /// `EPERM`.
     ///
-    /// ```text
-    /// let sandbox = task.unshare_mounts()?;
-    /// sandbox.set_propagation("/", Propagation::Private, true)?;
-    /// sandbox.bind("/srv/build", "/mnt", false)?;
+    /// ```
+    /// # use vfscale_vfs::{Propagation, Task};
+    /// # fn example(task: &Task) -> vfscale_vfs::Result<()> {
+    /// let sandbox = task.posix().unshare_mounts()?;
+    /// sandbox.posix().set_propagation("/", Propagation::Private, true)?;
+    /// sandbox.posix().bind("/srv/build", "/mnt", false)?;
+    /// # Ok(())
+    /// # }
     /// ```
     pub fn unshare_mounts(&self) -> Result<Task> {
         check_fork().named("unshare")?;
@@ -290,10 +294,12 @@ impl Calls<'_> {
     ///
     /// Takes `namespace_sem`, so the entries are consistent.
     ///
-    /// ```text
-    /// for mount in task.mounts() {
+    /// ```
+    /// # fn example(task: &vfscale_vfs::Task) {
+    /// for mount in task.posix().mounts() {
     ///     println!("{}", mount.mountinfo());
     /// }
+    /// # }
     /// ```
     pub fn mounts(&self) -> Vec<MountInfo> {
         if check_fork().is_err() {

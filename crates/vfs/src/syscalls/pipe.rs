@@ -27,9 +27,14 @@ impl Calls<'_> {
     /// `DIRECT` for a pipe of packets; `CLOEXEC` is for [`pipe2_fd`](Self::pipe2_fd). Does not
     /// block.
     ///
-    /// ```text
-    /// let (reader, writer) = task.pipe2(OFlags::empty())?;
+    /// ```
+    /// # use vfscale_vfs::{OFlags, Task};
+    /// # fn example(task: &Task) -> vfscale_vfs::Result<()> {
+    /// let (reader, writer) = task.posix().pipe2(OFlags::empty())?;
     /// writer.write(b"through")?;
+    /// assert_eq!(reader.read(&mut [0; 100])?, 7);
+    /// # Ok(())
+    /// # }
     /// ```
     ///
     /// # Errors
