@@ -3,7 +3,7 @@
 //! # Locks, in this order
 //!
 //! * `BranchFlush`: one flush, checkpoint or fork of the branch at a time. Held over I/O.
-//! * `PoolState`, for checkpoints ([`crate::commit`]).
+//! * `PoolState`, for checkpoints ([`crate::state::commit`]).
 //! * `BranchReaders`: a reader is inside from its lookup to the end of its I/O. A commit waits for
 //!   those that are inside before the places that it gave up are handed out again.
 //! * `BranchGate`: a writer is inside from its lookup until its change is in the map. A flush takes
@@ -11,7 +11,7 @@
 //!   written.
 //! * `BranchLeaf`, one of 64 by the leaf of the map: shared by writers that overwrite in place,
 //!   exclusive for one that hands out places. So two writers of parts of one block lose nothing.
-//! * `BranchPending`, and the locks of [`crate::space`].
+//! * `BranchPending`, and the locks of [`crate::space::bitmaps`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use vfscale_sync::brlock::BrLock;
 use vfscale_sync::{Mutex, RwLock};
 
 use crate::Error;
-use crate::commit::Shared;
-use crate::format::{Entry, FANOUT};
-use crate::held::Held;
-use crate::map::{self, Map};
-use crate::record::{LogArea, Record};
-use crate::space::Lease;
+use crate::disk::format::{Entry, FANOUT};
+use crate::disk::record::{LogArea, Record};
+use crate::space::bitmaps::Lease;
+use crate::space::reservations::Held;
+use crate::state::commit::Shared;
+use crate::state::map::{self, Map};
 
 pub(crate) mod flush;
-pub(crate) mod log;
 mod read;
+pub(crate) mod registry;
 mod relocate;
 mod reserve;
 mod write;
@@ -92,7 +92,7 @@ pub(crate) struct LogState {
 
 impl LogState {
     /// Returns how many records the next batch may have. The first one of a log that no commit has
-    /// begun anew may have one; see [`crate::spare`].
+    /// begun anew may have one; see [`crate::state::spare_logs`].
     fn room(&self) -> usize {
         self.area.map_or(0, |area| match self.next {
             0 if area.is_new() => 1,

@@ -70,64 +70,22 @@
 //! devices and above those of volumes. Branches share no lock while they read, write, and flush
 //! into their logs, if the pool has a zone of 124 MiB for each; they share checkpoints.
 
-mod adopt;
-mod adoption;
+mod base;
 mod branch;
-mod check;
-mod commit;
-mod convert;
-mod credit;
-mod dead;
+mod calls;
 mod disk;
-mod error;
-mod fork;
-mod format;
-mod handle;
-mod head;
-mod held;
-mod layout;
-mod map;
-mod plant;
-mod pool;
-#[cfg(test)]
-mod pool_tests;
-mod reap;
-mod record;
-mod recovery;
-mod registry;
-mod repair;
 mod space;
-mod spare;
-mod table;
+mod state;
+#[cfg(test)]
+mod tests;
 
-#[cfg(test)]
-mod convert_tests;
-#[cfg(test)]
-mod crash_tests;
-#[cfg(test)]
-mod damage_tests;
-#[cfg(test)]
-mod fault_tests;
-#[cfg(test)]
-mod full_host_tests;
-#[cfg(test)]
-mod full_tests;
-#[cfg(test)]
-mod hostile_tests;
-#[cfg(test)]
-mod read_fault_tests;
-#[cfg(test)]
-mod repair_crash_tests;
-#[cfg(test)]
-mod repair_tests;
-
-pub use adoption::Adoption;
-pub use check::Report;
-pub use convert::Conversion;
-pub use credit::Credit;
-pub use error::Error;
-pub use fork::Kind;
-pub use handle::Branch;
-pub use pool::{BranchInfo, Pool, Usage};
-pub use reap::Reaped;
-pub use repair::Repaired;
+pub use base::error::Error;
+pub use calls::adoption::Adoption;
+pub use calls::check::Report;
+pub use calls::convert::Conversion;
+pub use calls::credit::Credit;
+pub use calls::fork::Kind;
+pub use calls::handle::Branch;
+pub use calls::pool::{BranchInfo, Pool, Usage};
+pub use calls::reap::Reaped;
+pub use calls::repair::Repaired;

@@ -72,6 +72,7 @@ pub const ROOMS: &[Layers] = &[
             "lsn",
         ],
     ),
+    ("pool", &["calls", "branch", "state", "space", "disk", "base"]),
     (
         "bench",
         &[

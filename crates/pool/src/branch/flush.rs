@@ -10,7 +10,7 @@
 //!
 //! A branch gets its log with the first batch of its opening, if one record has room for that, and
 //! the nodes of the map wait for the next checkpoint. It takes a spare log of the pool if there is
-//! one ([`crate::spare`]), with no commit: the record is like any other one.
+//! one ([`crate::state::spare_logs`]), with no commit: the record is like any other one.
 //!
 //! Without a spare, the record is written at the same time as a commit that names a new log. This
 //! is right for these reasons:
@@ -25,17 +25,17 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
-use super::log;
 use super::write::CHECKED_MAX;
 use super::{Inner, LogState, NewPlace, Pending};
 use crate::Error;
-use crate::commit::{Change, State};
-use crate::dead::{self, DeadList};
-use crate::disk::offset;
-use crate::format::{Entry, LOG_MAPS, LogMap, PLACE_BYTES, checksum_of};
-use crate::plant::Plant;
-use crate::record::{LogArea, Record, unused_sequence};
-use crate::space::{Lease, Purse};
+use crate::base::plant::Plant;
+use crate::disk::delta_log;
+use crate::disk::device::offset;
+use crate::disk::format::{Entry, LOG_MAPS, LogMap, PLACE_BYTES, checksum_of};
+use crate::disk::record::{LogArea, Record, unused_sequence};
+use crate::space::bitmaps::{Lease, Purse};
+use crate::state::commit::{Change, State};
+use crate::state::dead_list::{self, DeadList};
 
 /// Places that a branch may have given up before a flush makes a checkpoint; few in tests.
 const GIVEN_UP_MAX: usize = if cfg!(test) { 40 } else { 4096 };
@@ -152,7 +152,7 @@ impl Inner {
         let Some(area) = area.flatten() else { return Ok(false) };
         let maps = batch.iter().map(|(block, new)| self.log_map(*block, *new, false));
         let maps: Vec<LogMap> = maps.collect::<Result<_, _>>()?;
-        let (place, bytes) = log::record(&self.shared.disk, area, record.id, 0, 0, 0, &maps);
+        let (place, bytes) = delta_log::record(&self.shared.disk, area, record.id, 0, 0, 0, &maps);
         let previous = checksum_of(&bytes);
         let is_late = self.shared.plants.has(Plant::FirstRecordLate);
         let mut late = Vec::new();
@@ -195,7 +195,8 @@ impl Inner {
         let mut records = Vec::new();
         for (index, part) in maps.chunks(LOG_MAPS).enumerate() {
             let (disk, node) = (&self.shared.disk, self.node());
-            let (place, bytes) = log::record(disk, area, node, log.next, index, log.previous, part);
+            let (place, bytes) =
+                delta_log::record(disk, area, node, log.next, index, log.previous, part);
             log.previous = checksum_of(&bytes);
             log.next += 1;
             records.push((place, bytes));
@@ -343,7 +344,7 @@ impl Inner {
             deads.clear();
         }
         let list = DeadList::of(&record);
-        let list = dead::append(&self.shared, state, &mut change, record.id, list, deads)?;
+        let list = dead_list::append(&self.shared, state, &mut change, record.id, list, deads)?;
         list.store(&mut record);
         record.log = match fate {
             LogFate::GoesOn => self.next_log(state, record.log, generation, &mut change),

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::Inner;
 use crate::Error;
-use crate::disk::offset;
-use crate::format::{Entry, PLACE_BYTES};
+use crate::disk::device::offset;
+use crate::disk::format::{Entry, PLACE_BYTES};
 
 const UNIT: u64 = PLACE_BYTES as u64;
 

@@ -2,9 +2,9 @@
 
 use super::Inner;
 use crate::Error;
-use crate::disk::offset;
-use crate::format::{Bytes, Entry};
-use crate::space::{Purse, Taker};
+use crate::disk::device::offset;
+use crate::disk::format::{Bytes, Entry};
+use crate::space::bitmaps::{Purse, Taker};
 use std::sync::atomic::Ordering;
 
 impl Inner {

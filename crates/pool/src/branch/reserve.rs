@@ -1,11 +1,11 @@
-//! Reservations of the user of a branch: see [`crate::held`].
+//! Reservations of the user of a branch: see [`crate::space::reservations`].
 
 use std::ops::Range;
 
 use super::Inner;
 use crate::Error;
-use crate::format::{FANOUT, PLACE_BYTES};
-use crate::map::levels;
+use crate::disk::format::{FANOUT, PLACE_BYTES};
+use crate::state::map::levels;
 
 impl Inner {
     /// Returns the most places that writing these blocks takes.

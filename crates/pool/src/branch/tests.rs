@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use vfscale_block::{Device, Fault, FaultyDevice, Gate, MemoryDevice, Operation};
 use vfscale_sync::random::{Random, seed};
 
-use crate::plant::Plant;
+use crate::base::plant::Plant;
 use crate::{Error, Pool};
 
 const UNIT: usize = 4096;
@@ -98,7 +98,7 @@ fn siblings_do_not_wait_for_each_other() {
     let held = pool.open.lock()["a"].clone();
     let flush = held.flush.lock();
     let state = pool.shared.state.lock();
-    let zone = held.map.find(0).unwrap().place() / crate::format::ZONE_PLACES;
+    let zone = held.map.find(0).unwrap().place() / crate::disk::format::ZONE_PLACES;
     thread::scope(|scope| {
         let sibling = scope.spawn(|| {
             for block in 0..50 {
@@ -116,7 +116,8 @@ fn siblings_do_not_wait_for_each_other() {
         }
     });
     drop((state, flush));
-    let other = pool.open.lock()["b"].map.find(0).unwrap().place() / crate::format::ZONE_PLACES;
+    let other =
+        pool.open.lock()["b"].map.find(0).unwrap().place() / crate::disk::format::ZONE_PLACES;
     assert_ne!(zone, other);
 }
 

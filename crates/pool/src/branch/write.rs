@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 
 use super::{Inner, NewPlace};
 use crate::Error;
-use crate::disk::offset;
-use crate::format::{Entry, FANOUT, PLACE_BYTES};
-use crate::map::{MapNode, levels};
-use crate::plant::Plant;
-use crate::space::{Purse, Taker};
+use crate::base::plant::Plant;
+use crate::disk::device::offset;
+use crate::disk::format::{Entry, FANOUT, PLACE_BYTES};
+use crate::space::bitmaps::{Purse, Taker};
+use crate::state::map::{MapNode, levels};
 
 const UNIT: u64 = PLACE_BYTES as u64;
 /// Most blocks of a record whose contents have checksums, and so need no flush of their own. Few in

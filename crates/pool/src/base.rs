@@ -1,0 +1,4 @@
+//! Errors, and faults that tests plant.
+
+pub(crate) mod error;
+pub(crate) mod plant;

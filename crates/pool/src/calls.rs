@@ -1,0 +1,12 @@
+//! The calls on a pool.
+
+pub(crate) mod adoption;
+pub(crate) mod check;
+pub(crate) mod convert;
+pub(crate) mod credit;
+pub(crate) mod fork;
+pub(crate) mod handle;
+pub(crate) mod pool;
+pub(crate) mod reap;
+pub(crate) mod recovery;
+pub(crate) mod repair;

@@ -1,0 +1,142 @@
+//! Adoptions: a branch takes the contents of one that was forked from it.
+//!
+//! Whether it may is decided on contents, which takes time, and nobody has to wait for it. So the
+//! decision is on frozen states, and the act sees to it that the branches are still what was looked
+//! at: all places of a frozen node are shared, so a branch that has written anything since has
+//! another root.
+
+use std::sync::Arc;
+
+use crate::branch::registry::close;
+use crate::calls::fork::{give_up, go_on, refused};
+use crate::calls::pool::next_id;
+use crate::disk::format::DEPTH_MAX;
+use crate::disk::record::{KEPT, Record};
+use crate::state::commit::{Change, State};
+use crate::{Branch, Error, Pool};
+
+/// An adoption that is to be decided on. Keeps the states that the decision is about.
+#[derive(Debug)]
+pub struct Adoption {
+    parent: String,
+    child: String,
+    base: Arc<Branch>,
+    now: Arc<Branch>,
+}
+
+impl Adoption {
+    /// Returns the last state that both branches had in common.
+    #[must_use]
+    pub fn base(&self) -> &Arc<Branch> {
+        &self.base
+    }
+
+    /// Returns the state of the parent, which may be the same node as [`base`](Self::base).
+    #[must_use]
+    pub fn now(&self) -> &Arc<Branch> {
+        &self.now
+    }
+
+    /// Returns whether the parent has written nothing at all since then.
+    #[must_use]
+    pub fn is_unchanged(&self) -> bool {
+        self.base.inner().map(|base| base.node()) == self.now.inner().map(|now| now.node())
+    }
+}
+
+impl Drop for Adoption {
+    fn drop(&mut self) {
+        // Nothing is written, so nothing fails.
+        let _ = self.base.close().and(self.now.close());
+    }
+}
+
+impl Pool {
+    /// Opens what has to be compared before `parent` may [adopt](Self::adopt) `child`. Both have to
+    /// be closed, and may be opened again meanwhile.
+    ///
+    /// Blocks for the I/O: two flushes, or none if nothing was written since the last fork.
+    ///
+    /// # Errors
+    /// [`Error::NoBranch`], [`Error::InUse`]; [`Error::Refused`] if one of them can only be read,
+    /// or if they have no state in common; [`Error::Full`] and errors of the device.
+    pub fn adoption(&self, parent: &str, child: &str) -> Result<Adoption, Error> {
+        self.shared.with_room(|| self.adoption_now(parent, child))
+    }
+
+    fn adoption_now(&self, parent: &str, child: &str) -> Result<Adoption, Error> {
+        let mut branches = self.open.lock();
+        close(&mut branches, parent, 0)?;
+        close(&mut branches, child, 0)?;
+        let base = adopted(&self.shared.state.lock(), parent, child)?.base;
+        let now = self.frozen(&branches, parent)?;
+        let base = self.open_node(&mut branches, base)?;
+        let now = self.open_node(&mut branches, now).inspect_err(|_| base.release())?;
+        Ok(Adoption { parent: parent.into(), child: child.into(), base, now })
+    }
+
+    /// Gives the parent of an [`Adoption`] the contents of the child, whose name is free
+    /// afterwards. All that the parent has written since the [base](Adoption::base) is lost; the
+    /// caller has made sure that it is nothing. A [rollback](Self::rollback) of the parent leads to
+    /// this moment from then on.
+    ///
+    /// Blocks for the I/O: two flushes.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] if the parent is not what it was at the decision, or the base is another
+    /// one; errors of [`adoption`](Self::adoption).
+    pub fn adopt(&self, adoption: &Adoption) -> Result<(), Error> {
+        self.shared.with_room(|| self.adopt_now(adoption))
+    }
+
+    fn adopt_now(&self, adoption: &Adoption) -> Result<(), Error> {
+        let Adoption { parent, child, base, now } = adoption;
+        let (base, now) = (base.inner()?.node(), now.inner()?.node());
+        let mut branches = self.open.lock();
+        close(&mut branches, parent, 0)?;
+        close(&mut branches, child, 0)?;
+        let mut state = self.shared.state.lock();
+        self.shared.check_room(&mut state)?;
+        let Adopted { old, new, base: base_now } = adopted(&state, parent, child)?;
+        let is_same = |now: &Record| old.parent == now.id && old.root == now.root;
+        if base_now != base || !state.table.get(now).is_some_and(is_same) {
+            return Err(Error::Changed(parent.clone()));
+        }
+        give_up(&mut state, old.id);
+        // The adopted state stays as a node of its own, for a rollback.
+        let next = next_id(&mut state);
+        go_on(&mut state, new, next, KEPT);
+        state.table.update(next, |record| {
+            record.name.clone_from(parent);
+            record.marks = 0;
+        });
+        self.shared.commit(&mut state, Change::default(), || ())
+    }
+}
+
+/// The parties of an adoption.
+struct Adopted {
+    old: Record,
+    new: Record,
+    base: u64,
+}
+
+/// Returns the parties of an adoption that is possible.
+fn adopted(state: &State, parent: &str, child: &str) -> Result<Adopted, Error> {
+    let (old, new) = (state.table.named(parent)?.clone(), state.table.named(child)?.clone());
+    if let Some(frozen) = [&old, &new].into_iter().find(|record| record.is_frozen()) {
+        return Err(refused(&frozen.name, "it can only be read"));
+    }
+    if old.id == new.id {
+        return Err(refused(child, "it is the parent itself"));
+    }
+    if new.depth + 2 > DEPTH_MAX {
+        return Err(refused(child, "its history is too deep"));
+    }
+    let base = state.table.common(&old, &new);
+    let base = base.ok_or_else(|| refused(child, "it has no state in common with the parent"))?.id;
+    Ok(Adopted { old, new, base })
+}
+
+#[cfg(test)]
+mod tests;

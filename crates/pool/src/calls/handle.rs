@@ -1,0 +1,257 @@
+//! An open branch as a device.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use vfscale_block::{Device, Discards, Error as DeviceError, Operation};
+
+use crate::Error;
+use crate::branch::Inner;
+use crate::branch::registry::{Registry, close};
+use crate::disk::format::PLACE_BYTES;
+
+/// An open branch: a device, with all promises of [`Device`].
+///
+/// A block is atomic as far as it is on the device of the pool. Blocks that were never written, or
+/// were discarded, read as zeros. A write that finds no free place fails with
+/// [`OsError::NO_SPACE`](vfscale_block::OsError::NO_SPACE), and has changed any part of its range.
+///
+/// [`close`](Self::close) it at the end. A branch that is dropped can be opened again, by the same
+/// pool with all its writes, and after a crash with those that were flushed.
+pub struct Branch {
+    inner: Arc<Inner>,
+    open: Arc<Registry>,
+    name: String,
+    is_closed: AtomicBool,
+}
+
+impl Branch {
+    /// Makes the device of a branch that `open` has opened.
+    pub(crate) fn new(inner: Arc<Inner>, open: &Arc<Registry>, name: &str) -> Self {
+        let (open, name, is_closed) = (open.clone(), name.into(), AtomicBool::new(false));
+        Self { inner, open, name, is_closed }
+    }
+
+    /// Makes all writes durable, and closes the branch: calls of this handle fail from now on, and
+    /// the branch can be opened again. The next opening of the pool finds nothing to recover. No
+    /// other call may run concurrently. Does nothing if the branch is closed.
+    ///
+    /// Blocks for the I/O: two flushes, or one if nothing has changed.
+    ///
+    /// # Errors
+    /// Errors of the device, and [`Error::Failed`]; the branch is still open then.
+    pub fn close(&self) -> Result<(), Error> {
+        let mut branches = self.open.lock();
+        if self.is_closed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match self.inner.handles.load(Ordering::Acquire) {
+            1 => close(&mut branches, &self.name, 1)?,
+            _ => _ = self.inner.handles.fetch_sub(1, Ordering::Release),
+        }
+        self.inner.end_reservations();
+        self.is_closed.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes all writes and discards durable, and the places free that the branch gave up.
+    ///
+    /// Blocks for the I/O: two flushes.
+    ///
+    /// # Errors
+    /// Errors of the device, [`Error::Failed`] and [`Error::Closed`].
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        self.inner()?.close()
+    }
+
+    /// Ends the use of this handle as dropping it does, with no I/O and no lock, although this
+    /// value still exists: calls of it fail from now on, and the branch can be opened again. No
+    /// other call may run concurrently.
+    pub fn release(&self) {
+        if !self.is_closed.swap(true, Ordering::AcqRel) {
+            self.inner.end_reservations();
+            self.inner.handles.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// Returns whether the branch can only be read.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+
+    /// Returns whether two branches have the same content in a range of blocks of 4096 bytes,
+    /// because they share where it is stored. Blocks that differ in that may have equal contents
+    /// nevertheless. Blocks beyond the end of one of the branches are not shared. Nobody may write
+    /// the blocks during the call. Takes 16 bytes of memory for each.
+    ///
+    /// May block for the I/O: reads nodes of the maps.
+    ///
+    /// # Errors
+    /// Errors of the device, [`Error::Damage`] and [`Error::Closed`].
+    pub fn shares(&self, other: &Branch, blocks: Range<u64>) -> Result<bool, Error> {
+        let (one, other) = (self.inner()?, other.inner()?);
+        let end = one.blocks().min(other.blocks());
+        let is_one_pool = Arc::ptr_eq(&one.shared, &other.shared);
+        if !is_one_pool || blocks.end > end {
+            return Ok(false);
+        }
+        one.shares(other, blocks)
+    }
+
+    fn inside(&self, operation: Operation, offset: u64, length: u64) -> Result<(), DeviceError> {
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(self.failed(operation, offset, length, Error::Closed));
+        }
+        let (device, size) = (self.inner.label().clone(), self.size());
+        match offset.checked_add(length) {
+            Some(end) if end <= size => Ok(()),
+            _ => Err(DeviceError::OutOfRange { device, operation, offset, length, size }),
+        }
+    }
+
+    /// Returns the branch, if it was not closed.
+    pub(crate) fn inner(&self) -> Result<&Arc<Inner>, Error> {
+        if self.is_closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(&self.inner) }
+    }
+
+    /// Checks the range of a write.
+    pub(crate) fn check_write(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        self.inside(Operation::Write, offset, length)?;
+        self.writable(Operation::Write)?;
+        let (block_size, operation) = (self.block_size(), Operation::Write);
+        if (offset | length).is_multiple_of(u64::from(block_size)) {
+            return Ok(());
+        }
+        let device = self.inner.label().clone();
+        Err(DeviceError::Misaligned { device, operation, offset, length, block_size })
+    }
+
+    fn writable(&self, operation: Operation) -> Result<(), DeviceError> {
+        if self.inner.is_read_only() {
+            return Err(DeviceError::ReadOnly { device: self.inner.label().clone(), operation });
+        }
+        Ok(())
+    }
+
+    /// Converts an error of the pool into one of a device. A pool below which storage is short
+    /// names its image.
+    fn failed(&self, operation: Operation, offset: u64, length: u64, error: Error) -> DeviceError {
+        let shared = &self.inner.shared;
+        let is_write = operation == Operation::Write;
+        if is_write && error == Error::Full && shared.space.is_host_full() {
+            return DeviceError::Full { device: shared.disk.device.name().into() };
+        }
+        let (device, source) = (self.inner.label().clone(), error.os_error());
+        DeviceError::Io { device, operation, offset, length, source }
+    }
+}
+
+impl Device for Branch {
+    fn name(&self) -> &str {
+        self.inner.label()
+    }
+
+    fn describe(&self) -> String {
+        format!("branch {:?} of a pool on {}", self.name, self.inner.shared.disk.device.describe())
+    }
+
+    fn size(&self) -> u64 {
+        self.inner.blocks() * PLACE_BYTES as u64
+    }
+
+    fn block_size(&self) -> u32 {
+        self.inner.shared.disk.device.block_size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let length = buf.len() as u64;
+        self.inside(Operation::Read, offset, length)?;
+        let result = self.inner.read(offset, buf);
+        result.map_err(|error| self.failed(Operation::Read, offset, length, error))
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
+        let length = buf.len() as u64;
+        self.check_write(offset, length)?;
+        let result = self.inner.write(offset, buf);
+        result.map_err(|error| self.failed(Operation::Write, offset, length, error))
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.inside(Operation::Flush, 0, 0)?;
+        if self.inner.is_read_only() {
+            return Ok(());
+        }
+        self.inner.flush().map_err(|error| self.failed(Operation::Flush, 0, 0, error))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
+        self.inside(Operation::Discard, offset, len)?;
+        self.writable(Operation::Discard)?;
+        let unit = PLACE_BYTES as u64;
+        let (first, end) = (offset.div_ceil(unit), (offset + len) / unit);
+        let result = self.inner.discard(first..end.max(first));
+        result.map_err(|error| self.failed(Operation::Discard, offset, len, error))
+    }
+
+    fn discards(&self) -> Option<Discards> {
+        let granularity = PLACE_BYTES as u32;
+        (!self.inner.is_read_only()).then_some(Discards { granularity, is_thin: true })
+    }
+
+    fn must_reserve(&self) -> bool {
+        !self.inner.is_read_only()
+    }
+
+    /// Reserves a place for each block, and one for each node of the map that leads to it.
+    fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), DeviceError> {
+        self.inside(Operation::Write, 0, 0)?;
+        self.writable(Operation::Write)?;
+        let result = self.inner.reserve(blocks, is_urgent);
+        result.map_err(|error| self.failed(Operation::Write, 0, 0, error))
+    }
+
+    fn unreserve(&self, blocks: u64) {
+        if !self.is_closed.load(Ordering::Acquire) {
+            self.inner.unreserve(blocks);
+        }
+    }
+
+    fn renew(&self, blocks: u64, most: u64) -> u64 {
+        if self.is_closed.load(Ordering::Acquire) { 0 } else { self.inner.renew(blocks, most) }
+    }
+
+    fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), DeviceError> {
+        for Range { start, end } in ranges {
+            self.inside(Operation::Write, *start, end.saturating_sub(*start))?;
+        }
+        self.writable(Operation::Write)?;
+        let result = self.inner.reserve_fixed(ranges);
+        result.map_err(|error| self.failed(Operation::Write, 0, 0, error))
+    }
+
+    /// Returns an id made of those of the pool and of the branch. The branch retains it when others
+    /// are forked from it. A rollback gives it a new one. A branch whose volume was there before
+    /// the pool has none.
+    fn identity(&self) -> Option<[u8; 16]> {
+        self.inner.identity()
+    }
+}
+
+impl fmt::Debug for Branch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl Drop for Branch {
+    fn drop(&mut self) {
+        if !*self.is_closed.get_mut() {
+            self.inner.end_reservations();
+            self.inner.handles.fetch_sub(1, Ordering::Release);
+        }
+    }
+}

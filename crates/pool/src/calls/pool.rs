@@ -1,0 +1,257 @@
+//! A pool, and the list of its branches.
+
+use std::sync::Arc;
+
+use vfscale_block::{CowDevice, Device};
+use vfscale_sync::cpu;
+
+use crate::branch::Inner;
+use crate::branch::registry::{self, Branches, Registry};
+use crate::disk::device::Disk;
+use crate::disk::format::PLACE_BYTES;
+use crate::disk::layout::Layout;
+use crate::disk::record::{BLOCKS_MAX, Record};
+use crate::state::commit::{Change, Shared, State, check_layout};
+use crate::state::head::Purpose;
+use crate::{Branch, Error};
+
+/// A pool of branches on one device, opened by one process. `Send` and `Sync`.
+#[derive(Debug)]
+pub struct Pool {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) open: Arc<Registry>,
+}
+
+/// A branch, as [`Pool::list`] tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BranchInfo {
+    /// The name.
+    pub name: String,
+    /// The size of its device, in bytes.
+    pub size: u64,
+    /// Whether it can only be read.
+    pub read_only: bool,
+    /// The length of its history: one more with each fork of contents that have changed. States
+    /// that are not needed any more still count.
+    pub depth: u32,
+    /// The space that only this branch has, in bytes, as of its last checkpoint: what deleting it
+    /// frees.
+    pub own: u64,
+}
+
+/// The space of a pool, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// The size of the device.
+    pub size: u64,
+    /// Space that branches can still use, with the logs that the pool has in reserve: it gives
+    /// these up when it becomes full. Places that a branch gave up count as used until its next
+    /// checkpoint.
+    pub free: u64,
+}
+
+impl BranchInfo {
+    fn of(record: &Record) -> Self {
+        Self {
+            name: record.name.clone(),
+            size: record.blocks * PLACE_BYTES as u64,
+            read_only: record.is_frozen(),
+            depth: record.depth,
+            own: record.own.saturating_mul(PLACE_BYTES as u64),
+        }
+    }
+}
+
+impl Pool {
+    /// Makes a pool on an empty device, and opens it. `id` has to differ from that of any other
+    /// pool: blocks of a former pool on the device are told apart by it.
+    ///
+    /// Blocks for the I/O, which ends with a flush.
+    ///
+    /// # Errors
+    /// [`Error::NotEmpty`] if the first block of the device is not zero, [`Error::Size`] and errors
+    /// of the device.
+    pub fn create(device: Arc<dyn Device>, id: [u8; 16]) -> Result<Self, Error> {
+        let layout = Layout::whole(device.size() / PLACE_BYTES as u64);
+        check_layout(&layout)?;
+        Shared::create(&Disk { device: device.clone(), pool: id, layout })?;
+        Self::open(device)
+    }
+
+    /// Opens a pool. If it was not closed, what branches have flushed since their last checkpoint
+    /// is read from their logs, and a checkpoint of each such branch is made. Nothing else may use
+    /// the device until the pool and its branches are closed or dropped.
+    ///
+    /// A branch whose log or map is damaged can't be used: each call that names it has the reason
+    /// as its error, and nothing of it is given up. If its log does not tell any more which places
+    /// it has, the pool can only be [read](Self::open_to_read).
+    ///
+    /// Blocks for the I/O: reads the branch table, and the log of each branch that has one.
+    ///
+    /// # Errors
+    /// [`Error::NoPool`], [`Error::Features`], [`Error::Damage`], [`Error::Unreadable`] and errors
+    /// of the device.
+    pub fn open(device: Arc<dyn Device>) -> Result<Self, Error> {
+        Self::open_behind(device, 0)
+    }
+
+    /// Opens a pool that a volume has become, as [`open`](Self::open) does. It begins at the place
+    /// `first`, in blocks of 4096 bytes, which the superblocks of the volume tell.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// Errors of [`open`](Self::open).
+    pub fn open_behind(device: Arc<dyn Device>, first: u64) -> Result<Self, Error> {
+        let shared = Arc::new(Shared::open(device, first, cpu::possible() as usize)?);
+        Self::recovered(shared)
+    }
+
+    /// Opens a pool as [`open_behind`](Self::open_behind) does, to read it: what the opening and
+    /// its branches write goes to memory. A branch whose log can't be read does not hold up the
+    /// others.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// Errors of [`open`](Self::open).
+    pub fn open_to_read(device: Arc<dyn Device>, first: u64) -> Result<Self, Error> {
+        let device = Arc::new(CowDevice::new(device));
+        let slots = cpu::possible() as usize;
+        Self::recovered(Arc::new(Shared::open_for(device, first, slots, Purpose::Read)?))
+    }
+
+    /// Returns the id of the pool.
+    #[must_use]
+    pub fn id(&self) -> [u8; 16] {
+        self.shared.disk.pool
+    }
+
+    /// Returns the space of the pool.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let bytes = |places: u64| places * PLACE_BYTES as u64;
+        let free = self.shared.space.budget.available() + self.shared.spare_places();
+        Usage { size: bytes(self.shared.disk.layout.places), free: bytes(free) }
+    }
+
+    /// Lists the branches, by name.
+    ///
+    /// Waits for a commit that is under way.
+    #[must_use]
+    pub fn list(&self) -> Vec<BranchInfo> {
+        let state = self.shared.state.lock();
+        let named = state.table.records().filter(|record| !record.name.is_empty());
+        let mut list: Vec<_> = named.map(BranchInfo::of).collect();
+        list.sort_by(|a, b| a.name.cmp(&b.name));
+        list
+    }
+
+    /// Returns a branch as [`list`](Self::list) tells it, in a time that does not depend on the
+    /// number of branches; `None` if there is none of that name.
+    ///
+    /// Waits for a commit that is under way.
+    #[must_use]
+    pub fn info(&self, name: &str) -> Option<BranchInfo> {
+        let state = self.shared.state.lock();
+        state.table.find(name).map(BranchInfo::of)
+    }
+
+    /// Adds a branch that reads as zeros, of `size` bytes rounded down to blocks of 4096. The size
+    /// may be more than the pool has.
+    ///
+    /// Blocks for the I/O: two flushes.
+    ///
+    /// # Errors
+    /// [`Error::Name`], [`Error::Exists`], [`Error::Size`], [`Error::Full`] and errors of the
+    /// device.
+    pub fn create_branch(&self, name: &str, size: u64) -> Result<(), Error> {
+        let blocks = size / PLACE_BYTES as u64;
+        if blocks == 0 || blocks > BLOCKS_MAX {
+            return Err(Error::Size("a branch has 4 KiB to 16 TiB"));
+        }
+        self.shared.with_room(|| {
+            let mut state = self.shared.state.lock();
+            state.table.check_new(name)?;
+            self.shared.check_room(&mut state)?;
+            let (id, name) = (next_id(&mut state), name.into());
+            state.table.insert(Record { name, origin: id, ..Record::new(id, blocks) });
+            self.shared.commit(&mut state, Change::default(), || ())
+        })
+    }
+
+    /// Opens a branch. One that can be written may be open once; one that can only be read, often.
+    ///
+    /// Blocks for the I/O: reads the root of the map.
+    ///
+    /// # Errors
+    /// [`Error::NoBranch`], [`Error::InUse`], [`Error::Damage`] and errors of the device.
+    pub fn branch(&self, name: &str) -> Result<Arc<Branch>, Error> {
+        self.shared.alive()?;
+        let inner = self.open.open(name, || {
+            let (record, own_above) = {
+                let state = self.shared.state.lock();
+                let record = state.table.named(name)?.clone();
+                let own_above = state.table.own_above(&record);
+                (record, own_above)
+            };
+            Inner::open(&self.shared, &record, own_above)
+        })?;
+        Ok(Arc::new(Branch::new(inner, &self.open, name)))
+    }
+
+    /// Opens a frozen node for reading. The reaper leaves it alone meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::NoBranch`] if it is gone, [`Error::Damage`] and errors of the device.
+    pub(crate) fn open_node(
+        &self,
+        branches: &mut Branches<'_>,
+        id: u64,
+    ) -> Result<Arc<Branch>, Error> {
+        self.shared.alive()?;
+        let key = registry::key_of_node(id);
+        let inner = registry::open_in(branches, &key, || {
+            let state = self.shared.state.lock();
+            let record = state.table.get(id).cloned();
+            let record = record.ok_or_else(|| Error::NoBranch(key.clone()))?;
+            let own_above = state.table.own_above(&record);
+            drop(state);
+            Inner::open(&self.shared, &record, own_above)
+        })?;
+        Ok(Arc::new(Branch::new(inner, &self.open, &key)))
+    }
+
+    /// Closes the pool: makes everything durable, so that the next opening has nothing to recover.
+    /// A pool that is dropped loses nothing that was flushed.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if a branch is open, and errors of the device.
+    pub fn close(self) -> Result<(), Error> {
+        self.close_branches()
+    }
+
+    /// Makes everything durable of branches that were dropped without being closed, and closes
+    /// them.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] if a branch is open, and errors of the device.
+    pub fn close_branches(&self) -> Result<(), Error> {
+        let mut branches = self.open.lock();
+        for name in branches.keys().cloned().collect::<Vec<_>>() {
+            registry::close(&mut branches, &name, 0)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the id of a new node.
+pub(crate) fn next_id(state: &mut State) -> u64 {
+    let id = state.next_node;
+    state.next_node += 1;
+    id
+}

@@ -1,0 +1,13 @@
+//! Tests of whole pools.
+
+mod calls;
+mod convert;
+mod crash;
+mod damage;
+mod faults;
+pub(crate) mod full;
+mod full_host;
+mod hostile;
+mod read_faults;
+mod repair;
+mod repair_crash;
