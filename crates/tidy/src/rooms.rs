@@ -72,6 +72,7 @@ pub const ROOMS: &[Layers] = &[
             "lsn",
         ],
     ),
+    ("vfscale", &["transfer", "pool", "volume", "place", "diff", "error"]),
     ("pool", &["calls", "branch", "state", "space", "disk", "base"]),
     (
         "bench",

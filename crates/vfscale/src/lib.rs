@@ -66,9 +66,12 @@
 //! program. The threads that held locks at the fork do not exist in the child, and only the
 //! parent's threads write a volume.
 
+mod diff;
 pub mod driver;
+mod error;
 pub mod idle_memory;
 mod memory;
+mod place;
 pub mod pool;
 pub mod posix;
 mod transfer;

@@ -63,22 +63,18 @@ pub use vfscale_pool::{BranchInfo, Usage};
 use vfscale_pool::{Kind, Repaired};
 use vfscale_vfs::Scaling;
 
-use crate::volume::devices::DeviceSource;
+use crate::place::devices::DeviceSource;
 use crate::volume::{CacheBudget, Volume, VolumeBuilder, VolumeError};
 
-pub(crate) mod convert;
-mod diff;
-mod error;
 mod maker;
-pub(crate) mod shared;
 
-use convert::{Converted, discard_free};
-pub use diff::{Changes, Difference, DifferenceKind};
-pub use error::PoolError;
-pub(crate) use error::remedy_of_device;
+use crate::diff::diff;
+pub use crate::diff::{Changes, Difference, DifferenceKind};
+pub use crate::error::pool::PoolError;
+use crate::place::convert::{Converted, convert, discard_free};
+pub use crate::place::shared::MAIN;
+use crate::place::shared::{Access, BranchDevice, PoolShared};
 pub use maker::PoolMaker;
-pub use shared::MAIN;
-use shared::{Access, PoolShared};
 
 /// Returns the options of a pool in an image file or on a block device; open it with
 /// [`open`](PoolBuilder::open).
@@ -200,7 +196,7 @@ impl PoolBuilder {
             (false, true) => Access::Repair,
         };
         let is_converted = self.convert && !self.read_only;
-        let converted = is_converted.then(|| convert::convert(&name, MAIN, &device)).transpose()?;
+        let converted = is_converted.then(|| convert(&name, MAIN, &device)).transpose()?;
         let pool = Pool { shared: PoolShared::open(&name, device, access, self.budget)? };
         if converted == Some(Converted::Fixed)
             && let Err(error) = pool.take_free_blocks()
@@ -256,7 +252,7 @@ impl ForkOptions {
 /// after the next opening. Volumes that are open keep the pool open.
 #[derive(Clone)]
 pub struct Pool {
-    shared: Arc<PoolShared>,
+    pub(crate) shared: Arc<PoolShared>,
 }
 
 impl Pool {
@@ -433,7 +429,7 @@ impl Pool {
             return Ok(Vec::new());
         }
         let other = self.shared.snapshot(b)?;
-        diff::diff(one.side(), other.side())
+        diff(one.side(), other.side())
     }
 
     /// Gives a branch the contents of one that was forked from it, or from one that it comes from,
@@ -472,7 +468,7 @@ impl Pool {
     /// [`PoolError::Branches`] if there is no such branch or it is open.
     pub fn device(&self, name: &str) -> Result<Arc<dyn Device>, PoolError> {
         let open = self.shared.open_branch(name)?;
-        Ok(Arc::new(shared::BranchDevice::new(open)))
+        Ok(Arc::new(BranchDevice::new(open)))
     }
 
     /// Checks the pool: each block against every branch that refers to it. Returns the first

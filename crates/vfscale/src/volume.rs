@@ -40,21 +40,16 @@ use vfscale_vfs::driver::ErrorCursor;
 use vfscale_vfs::driver::fork::{self, Owned};
 use vfscale_vfs::{Errno, FileSystem, Limits, Mode, Scaling, Task, Users, Vfs};
 
-use crate::pool::shared::{Access, MAIN, PoolShared};
+use crate::place::shared::{Access, MAIN, PoolShared};
 
-pub(crate) mod devices;
-mod error;
 mod freezer;
-pub(crate) mod lower;
-mod places;
-mod switch;
 
-use devices::{DeviceSource, Opened};
-pub use error::VolumeError;
+pub use crate::error::volume::VolumeError;
+use crate::place::devices::{DeviceSource, Opened};
+use crate::place::lower::Lower;
+pub use crate::place::places::Fence;
+use crate::place::places::{Devices, OpenPlace, Place};
 pub use freezer::Freezer;
-use lower::Lower;
-pub use places::Fence;
-use places::{Devices, OpenPlace, Place};
 
 /// Returns the options of a volume in an image file or on a block device; open it with
 /// [`open`](VolumeBuilder::open).

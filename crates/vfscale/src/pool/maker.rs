@@ -7,8 +7,8 @@ use vfscale_vfs::Errno;
 
 use super::{Pool, PoolError};
 use crate::Volume;
-use crate::pool::shared::OpenBranch;
-use crate::volume::lower::Lower;
+use crate::place::lower::Lower;
+use crate::place::shared::OpenBranch;
 
 /// A handle by which another thread makes the device of an open volume a pool
 /// ([`Volume::pool_maker`]). It does not keep the volume open.

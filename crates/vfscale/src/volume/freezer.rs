@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use vfscale_diskfs::vfs_impl::DiskFs;
 use vfscale_vfs::Errno;
 
-use super::lower::Lower;
+use crate::place::lower::Lower;
 
 /// A handle by which another thread freezes a volume ([`Volume::freezer`](super::Volume::freezer)).
 /// It does not keep the volume open.

@@ -25,9 +25,9 @@ use vfscale_vfs::Errno;
 
 use super::devices::Opened;
 use super::switch::{Gone, Switch};
-use crate::pool::PoolError;
-use crate::pool::convert::{Converted, convert, discard_free};
-use crate::pool::shared::{Access, MAIN, OpenBranch, PoolShared};
+use crate::error::pool::PoolError;
+use crate::place::convert::{Converted, convert, discard_free};
+use crate::place::shared::{Access, MAIN, OpenBranch, PoolShared};
 
 /// The open device of a volume that can be written.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(crate) struct Lower {
 }
 
 impl Lower {
-    pub(super) fn new(name: &str, opened: Opened, budget: Option<&Arc<CacheBudget>>) -> Arc<Self> {
+    pub(crate) fn new(name: &str, opened: Opened, budget: Option<&Arc<CacheBudget>>) -> Arc<Self> {
         let switch = Arc::new(Switch::new(opened.device()));
         let (name, branch) = (name.to_owned(), OnceLock::new());
         let budget = budget.cloned();
@@ -52,16 +52,16 @@ impl Lower {
     }
 
     /// Returns the device for the volume.
-    pub(super) fn device(&self) -> Arc<dyn Device> {
+    pub(crate) fn device(&self) -> Arc<dyn Device> {
         self.switch.clone()
     }
 
-    pub(super) fn opened(&self) -> &Opened {
+    pub(crate) fn opened(&self) -> &Opened {
         &self.opened
     }
 
     /// Returns the device below, if the volume has opened it.
-    pub(super) fn own(&self) -> Option<Arc<dyn Guarded>> {
+    pub(crate) fn own(&self) -> Option<Arc<dyn Guarded>> {
         self.opened.own().cloned()
     }
 
@@ -131,7 +131,7 @@ impl Lower {
     }
 
     /// Ends the use of the device. No pool is made from it any more.
-    pub(super) fn release(&self) {
+    pub(crate) fn release(&self) {
         *self.is_over() = true;
         match self.branch() {
             Some(open) => open.release(),

@@ -7,8 +7,8 @@ use vfscale_diskfs::mkfs::MkfsError;
 use vfscale_diskfs::{Fault, OpenError};
 use vfscale_vfs::{Errno, Escaped};
 
-use crate::pool::PoolError;
-use crate::pool::remedy_of_device;
+use crate::error::pool::PoolError;
+use crate::error::pool::remedy_of_device;
 
 /// The reason why a volume can't be opened, created or closed. The text names the remedy.
 ///

@@ -9,7 +9,7 @@ use vfscale_diskfs::inode::core::InodeCore;
 use vfscale_diskfs::rescue::{Loss, Name, Rescue};
 use vfscale_pool::Branch;
 
-use crate::pool::error::PoolError;
+use crate::error::pool::PoolError;
 
 /// A branch whose contents do not change while it is compared.
 pub(crate) struct Side {

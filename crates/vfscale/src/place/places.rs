@@ -8,19 +8,19 @@ use vfscale_diskfs::vfs_impl::{CacheBudget, DiskFs};
 
 use super::devices::{DeviceSource, Opened};
 use super::lower::Lower;
-use crate::pool::PoolError;
-use crate::pool::shared::{OpenBranch, PoolShared};
+use crate::error::pool::PoolError;
+use crate::place::shared::{OpenBranch, PoolShared};
 
 /// The place of a volume.
 #[derive(Clone, Debug)]
-pub(super) enum Place {
+pub(crate) enum Place {
     Device(DeviceSource),
     /// A branch of an open pool.
     Branch(Arc<PoolShared>, String),
 }
 
 /// The open device of a volume.
-pub(super) enum OpenPlace {
+pub(crate) enum OpenPlace {
     Device(Opened),
     /// A device that can be written, and may become a pool.
     Lower(Arc<Lower>),
@@ -28,7 +28,7 @@ pub(super) enum OpenPlace {
 }
 
 impl OpenPlace {
-    pub(super) fn device(&self) -> Arc<dyn Device> {
+    pub(crate) fn device(&self) -> Arc<dyn Device> {
         match self {
             OpenPlace::Device(opened) => opened.device(),
             OpenPlace::Lower(lower) => lower.device(),
@@ -38,7 +38,7 @@ impl OpenPlace {
 
     /// Has a device that it may become a pool while the volume is open, whose branches share the
     /// memory for caches with the volume, if that has a budget.
-    pub(super) fn or_lower(self, name: &str, budget: Option<&Arc<CacheBudget>>) -> Self {
+    pub(crate) fn or_lower(self, name: &str, budget: Option<&Arc<CacheBudget>>) -> Self {
         match self {
             OpenPlace::Device(opened) => OpenPlace::Lower(Lower::new(name, opened, budget)),
             place => place,
@@ -46,7 +46,7 @@ impl OpenPlace {
     }
 
     /// Returns the open device, if this is no branch.
-    pub(super) fn opened(&self) -> Option<&Opened> {
+    pub(crate) fn opened(&self) -> Option<&Opened> {
         match self {
             OpenPlace::Device(opened) => Some(opened),
             OpenPlace::Lower(lower) => Some(lower.opened()),
@@ -65,13 +65,13 @@ impl OpenPlace {
 }
 
 /// The devices of a volume and of its log. Released when dropped.
-pub(super) struct Devices {
-    pub(super) place: OpenPlace,
-    pub(super) log: Option<Opened>,
+pub(crate) struct Devices {
+    pub(crate) place: OpenPlace,
+    pub(crate) log: Option<Opened>,
 }
 
 impl Devices {
-    pub(super) fn branch(&self) -> Option<&OpenBranch> {
+    pub(crate) fn branch(&self) -> Option<&OpenBranch> {
         match &self.place {
             OpenPlace::Branch(open) => Some(open),
             OpenPlace::Lower(lower) => lower.branch(),
@@ -80,7 +80,7 @@ impl Devices {
     }
 
     /// Returns the device that may become a pool.
-    pub(super) fn lower(&self) -> Option<&Arc<Lower>> {
+    pub(crate) fn lower(&self) -> Option<&Arc<Lower>> {
         match &self.place {
             OpenPlace::Lower(lower) => Some(lower),
             OpenPlace::Device(_) | OpenPlace::Branch(_) => None,
@@ -91,16 +91,16 @@ impl Devices {
         self.place.own().into_iter().chain(self.log.iter().filter_map(Opened::own).cloned())
     }
 
-    pub(super) fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
+    pub(crate) fn publish_mount(&self, device: (u32, u32)) -> std::io::Result<()> {
         self.own().try_for_each(|own| own.publish_mount(device))
     }
 
     /// Makes all writes of a branch durable where the next opening of the pool finds them at once.
-    pub(super) fn close(&self) -> Result<(), PoolError> {
+    pub(crate) fn close(&self) -> Result<(), PoolError> {
         self.branch().map_or(Ok(()), OpenBranch::close)
     }
 
-    pub(super) fn release(&self) {
+    pub(crate) fn release(&self) {
         match &self.place {
             OpenPlace::Device(opened) => opened.release(),
             OpenPlace::Lower(lower) => lower.release(),
@@ -117,7 +117,7 @@ impl Drop for Devices {
 }
 
 /// A handle by which a thread finds out that another process has taken a volume over
-/// ([`Volume::fence`](super::Volume::fence)). It does not keep the volume open.
+/// ([`Volume::fence`](crate::Volume::fence)). It does not keep the volume open.
 #[derive(Clone, Debug)]
 pub struct Fence {
     fs: Weak<DiskFs>,
@@ -125,7 +125,7 @@ pub struct Fence {
 }
 
 impl Fence {
-    pub(super) fn new(fs: &Arc<DiskFs>, devices: Option<&Devices>) -> Self {
+    pub(crate) fn new(fs: &Arc<DiskFs>, devices: Option<&Devices>) -> Self {
         let devices = devices.iter().flat_map(|devices| devices.own());
         let devices = devices.map(|device| Arc::downgrade(&device));
         Self { fs: Arc::downgrade(fs), devices: devices.collect() }
@@ -133,8 +133,8 @@ impl Fence {
 
     /// Asks for each device of the volume whether this process still has it. If it has lost one,
     /// shuts the volume down at once: nothing is written any more, and calls fail with `EIO`, or as
-    /// [`OnError`](super::OnError) says. Succeeds if the volume is closed, and if that can't be
-    /// found out at present.
+    /// [`OnError`](crate::volume::OnError) says. Succeeds if the volume is closed, and if that
+    /// can't be found out at present.
     ///
     /// Blocks for the I/O.
     ///

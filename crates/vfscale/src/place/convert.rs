@@ -7,8 +7,8 @@ use vfscale_diskfs::{LogPlace, OpenError, Superblock, TrimRange, Uuid, copies};
 use vfscale_pool::Conversion;
 use vfscale_vfs::Errno;
 
-use super::error::PoolError;
-use crate::volume::devices::Opened;
+use crate::error::pool::PoolError;
+use crate::place::devices::Opened;
 
 /// How a volume has become a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +148,7 @@ fn leads(superblock: &Superblock) -> [[u8; BLOCK_BYTES]; 3] {
 ///
 /// # Errors
 /// [`PoolError::NoPool`], [`PoolError::Superblock`], [`PoolError::Branches`].
-pub(super) fn find(name: &str, device: &dyn Device) -> Result<u64, PoolError> {
+pub(crate) fn find(name: &str, device: &dyn Device) -> Result<u64, PoolError> {
     let found = copies::pool(device).map_err(PoolError::Superblock)?;
     let found = found.and_then(|found| Some((found.superblock.pool()?, found)));
     let Some((first, found)) = found else {

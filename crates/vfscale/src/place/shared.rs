@@ -16,10 +16,10 @@ use vfscale_pool::{Adoption, Branch, Error, Kind, Repaired};
 use vfscale_sync::worker::{Priority, WorkItem};
 
 use super::convert;
-use super::diff;
-use super::diff::side::Side;
-use super::error::PoolError;
-use crate::volume::devices::Opened;
+use crate::diff;
+use crate::diff::side::Side;
+use crate::error::pool::PoolError;
+use crate::place::devices::Opened;
 
 /// The branch that is the volume itself.
 pub const MAIN: &str = "main";
@@ -195,15 +195,15 @@ impl PoolShared {
         &self.budget
     }
 
-    pub(super) fn read_only(&self) -> bool {
+    pub(crate) fn read_only(&self) -> bool {
         self.read_only
     }
 
-    pub(super) fn repaired(&self) -> &Repaired {
+    pub(crate) fn repaired(&self) -> &Repaired {
         &self.repaired
     }
 
-    pub(super) fn pool(&self) -> &vfscale_pool::Pool {
+    pub(crate) fn pool(&self) -> &vfscale_pool::Pool {
         &self.pool
     }
 
@@ -226,7 +226,7 @@ impl PoolShared {
     }
 
     /// Returns whether a branch can only be read; false if there is none.
-    pub(super) fn is_read_only(&self, name: &str) -> bool {
+    pub(crate) fn is_read_only(&self, name: &str) -> bool {
         let is_frozen = || self.pool.info(name).is_some_and(|info| info.read_only);
         self.read_only || is_frozen()
     }
@@ -236,7 +236,7 @@ impl PoolShared {
     ///
     /// # Errors
     /// [`PoolError`].
-    pub(super) fn fork(
+    pub(crate) fn fork(
         &self,
         parent: &str,
         name: &str,
@@ -273,7 +273,7 @@ impl PoolShared {
     ///
     /// # Errors
     /// [`PoolError`].
-    pub(super) fn snapshot(&self, name: &str) -> Result<Snapshot<'_>, PoolError> {
+    pub(crate) fn snapshot(&self, name: &str) -> Result<Snapshot<'_>, PoolError> {
         let is_frozen = self.is_read_only(name);
         let branch = self.of_one_moment(name, is_frozen, |it| self.pool.snapshot(name, it))?;
         let branch = Looked { pool: self, branch };
@@ -285,7 +285,7 @@ impl PoolShared {
     ///
     /// # Errors
     /// [`PoolError`].
-    pub(super) fn adopt(&self, parent: &str, child: &str) -> Result<(), PoolError> {
+    pub(crate) fn adopt(&self, parent: &str, child: &str) -> Result<(), PoolError> {
         self.adopt_with(parent, child, || ())
     }
 
@@ -330,7 +330,7 @@ impl PoolShared {
     ///
     /// # Errors
     /// [`PoolError::Branches`].
-    pub(super) fn reap(&self) -> Result<(), PoolError> {
+    pub(crate) fn reap(&self) -> Result<(), PoolError> {
         let mut told = Ok(());
         loop {
             match self.pool.reap(REAP_PLACES) {
@@ -348,14 +348,14 @@ impl PoolShared {
     }
 
     /// Frees the space of deleted branches in the background.
-    pub(super) fn reap_soon(&self) {
+    pub(crate) fn reap_soon(&self) {
         if let Some(item) = &*lock(&self.reaper) {
             item.queue();
         }
     }
 
     /// Ends the work in the background, and waits for it.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         let item = lock(&self.reaper).take();
         drop(item);
     }
@@ -400,13 +400,13 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// A branch that is compared.
-pub(super) struct Snapshot<'p> {
+pub(crate) struct Snapshot<'p> {
     side: Side,
     _branch: Looked<'p>,
 }
 
 impl Snapshot<'_> {
-    pub(super) fn side(&self) -> &Side {
+    pub(crate) fn side(&self) -> &Side {
         &self.side
     }
 }

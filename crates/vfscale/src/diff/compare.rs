@@ -7,7 +7,7 @@ use vfscale_diskfs::format::BLOCK_BYTES;
 use vfscale_diskfs::inode::core::{AttrFork, DataFork, InodeCore};
 
 use super::side::Side;
-use crate::pool::error::PoolError;
+use crate::error::pool::PoolError;
 
 const UNIT: u64 = BLOCK_BYTES as u64;
 /// Most bytes that are compared at a time.

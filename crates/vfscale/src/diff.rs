@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 use vfscale_diskfs::format::inode::ROOT_INO;
 use vfscale_diskfs::inode::core::InodeCore;
 
-use super::error::PoolError;
+use crate::error::pool::PoolError;
 pub use compare::Changes;
 use side::Side;
 
 mod compare;
-pub(super) mod side;
+pub(crate) mod side;
 
 /// A difference between two branches, by its path from the root of the volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,7 +82,7 @@ struct Diff<'d> {
 ///
 /// # Errors
 /// [`PoolError::Damage`] and errors of reading.
-pub(super) fn diff(a: &Side, b: &Side) -> Result<Vec<Difference>, PoolError> {
+pub(crate) fn diff(a: &Side, b: &Side) -> Result<Vec<Difference>, PoolError> {
     let (lost, known, found) = (HashMap::new(), HashMap::new(), Vec::new());
     let mut diff = Diff { a, b, lost, known, found };
     diff.walk()?;

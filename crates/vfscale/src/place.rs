@@ -1,0 +1,8 @@
+//! The place where a volume lies: a device of its own, or a branch of a pool.
+
+pub(crate) mod convert;
+pub(crate) mod devices;
+pub(crate) mod lower;
+pub(crate) mod places;
+pub(crate) mod shared;
+pub(crate) mod switch;
