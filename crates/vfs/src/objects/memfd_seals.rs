@@ -8,13 +8,10 @@
 //!
 //! * Seals are added, and checked for a change, under the inode's lock: a change that passed the
 //!   check is complete before a seal is added.
-//! * A mapping that could still be written ([`crate::task::mmap_table`]) is counted under that
-//!   lock, too. So [`SealFlags::WRITE`] is refused as long as there is one.
 //! * Files that can't be sealed have no extra cost: a write checks for seals and for a backed
 //!   driver with one read of the inode's flags.
 
 use rustix::io::Errno;
-use vfscale_sync::atomic::Ordering;
 
 use crate::base::types::FallocateFlags;
 use crate::objects::inode::Inode;
@@ -37,8 +34,7 @@ impl Seals {
     /// Adds seals. The caller holds the inode's lock.
     ///
     /// # Errors
-    /// * `EPERM`: the file is sealed against seals.
-    /// * `EBUSY`: [`SealFlags::WRITE`] while there is a writable mapping.
+    /// `EPERM` if the file is sealed against seals.
     pub(crate) fn add(
         &self,
         inode: &Inode,
@@ -50,10 +46,6 @@ impl Seals {
         }
         if seals.contains(SealFlags::EXEC) && inode.mode() & 0o111 != 0 {
             seals |= AS_IT_IS;
-        }
-        let ends_writing = seals.difference(now).contains(SealFlags::WRITE);
-        if ends_writing && self.writable_maps.load(Ordering::Acquire) > 0 {
-            return Err(Errno::BUSY);
         }
         self.set(now | seals);
         Ok(())
