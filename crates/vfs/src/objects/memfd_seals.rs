@@ -13,10 +13,12 @@
 
 use rustix::io::Errno;
 
+use crate::base::lock_classes::InodeData;
 use crate::base::types::FallocateFlags;
 use crate::objects::inode::Inode;
 use crate::objects::inode_ext::InodeExt;
 use crate::objects::seals::{AS_IT_IS, NO_WRITES, SealFlags, Seals};
+use vfscale_sync::lock::assert_held;
 
 /// Unit of a partial write to a file whose size is sealed.
 const PAGE_BYTES: u64 = 4096;
@@ -31,7 +33,7 @@ impl Seals {
         }
     }
 
-    /// Adds seals. The caller holds the inode's lock.
+    /// Adds seals.
     ///
     /// # Errors
     /// `EPERM` if the file is sealed against seals.
@@ -40,6 +42,7 @@ impl Seals {
         inode: &Inode,
         mut seals: SealFlags,
     ) -> std::result::Result<(), Errno> {
+        assert_held::<InodeData>();
         let now = self.get();
         if now.contains(SealFlags::SEAL) {
             return Err(Errno::PERM);
@@ -52,9 +55,16 @@ impl Seals {
     }
 }
 
-/// Returns the seals of an inode, none for most. The caller holds the inode's lock.
+/// Returns the seals of an inode, none for most.
 #[inline]
 fn sealed(inode: &Inode) -> SealFlags {
+    assert_held::<InodeData>();
+    seals_now(inode)
+}
+
+/// Returns the present seals of an inode; another thread may add some meanwhile.
+#[inline]
+fn seals_now(inode: &Inode) -> SealFlags {
     if inode.is_sealable() {
         Seals::of(inode).map_or(SealFlags::empty(), Seals::get)
     } else {
@@ -63,7 +73,7 @@ fn sealed(inode: &Inode) -> SealFlags {
 }
 
 /// Returns the number of bytes of `len` that may be written at `offset`: with a size that may not
-/// grow, whole pages, as in Linux. The caller holds the inode's lock.
+/// grow, whole pages, as in Linux.
 ///
 /// # Errors
 /// Returns `EPERM` if there are none.
@@ -87,7 +97,7 @@ pub(crate) fn check_write(
     }
 }
 
-/// Checks that the size may become `size`. The caller holds the inode's lock.
+/// Checks that the size may become `size`.
 ///
 /// # Errors
 /// Returns `EPERM` if a seal forbids it.
@@ -99,7 +109,7 @@ pub(crate) fn check_size(inode: &Inode, size: u64) -> std::result::Result<(), Er
     if shrinks || grows { Err(Errno::PERM) } else { Ok(()) }
 }
 
-/// Checks that a range may be allocated, punched or zeroed. The caller holds the inode's lock.
+/// Checks that a range may be allocated, punched or zeroed.
 ///
 /// # Errors
 /// Returns `EPERM` if a seal forbids it.
@@ -118,12 +128,13 @@ pub(crate) fn check_fallocate(
     if forbidden || (grows && seals.contains(SealFlags::GROW)) { Err(Errno::PERM) } else { Ok(()) }
 }
 
-/// Checks that the permission bits may become `mode`. The caller holds the inode's lock.
+/// Checks that the permission bits may become `mode`. Without the inode's lock only a refusal is
+/// certain, because seals stay.
 ///
 /// # Errors
 /// Returns `EPERM` if a seal forbids it.
 #[inline]
 pub(crate) fn check_mode(inode: &Inode, mode: u32) -> std::result::Result<(), Errno> {
     let changes = (inode.mode() ^ mode) & 0o111 != 0;
-    if changes && sealed(inode).contains(SealFlags::EXEC) { Err(Errno::PERM) } else { Ok(()) }
+    if changes && seals_now(inode).contains(SealFlags::EXEC) { Err(Errno::PERM) } else { Ok(()) }
 }

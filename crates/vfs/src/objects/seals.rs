@@ -1,7 +1,9 @@
 //! The seals of a memfd, as its inode stores them; see [`crate::objects::memfd_seals`].
 
+use crate::base::lock_classes::InodeData;
 pub use rustix::fs::SealFlags;
 use vfscale_sync::atomic::{AtomicU32, Ordering};
+use vfscale_sync::lock::assert_held;
 
 /// Seals that forbid writes.
 pub(crate) const NO_WRITES: SealFlags = SealFlags::WRITE.union(SealFlags::FUTURE_WRITE);
@@ -23,8 +25,9 @@ impl Seals {
         SealFlags::from_bits_retain(self.0.load(Ordering::Acquire))
     }
 
-    /// Replaces the seals. The caller holds the inode's lock.
+    /// Replaces the seals.
     pub(super) fn set(&self, seals: SealFlags) {
+        assert_held::<InodeData>();
         self.0.store(seals.bits(), Ordering::Release);
     }
 }
