@@ -406,33 +406,6 @@ struct vfscale_flock {
   int32_t reserved;
 };
 
-/** A mapping of a task. */
-struct vfscale_mapping {
-  /** First address. */
-  uint64_t start;
-  /** Address of the byte after the last one. */
-  uint64_t end;
-  /**
-   * Offset in the file of the byte at `start`; in shared memory without a file, from where its
-   * first mapping began.
-   */
-  uint64_t offset;
-  /** Device number of the file system of the file; 0 without a file. */
-  uint64_t dev;
-  /** Inode number of the file; 0 without a file. */
-  uint64_t ino;
-  /** PROT_READ, PROT_WRITE, PROT_EXEC. */
-  uint32_t prot;
-  /** MAP_SHARED or MAP_PRIVATE, with MAP_ANONYMOUS for memory without a file. */
-  uint32_t flags;
-  /** Length of `name` in bytes. A longer name than there is room for is cut. */
-  uint32_t name_len;
-  /** 0. */
-  uint32_t reserved[9];
-  /** Present path of the file as the task sees it, or name of the memory, with a zero behind it. */
-  char name[4096];
-};
-
 /** The range of vfscale_trim_fs, as `struct fstrim_range` of <linux/fs.h>. */
 struct vfscale_fstrim_range {
   /** First byte. */
@@ -632,10 +605,7 @@ int vfscale_task_free(struct vfscale_task *task);
 /** Returns the number of a task, which is l_pid of its record locks. */
 int64_t vfscale_task_id(struct vfscale_task *task);
 
-/**
- * Closes all descriptors that are marked close-on-exec, and removes all mappings, as the execution
- * of another program does.
- */
+/** Closes all descriptors that are marked close-on-exec, as the execution of another program does. */
 int vfscale_task_exec(struct vfscale_task *task);
 
 /** Sets the permission bits that new files do not get, and returns the previous ones. */
@@ -1292,61 +1262,6 @@ int vfscale_shutdown(struct vfscale_task *task, int fd, int how);
  * MFD_CLOEXEC, MFD_ALLOW_SEALING, MFD_NOEXEC_SEAL, MFD_EXEC.
  */
 int vfscale_memfd_create(struct vfscale_task *task, const char *name, uint32_t flags);
-
-/**
- * Records in the table of the task that a program has mapped `len` bytes, rounded up to pages, at
- * `addr`, as mmap(2) with MAP_FIXED, in place of earlier mappings there. The library maps no
- * memory, and never follows the address, which may be of another process. The file stays open
- * while it is mapped, also if `fd` is closed.
- *
- * `flags`: MAP_FIXED with MAP_SHARED, MAP_SHARED_VALIDATE or MAP_PRIVATE; MAP_ANONYMOUS, with
- * which `fd` and `offset` have no meaning; MAP_NORESERVE, MAP_POPULATE, MAP_NONBLOCK, MAP_LOCKED
- * and MAP_STACK, which change nothing in the table. Returns 0, not the address.
- *
- * Errors: those of mmap(2); EINVAL without MAP_FIXED.
- */
-int vfscale_mmap(struct vfscale_task *task,
-                 void *addr,
-                 size_t len,
-                 int prot,
-                 int flags,
-                 int fd,
-                 int64_t offset);
-
-/**
- * Records a mapping as vfscale_mmap with MAP_ANONYMOUS, of memory with a name that the table
- * shows: "[heap]", "[stack]", or another text in UTF-8.
- *
- * Errors: those of vfscale_mmap; EINVAL for a name that is not in UTF-8.
- */
-int vfscale_mmap_named(struct vfscale_task *task,
-                       void *addr,
-                       size_t len,
-                       int prot,
-                       int flags,
-                       const char *name);
-
-/**
- * Removes the mappings of `len` bytes, rounded up to pages, at `addr` from the table of the task,
- * as munmap(2). A gap is no error.
- *
- * Errors: those of munmap(2).
- */
-int vfscale_munmap(struct vfscale_task *task, void *addr, size_t len);
-
-/**
- * Changes the protection of the mappings of a range in the table of the task, as mprotect(2).
- * After a failure, the part before it stays changed.
- *
- * Errors: those of mprotect(2).
- */
-int vfscale_mprotect(struct vfscale_task *task, void *addr, size_t len, int prot);
-
-/**
- * Stores up to `max` mappings of the task in `mappings`, in the order of addresses, and returns
- * how many it has. All are of one moment.
- */
-ssize_t vfscale_mappings(struct vfscale_task *task, struct vfscale_mapping *mappings, size_t max);
 
 /**
  * Mounts a new file system in memory at `target`. `options` are `options_size` bytes, sizeof

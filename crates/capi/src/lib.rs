@@ -44,7 +44,6 @@ mod handles;
 mod idle_memory;
 mod io;
 mod lock;
-mod mmap;
 mod mount;
 mod names;
 mod pipe;

@@ -413,33 +413,6 @@ impl From<OpenFileInfo> for vfscale_open_file {
     }
 }
 
-/// A mapping of a task.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct vfscale_mapping {
-    /// First address.
-    pub start: u64,
-    /// Address of the byte after the last one.
-    pub end: u64,
-    /// Offset in the file of the byte at `start`; in shared memory without a file, from where its
-    /// first mapping began.
-    pub offset: u64,
-    /// Device number of the file system of the file; 0 without a file.
-    pub dev: u64,
-    /// Inode number of the file; 0 without a file.
-    pub ino: u64,
-    /// PROT_READ, PROT_WRITE, PROT_EXEC.
-    pub prot: u32,
-    /// MAP_SHARED or MAP_PRIVATE, with MAP_ANONYMOUS for memory without a file.
-    pub flags: u32,
-    /// Length of `name` in bytes. A longer name than there is room for is cut.
-    pub name_len: u32,
-    /// 0.
-    pub reserved: [u32; 9],
-    /// Present path of the file as the task sees it, or name of the memory, with a zero behind it.
-    pub name: [c_char; 4096],
-}
-
 /// A change that a watcher reports.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

@@ -92,8 +92,7 @@ pub extern "C" fn vfscale_task_id(task: *mut vfscale_task) -> i64 {
     border("vfscale_task_id", || Ok(task_handle::task(task)?.id()))
 }
 
-/// Closes all descriptors that are marked close-on-exec, and removes all mappings, as the execution
-/// of another program does.
+/// Closes all descriptors that are marked close-on-exec, as the execution of another program does.
 #[unsafe(no_mangle)]
 pub extern "C" fn vfscale_task_exec(task: *mut vfscale_task) -> c_int {
     border("vfscale_task_exec", || {

@@ -16,10 +16,9 @@
 //! | `scaling` | | for each patch: `after` or `before` |
 //! | `tasks/ID/fd/N` | `/proc/PID/fd/N` | a symbolic link for each descriptor |
 //! | `tasks/ID/cwd` | `/proc/PID/cwd` | a symbolic link to the working directory |
-//! | `tasks/ID/maps` | `/proc/PID/maps` | a line for each mapping of the task ([`vfscale_vfs::maps`]) |
 //!
 //! Only tasks passed to [`ProcFs::show`] are listed: a tree has no list of its tasks, because
-//! maintaining it would cost time. The modes of `fd` and `maps` restrict them to the task's owner.
+//! maintaining it would cost time. The mode of `fd` restricts it to the task's owner.
 //!
 //! # Invariants
 //!
@@ -57,7 +56,7 @@ use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::{At, Fd, FileType, Mode, OFlags, StatFs, Task, Vfs, WeakVfs};
 
 use node::{Access, Node};
-pub use texts::{dentry_state, file_nr, inode_state, lock_stat, maps, scaling};
+pub use texts::{dentry_state, file_nr, inode_state, lock_stat, scaling};
 
 lock_class! {
     /// The tasks that an introspection file system shows.
@@ -292,7 +291,6 @@ impl FileOps for ProcFs {
                 let vfs = self.vfs.upgrade().ok_or(Errno::NODEV)?;
                 Ok(texts::text(text, &vfs).into_bytes())
             }
-            Node::Maps(id) => Ok(texts::maps(&*self.task(id).ok_or(Errno::SRCH)?)),
             _ => Err(Errno::INVAL),
         }
     }

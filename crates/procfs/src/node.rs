@@ -23,8 +23,7 @@ const TASKS: &str = "tasks";
 type OfTask = fn(u64) -> Node;
 
 /// The entries of a task's directory.
-pub(crate) const TASK_ENTRIES: &[(&str, OfTask)] =
-    &[("cwd", Node::Cwd), ("fd", Node::Fds), ("maps", Node::Maps)];
+pub(crate) const TASK_ENTRIES: &[(&str, OfTask)] = &[("cwd", Node::Cwd), ("fd", Node::Fds)];
 
 const ROOT_INO: u64 = 1;
 const TEXT_INO: u64 = 2;
@@ -33,7 +32,6 @@ const TASK_SHIFT: u32 = 24;
 const TASK_DIR: u64 = 1;
 const TASK_CWD: u64 = 2;
 const TASK_FDS: u64 = 3;
-const TASK_MAPS: u64 = 4;
 const FD_BIT: u64 = 1 << 23;
 
 /// A text file in the root.
@@ -73,7 +71,6 @@ pub(crate) enum Node {
     Task(u64),
     Cwd(u64),
     Fds(u64),
-    Maps(u64),
     Fd(u64, i32, Access),
     /// Not a number of this file system.
     Unknown,
@@ -92,7 +89,6 @@ impl Node {
             Node::Task(id) => of_task(id, TASK_DIR),
             Node::Cwd(id) => of_task(id, TASK_CWD),
             Node::Fds(id) => of_task(id, TASK_FDS),
-            Node::Maps(id) => of_task(id, TASK_MAPS),
             Node::Fd(id, fd, access) => {
                 let access = u64::from(access.read) | u64::from(access.write) << 1;
                 of_task(id, FD_BIT | (fd as u64) << 2 | access)
@@ -114,7 +110,6 @@ impl Node {
             (id, TASK_DIR) => Node::Task(id),
             (id, TASK_CWD) => Node::Cwd(id),
             (id, TASK_FDS) => Node::Fds(id),
-            (id, TASK_MAPS) => Node::Maps(id),
             (id, n) if n & FD_BIT != 0 => {
                 let access = Access { read: n & 1 != 0, write: n & 2 != 0 };
                 Node::Fd(id, ((n & !FD_BIT) >> 2) as i32, access)
@@ -130,8 +125,6 @@ impl Node {
             Node::Root | Node::Tasks | Node::Task(_) => (FileType::Directory, 0o555),
             Node::Fds(_) => (FileType::Directory, 0o500),
             Node::Text(Text::LockStat) => (FileType::RegularFile, 0o600),
-            // The kernel's is 0444, and its `open` checks the caller.
-            Node::Maps(_) => (FileType::RegularFile, 0o400),
             Node::Text(_) | Node::Unknown => (FileType::RegularFile, 0o444),
             Node::Cwd(_) => (FileType::Symlink, 0o777),
             Node::Fd(_, _, access) => {
@@ -149,7 +142,7 @@ impl Node {
 
     /// Returns whether the node is a text file.
     pub(crate) fn is_text(self) -> bool {
-        matches!(self, Node::Text(_) | Node::Maps(_))
+        matches!(self, Node::Text(_))
     }
 
     pub(crate) fn is_link(self) -> bool {

@@ -1,21 +1,16 @@
 //! The contents of the text files: the library's numbers in the formats of the kernel's files.
 
 use std::fmt::Write;
-use std::os::unix::ffi::OsStrExt;
 
 use vfscale_vfs::lockstat::{self, Row};
-use vfscale_vfs::maps::{Mapping, Protection, Sharing};
 use vfscale_vfs::namespace::Counts;
-use vfscale_vfs::{PATCHES, Scaling, Task, Vfs};
+use vfscale_vfs::{PATCHES, Scaling, Vfs};
 
 use crate::node::Text;
 
 /// Widths of the name of a lock class in `lock_stat`, and of each column after it.
 const NAME_WIDTH: usize = 40;
 const COLUMN_WIDTH: usize = 14;
-
-/// Column before that of the name in `maps`.
-const MAPS_WIDTH: usize = 72;
 
 pub(crate) fn text(text: Text, vfs: &Vfs) -> String {
     match text {
@@ -86,41 +81,4 @@ pub fn lock_stat(rows: &[Row]) -> String {
         text.push('\n');
     }
     text
-}
-
-/// Formats `/proc/PID/maps`: a line for each mapping of a task, with the present path of its file
-/// as seen from the task's root. The paths are determined without locks, so each was valid at some
-/// moment. A newline in a name is written as `\012`; nothing else is escaped. A path that is too
-/// long is `?`.
-#[must_use]
-pub fn maps(task: &Task) -> Vec<u8> {
-    task.posix().mappings().iter().fold(Vec::new(), |mut text, mapping| {
-        push_mapping(&mut text, mapping, task);
-        text
-    })
-}
-
-fn push_mapping(text: &mut Vec<u8>, mapping: &Mapping, task: &Task) {
-    let Mapping { start, end, protection, offset, file, .. } = mapping;
-    let bit = |bit, letter| if protection.contains(bit) { letter } else { '-' };
-    let (read, write) = (bit(Protection::READ, 'r'), bit(Protection::WRITE, 'w'));
-    let execute = bit(Protection::EXEC, 'x');
-    let sharing = if mapping.sharing == Sharing::Shared { 's' } else { 'p' };
-    // `stat` of an open file does not fail.
-    let stat = file.as_ref().and_then(|file| file.stat().ok()).unwrap_or_default();
-    let (major, minor) = (rustix::fs::major(stat.dev), rustix::fs::minor(stat.dev));
-    let range = format!("{start:08x}-{end:08x} {read}{write}{execute}{sharing} {offset:08x}");
-    let line = format!("{range} {major:02x}:{minor:02x} {} ", stat.ino);
-    let path = file.as_ref().map(|file| task.posix().path_of(file).unwrap_or_else(|_| "?".into()));
-    let name = path.as_ref().map_or(mapping.name.as_bytes(), |path| path.as_os_str().as_bytes());
-    if name.is_empty() {
-        text.extend_from_slice(line.as_bytes());
-    } else {
-        text.extend_from_slice(format!("{line:<MAPS_WIDTH$} ").as_bytes());
-        for (at, part) in name.split(|byte| *byte == b'\n').enumerate() {
-            text.extend_from_slice(if at == 0 { b"" } else { b"\\012" });
-            text.extend_from_slice(part);
-        }
-    }
-    text.push(b'\n');
 }

@@ -24,7 +24,7 @@
 //! the held ranks of each thread and panic with both names at a violation, whether or not it would
 //! have deadlocked this time. `*_nested` methods allow an equal rank, for callers with an order of
 //! their own inside a class (by address, parent before child). A successful `try_*` can't deadlock
-//! and so is not checked, but counts as held.
+//! and so is not checked, but counts as held. [`assert_held`] checks that a thread holds a lock.
 //!
 //! Sources: the parking protocol follows parking_lot (Amanieu d'Antras) and WebKit's WTF::Lock;
 //! ranks and lockstat follow lockdep and lock_stat in Linux.
@@ -42,6 +42,7 @@ pub(crate) mod stat;
 pub(crate) mod wait;
 
 pub use condvar::Condvar;
+pub use held::assert_held;
 pub use mutex::{Mutex, MutexGuard};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use stat::{

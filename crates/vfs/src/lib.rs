@@ -14,7 +14,7 @@
 //! | --- | --- |
 //! | `std_like` | the methods with names of `std::fs` |
 //! | `syscalls` | Linux's calls of a task ([`Calls`]), a file for each family |
-//! | `task` | tasks ([`Task`]), and their mappings ([`maps`]) |
+//! | `task` | tasks ([`Task`]) |
 //! | `namei` | path walks, under RCU first and with references if that fails; lookups that a driver answers |
 //! | `file` | handles on open files ([`File`]) and their calls, descriptors, [`file_list`], directory streams |
 //! | `mount` | the topology of mounts, their propagation, [`namespace`], paths seen through mounts |
@@ -58,7 +58,6 @@ pub use file::file_list;
 pub use mount::namespace;
 pub use objects::{driver, inode, super_block};
 pub use security::{acl, cred, xattr};
-pub use task::mmap_table as maps;
 
 pub use base::error::{Errno, Error, Result};
 pub use base::escaped::Escaped;

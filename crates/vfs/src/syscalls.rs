@@ -8,7 +8,6 @@ pub(crate) mod getcwd;
 pub(crate) mod handle;
 pub(crate) mod ioctl;
 pub(crate) mod link;
-pub(crate) mod mmap;
 pub(crate) mod mount;
 pub(crate) mod open;
 pub(crate) mod pipe;

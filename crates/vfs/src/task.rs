@@ -1,5 +1,4 @@
 //! Tasks (processes, in terms of POSIX): where a walk begins, credentials, descriptors, and
 //! mappings.
 
-pub mod mmap_table;
 pub(crate) mod task_struct;

@@ -21,7 +21,6 @@
 //!
 //! [`Task::posix`]: crate::Task::posix
 
-pub use vfscale_vfs::maps::{Mapping, PAGE_BYTES, Protection, Sharing, Source};
 pub use vfscale_vfs::{
     Access, Acquire, At, AtFlags, Calls, DirEntryBuf, Dirents, FallocateFlags, Fd, FileHandle,
     FileList, FstrimRange, InodeFlags, LockKind, LockRange, MemfdFlags, MountFlags, MountInfo,

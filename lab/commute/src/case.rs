@@ -108,13 +108,9 @@ pub enum Op {
     Chdir { path: String },
     /// `fsync`.
     Fsync { slot: u8 },
-    /// Sets the modification time, in seconds (`futimens`). This operation and the next two are for
-    /// workloads only; the model does not support them.
+    /// Sets the modification time, in seconds (`futimens`). This operation is for workloads
+    /// only; the model does not support it.
     Futimens { slot: u8, mtime: i64 },
-    /// Maps the first page of a file for reading at page number `page` of the task's address space.
-    Mmap { slot: u8, page: u64 },
-    /// Lists the paths of all mapped files, as in `/proc/self/maps`.
-    Maps,
     /// Mounts a new memory file system. For starting states.
     Mount { path: String },
 }
@@ -156,8 +152,6 @@ pub enum CallKind {
     Chdir,
     Fsync,
     Futimens,
-    Mmap,
-    Maps,
     Mount,
 }
 
@@ -286,8 +280,6 @@ impl Op {
             Op::Chdir { .. } => CallKind::Chdir,
             Op::Fsync { .. } => CallKind::Fsync,
             Op::Futimens { .. } => CallKind::Futimens,
-            Op::Mmap { .. } => CallKind::Mmap,
-            Op::Maps => CallKind::Maps,
             Op::Mount { .. } => CallKind::Mount,
         }
     }
@@ -309,8 +301,7 @@ impl Op {
             | Op::Readdir { slot }
             | Op::DPath { slot }
             | Op::Fsync { slot }
-            | Op::Futimens { slot, .. }
-            | Op::Mmap { slot, .. } => Some(slot),
+            | Op::Futimens { slot, .. } => Some(slot),
             _ => None,
         }
     }
@@ -351,8 +342,7 @@ impl Op {
             | Op::Readdir { slot }
             | Op::DPath { slot }
             | Op::Fsync { slot }
-            | Op::Futimens { slot, .. }
-            | Op::Mmap { slot, .. } => *slot = uses,
+            | Op::Futimens { slot, .. } => *slot = uses,
             _ => {}
         }
         self

@@ -5,11 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
 use vfscale::posix::{At, AtFlags, DirEntryBuf, MountFlags, OFlags, SetTime, Stat, StatMask};
-use vfscale::posix::{PAGE_BYTES, Protection, Sharing, Source};
 use vfscale::{Errno, Error, File, FileType, Task, Timestamp, Vfs};
 
 use vfscale_sync::random;
@@ -263,7 +261,6 @@ fn by_path(task: &Task, op: &Op, buffer: &[u8]) -> vfscale::Result<RawResult> {
         Op::Chmod { path, mode } => task.posix().fchmodat(cwd, path, *mode, follow).map(done),
         Op::Getcwd => task.posix().getcwd().map(RawResult::Text),
         Op::Chdir { path } => task.posix().chdir(path).map(done),
-        Op::Maps => mapped_paths(task).map(RawResult::Bytes),
         Op::Mount { path } => {
             let fs: Arc<dyn vfscale::driver::FileSystem> = vfscale::MemFs::builder().build();
             task.posix().mount(fs, path, MountFlags::empty()).map(done)
@@ -301,25 +298,8 @@ fn by_file(task: &Task, file: &File, op: &Op, buffer: &mut [u8]) -> vfscale::Res
                 .utimensat(At::File(file), "", times, AtFlags::EMPTY_PATH)
                 .map(|()| RawResult::Nothing)
         }
-        Op::Mmap { page, .. } => {
-            let source = Source::File { file, offset: 0 };
-            let (start, len) = (page * PAGE_BYTES, PAGE_BYTES);
-            task.posix()
-                .mmap(start, len, Protection::READ, Sharing::Shared, source)
-                .map(|()| RawResult::Nothing)
-        }
         _ => Err(Error::new("fd", Errno::BADF)),
     }
-}
-
-/// Returns the paths of all mapped files, one per line.
-fn mapped_paths(task: &Task) -> vfscale::Result<Vec<u8>> {
-    let mut lines = Vec::new();
-    for file in task.posix().mappings().into_iter().filter_map(|mapping| mapping.file) {
-        lines.extend(task.posix().path_of(&file)?.into_os_string().into_vec());
-        lines.push(b'\n');
-    }
-    Ok(lines)
 }
 
 fn key(stat: &Stat) -> InodeKey {

@@ -26,7 +26,6 @@ const SOURCES: &[&str] = &[
     "lock",
     "token",
     "pipe",
-    "mmap",
     "mount",
     "watcher",
     "whole",

@@ -403,79 +403,6 @@ static void locks_and_pipes(void) {
     OK(vfscale_close_all(task));
 }
 
-#define PAGE 4096ul
-#define AT(n) ((void *)(0x70000000ul + (n) * PAGE))
-
-/* Checks a mapping by what /proc/PID/maps shows of it, other than its addresses. */
-static void is_mapping(const struct vfscale_mapping *is, uint64_t first, uint64_t pages,
-                       unsigned prot, unsigned flags, uint64_t offset, const char *name) {
-    CHECK(is->start == (uint64_t)AT(first) && is->end == (uint64_t)AT(first + pages));
-    CHECK(is->prot == prot && is->flags == flags && is->offset == offset);
-    CHECK(strcmp(is->name, name) == 0 && is->name_len == strlen(name));
-    CHECK((is->ino != 0) == !(flags & MAP_ANONYMOUS));
-}
-
-static void mappings(void) {
-    static struct vfscale_mapping is[4];
-    struct vfscale_task *child;
-    struct vfscale_stat st;
-    int fd, reads, memory = MAP_FIXED | MAP_ANONYMOUS | MAP_NORESERVE;
-    OK(vfscale_mkdir(task, "/maps", 0755));
-    fd = vfscale_open(task, "/maps/f", O_CREAT | O_RDWR, 0644);
-    reads = vfscale_open(task, "/maps/f", O_RDONLY, 0);
-    OK(vfscale_fstat(task, fd, &st));
-    IS(0, vfscale_mappings(task, NULL, 0));
-    OK(vfscale_mmap(task, AT(0), 4 * PAGE, PROT_READ, MAP_FIXED | MAP_SHARED, fd, PAGE));
-    OK(vfscale_mmap(task, AT(8), 1, PROT_READ | PROT_WRITE, memory | MAP_PRIVATE, -1, 0));
-    OK(vfscale_mmap(task, AT(10), PAGE, 0, memory | MAP_SHARED_VALIDATE, -1, 0));
-    OK(vfscale_mmap_named(task, AT(12), PAGE, PROT_EXEC, memory | MAP_PRIVATE, "[stack]"));
-    OK(vfscale_close(task, fd));
-    OK(vfscale_rename(task, "/maps/f", "/maps/g"));
-    IS(4, vfscale_mappings(task, is, 4));
-    is_mapping(&is[0], 0, 4, PROT_READ, MAP_SHARED, PAGE, "/maps/g");
-    CHECK(is[0].dev == st.st_dev && is[0].ino == st.st_ino);
-    is_mapping(&is[1], 8, 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, 0, "");
-    is_mapping(&is[2], 10, 1, 0, MAP_SHARED | MAP_ANONYMOUS, 0, "/dev/zero (deleted)");
-    is_mapping(&is[3], 12, 1, PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, 0, "[stack]");
-    OK(vfscale_mprotect(task, AT(1), PAGE, PROT_READ | PROT_WRITE));
-    OK(vfscale_munmap(task, AT(3), 100 * PAGE));
-    IS(3, vfscale_mappings(task, is, 2));
-    is_mapping(&is[0], 0, 1, PROT_READ, MAP_SHARED, PAGE, "/maps/g");
-    is_mapping(&is[1], 1, 1, PROT_READ | PROT_WRITE, MAP_SHARED, 2 * PAGE, "/maps/g");
-    is_mapping(&is[2], 10, 1, 0, MAP_SHARED | MAP_ANONYMOUS, 0, "/dev/zero (deleted)");
-    OK(vfscale_task_fork(task, &child));
-    OK(vfscale_task_exec(child));
-    IS(0, vfscale_mappings(child, NULL, 0));
-    OK(vfscale_task_free(child));
-
-    IS(-EACCES, vfscale_mmap(task, AT(0), PAGE, PROT_WRITE, MAP_FIXED | MAP_SHARED, reads, 0));
-    OK(vfscale_mmap(task, AT(9), PAGE, PROT_READ, MAP_FIXED | MAP_SHARED, reads, 0));
-    IS(-EACCES, vfscale_mprotect(task, AT(9), PAGE, PROT_WRITE));
-    IS(-EBADF, vfscale_mmap(task, AT(0), PAGE, PROT_READ, MAP_FIXED | MAP_SHARED, 99, 0));
-    IS(-EINVAL, vfscale_mmap(task, AT(0), PAGE, PROT_READ, MAP_FIXED | MAP_SHARED, reads, 7));
-    IS(-EOVERFLOW,
-       vfscale_mmap(task, AT(0), PAGE, PROT_READ, MAP_FIXED | MAP_SHARED, reads, -4096));
-    IS(-EINVAL, vfscale_mmap(task, AT(0), PAGE, PROT_READ, MAP_SHARED, reads, 0));
-    CHECK(has("MAP_FIXED"));
-    IS(-EINVAL, vfscale_mmap(task, AT(0), PAGE, PROT_READ, memory, -1, 0));
-    IS(-EINVAL, vfscale_mmap(task, AT(0), PAGE, 8, memory | MAP_PRIVATE, -1, 0));
-    IS(-EINVAL, vfscale_mmap(task, AT(0), PAGE, 0, memory | MAP_PRIVATE | MAP_GROWSDOWN, -1, 0));
-    IS(-EOPNOTSUPP,
-       vfscale_mmap(task, AT(0), PAGE, 0, memory | MAP_SHARED_VALIDATE | MAP_HUGETLB, -1, 0));
-    IS(-EINVAL, vfscale_mmap(task, (void *)1, PAGE, 0, memory | MAP_PRIVATE, -1, 0));
-    IS(-ENOMEM, vfscale_mmap(task, AT(0), SIZE_MAX, 0, memory | MAP_PRIVATE, -1, 0));
-    IS(-EFAULT, vfscale_mmap_named(task, AT(0), PAGE, 0, memory | MAP_PRIVATE, NULL));
-    IS(-EINVAL, vfscale_mmap_named(task, AT(0), PAGE, 0, memory | MAP_PRIVATE, "\xff"));
-    IS(-EINVAL, vfscale_mmap_named(task, AT(0), 0, 0, memory | MAP_PRIVATE, "[heap]"));
-    IS(-EINVAL, vfscale_munmap(task, AT(0), 0));
-    IS(-ENOMEM, vfscale_mprotect(task, AT(0), 4 * PAGE, PROT_READ));
-    IS(-EINVAL, vfscale_mprotect(task, AT(0), PAGE, 64));
-    IS(-EFAULT, vfscale_mappings(task, NULL, 1));
-    IS(-EFAULT, vfscale_mappings(task, is, SIZE_MAX));
-    OK(vfscale_munmap(task, AT(0), 100 * PAGE));
-    OK(vfscale_close_all(task));
-}
-
 static void tasks(void) {
     uint32_t groups[2] = {30, 40}, seen[4];
     struct vfscale_credentials user = {10, 20, 10, 20, 0, groups, 2}, is;
@@ -886,7 +813,6 @@ int main(int argc, char **argv) {
     directories();
     extended_attributes();
     locks_and_pipes();
-    mappings();
     tasks();
     mounts();
     whole_files();

@@ -90,6 +90,16 @@ mod imp {
         });
     }
 
+    /// Panics unless this thread holds a lock of this class. With more locks than are tracked, the
+    /// answer is unknown.
+    pub fn assert_held<C: LockClass>() {
+        HELD.with(|held| {
+            let is_it = |lock: &Cell<HeldLock>| lock.get() == (C::RANK, C::NAME, C::SLEEPS);
+            let is_known = held.depth.get() < DEPTH && !std::thread::panicking();
+            assert!(!is_known || held.seen().iter().any(is_it), "{} is not held", C::NAME);
+        });
+    }
+
     pub(crate) fn acquire_unranked() {
         HELD.with(|held| held.unranked.set(held.unranked.get() + 1));
     }
@@ -151,6 +161,8 @@ mod imp {
     #[inline(always)]
     pub(crate) fn show(_: usize) {}
     #[inline(always)]
+    pub fn assert_held<C>() {}
+    #[inline(always)]
     pub(crate) fn acquire_unranked() {}
     #[inline(always)]
     pub(crate) fn release_unranked() {}
@@ -158,6 +170,7 @@ mod imp {
     pub(crate) fn assert_none(_: &str) {}
 }
 
+pub use imp::assert_held;
 pub(crate) use imp::{
     acquire, acquire_unranked, assert_no_section, assert_none, hide, note, release,
     release_unranked, show,

@@ -174,6 +174,35 @@ fn equal_ranks_panic() {
 }
 
 #[test]
+fn a_held_lock_is_known_to_its_thread() {
+    let (low, high) = (Mutex::<(), Low>::new(()), RwLock::<(), High>::new(()));
+    let (_low, _high) = (low.lock(), high.read());
+    super::assert_held::<Low>();
+    super::assert_held::<High>();
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "low is not held")]
+fn a_released_lock_is_not_held() {
+    let (low, high) = (Mutex::<(), Low>::new(()), Mutex::<(), High>::new(()));
+    let _high = high.lock();
+    drop(low.try_lock());
+    super::assert_held::<Low>();
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "low is not held")]
+fn a_lock_of_another_thread_is_not_held() {
+    let low = Mutex::<(), Low>::new(());
+    let held = low.lock();
+    let asked = std::thread::scope(|scope| scope.spawn(super::assert_held::<Low>).join());
+    drop(held);
+    std::panic::resume_unwind(asked.unwrap_err());
+}
+
+#[test]
 fn nested_equal_ranks_are_fine() {
     let (a, b) = (Mutex::<(), Low>::new(()), RwLock::<(), Low>::new(()));
     let _a = a.lock();

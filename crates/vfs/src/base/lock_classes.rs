@@ -24,10 +24,6 @@ lock_class! {
     pub DescriptorTable = ("file_lock", 32);
 }
 lock_class! {
-    /// The mappings of a task (`mmap_lock`).
-    pub MmapLock = ("mmap_lock", 34);
-}
-lock_class! {
     /// The list of files on which a task holds record locks.
     pub TaskLocks = ("task_locks", 36);
 }

@@ -10,9 +10,11 @@ use std::fmt;
 use std::io::IoSliceMut;
 
 use rustix::io::Errno;
+use vfscale_sync::lock::assert_held;
 use vfscale_sync::rcu;
 
 use crate::base::error::{Named, Result, check_fork};
+use crate::base::lock_classes::InodeData;
 use crate::base::types::{FallocateFlags, FileType, OFlags, Stat, StatFs};
 use crate::file::failed::OnFile;
 use crate::file::synchronous::sync_change;
@@ -55,12 +57,12 @@ pub struct File(pub(crate) SharedFile);
 
 /// Removes the privileges that end with a change of the data: always file capabilities, and set-id
 /// bits if the user is unprivileged, except those that `keep` preserves (see [`preserved_ids`]).
-/// The caller holds the inode's lock.
 ///
 /// # Errors
 /// The errors of a backed driver.
 #[inline]
 pub(crate) fn drop_privileges(inode: &Inode, keep: FileMode) -> std::result::Result<(), Errno> {
+    assert_held::<InodeData>();
     if inode.is_backed() {
         return drop_privileges_backed(inode, keep);
     }

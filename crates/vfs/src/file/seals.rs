@@ -1,47 +1,12 @@
-//! The seals of an open file of memory, and the mappings that count against them.
-
-use std::sync::Arc;
+//! The seals of an open file of memory.
 
 use rustix::io::Errno;
-use vfscale_sync::atomic::Ordering;
 
 use crate::base::error::{Named, Result, check_fork};
 use crate::file::failed::OnFile;
 use crate::file::open_file::File;
 use crate::objects::file_description::FileMode;
-use crate::objects::seals::{AS_IT_IS, NO_WRITES, SealFlags, Seals};
-
-/// A shared mapping of a sealable file through which the file could be written. Parts of a mapping
-/// share one value.
-pub(crate) struct WritableMap(File);
-
-impl WritableMap {
-    /// Counts a shared mapping, unless the seals prevent writes through it.
-    ///
-    /// # Errors
-    /// `EPERM` if the mapping requests writes despite such seals.
-    pub(crate) fn new(
-        file: &File,
-        writes: bool,
-    ) -> std::result::Result<Option<Arc<WritableMap>>, Errno> {
-        let inode = file.inode();
-        let _locked = inode.lock();
-        let Some(seals) = Seals::of(inode) else { return Ok(None) };
-        if !seals.get().intersects(NO_WRITES) {
-            seals.writable_maps.fetch_add(1, Ordering::AcqRel);
-            return Ok(Some(Arc::new(WritableMap(file.clone()))));
-        }
-        if writes { Err(Errno::PERM) } else { Ok(None) }
-    }
-}
-
-impl Drop for WritableMap {
-    fn drop(&mut self) {
-        if let Some(seals) = Seals::of(self.0.inode()) {
-            seals.writable_maps.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-}
+use crate::objects::seals::{AS_IT_IS, SealFlags, Seals};
 
 impl File {
     /// Returns the seals of a file of memory (`F_GET_SEALS`).
@@ -59,15 +24,14 @@ impl File {
     }
 
     /// Adds seals to a file of memory (`F_ADD_SEALS`), which bind every open file of it. `SHRINK`
-    /// and `GROW` fix its size, `WRITE` its contents, `FUTURE_WRITE` also its contents, except
-    /// through existing mappings, `EXEC` its execute permissions, and `SEAL` the seals themselves.
+    /// and `GROW` fix its size, `WRITE` its contents, `FUTURE_WRITE` likewise, since there are
+    /// no mappings, `EXEC` its execute permissions, and `SEAL` the seals themselves.
     /// `EXEC` on an executable file also adds `SHRINK`, `GROW`, `WRITE` and `FUTURE_WRITE`.
     ///
     /// # Errors
     /// `EPERM` if it is not open for writing, or its seals are sealed, which is the case unless it
-    /// was made with [`MemfdFlags::ALLOW_SEALING`](crate::MemfdFlags::ALLOW_SEALING); `EBUSY` for
-    /// `WRITE` while a shared mapping could be written; `EINVAL` for other seals or files, `EBADF`
-    /// for an `O_PATH` handle.
+    /// was made with [`MemfdFlags::ALLOW_SEALING`](crate::MemfdFlags::ALLOW_SEALING); `EINVAL` for
+    /// other seals or files, `EBADF` for an `O_PATH` handle.
     pub fn add_seals(&self, seals: SealFlags) -> Result<()> {
         const KNOWN: SealFlags = AS_IT_IS.union(SealFlags::SEAL).union(SealFlags::EXEC);
         let add = || {

@@ -1,9 +1,11 @@
 //! Truncation of a file by its inode, and the set-id bits that a change of data preserves.
 
 use rustix::io::Errno;
+use vfscale_sync::lock::assert_held;
 use vfscale_sync::rcu;
 
 use crate::base::error::{Result, check_fork};
+use crate::base::lock_classes::InodeData;
 use crate::base::types::Capabilities;
 use crate::file::failed::OnFile;
 use crate::file::open_file::{File, check_offset, drop_privileges, keeps_privileges};
@@ -70,13 +72,14 @@ fn truncate_unlocked(
     Ok(is_done)
 }
 
-/// Truncates a file whose lock the caller holds. Returns the number of bytes that were cut off.
+/// Truncates a file. Returns the number of bytes that were cut off.
 fn truncate_locked(
     inode: &Inode,
     size: u64,
     keep_ids: FileMode,
     always: bool,
 ) -> std::result::Result<u64, Errno> {
+    assert_held::<InodeData>();
     memfd_seals::check_size(inode, size)?;
     let before = inode.size();
     // Setting the current size also frees preallocated space beyond it, and counts as a change of

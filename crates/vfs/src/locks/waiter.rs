@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::thread::Thread;
-use vfscale_sync::lock::Mutex;
+use vfscale_sync::lock::{Mutex, assert_held};
 
-use super::classes::LockResult;
+use super::classes::{FileLockState, LockResult};
 use super::graph::{Blockers, LockGraph};
 use super::{Owner, RecordLock};
 
@@ -68,9 +68,10 @@ impl Waiter {
         graph.wait_for(task, Arc::as_ptr(self).addr(), tasks.collect::<Blockers>())
     }
 
-    /// Sets the result. The caller holds the lock of the state, has taken the request out of the
-    /// queue, and calls [`tell`](Self::tell) after releasing that lock.
+    /// Sets the result of a request that is in the queue no longer. The caller calls
+    /// [`tell`](Self::tell) after releasing the lock of the state.
     pub(super) fn finish(self: &Arc<Waiter>, outcome: Outcome) {
+        assert_held::<FileLockState>();
         if let (Some(graph), Owner::Task(task)) = (&self.graph, self.lock.owner) {
             graph.done(task, Arc::as_ptr(self).addr());
         }

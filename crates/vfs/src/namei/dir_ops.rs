@@ -115,10 +115,10 @@ impl BackedName {
         self.sb().lock_name(self.dir.dentry(), &self.name())
     }
 
-    /// Returns whether the table still has the dentry that the walk found, or still none. The
-    /// caller has locked the name.
+    /// Returns whether the table still has the dentry that the walk found, or still none.
     pub(crate) fn is_current(&self, guard: &Guard) -> bool {
         let dir = self.dir.dentry();
+        dir.sb().assert_locked(dir, &self.name());
         let now = dir.find(&self.name(), guard).map(|(child, _)| &raw const *child);
         !dir.is_unhashed() && now == self.found().map(|found| &raw const *found)
     }
@@ -144,10 +144,11 @@ impl BackedName {
     }
 
     /// Enters a dentry for the inode that the driver made, in place of the negative one if there is
-    /// one, and returns a reference to it. The caller has locked the name.
+    /// one, and returns a reference to it.
     pub(crate) fn enter(&self, inode: InodeRef) -> DentryRef {
-        let guard = rcu::pin();
         let dir = self.dir.dentry();
+        dir.sb().assert_locked(dir, &self.name());
+        let guard = rcu::pin();
         let dcache = dir.sb().lock_dcache();
         let name = self.name();
         let mut bucket = dir.children().lock(name.hash(), &guard);
@@ -221,8 +222,7 @@ pub(crate) fn remove(
 pub(crate) struct CantMountGuard<'a>(&'a Dentry);
 
 impl<'a> CantMountGuard<'a> {
-    /// Prevents mounts on the dentry. Returns `None` if the name has another dentry. The caller has
-    /// locked the name.
+    /// Prevents mounts on the dentry. Returns `None` if the name has another dentry.
     ///
     /// # Errors
     /// `EBUSY` if it is a mountpoint in the caller's tree.
@@ -247,8 +247,8 @@ impl Drop for CantMountGuard<'_> {
     }
 }
 
-/// Unhashes a dentry whose file the driver removed, and detaches mounts on it in other trees. The
-/// caller has locked the name, and prevents mounts.
+/// Unhashes a dentry whose file the driver removed, and detaches mounts on it in other trees. No
+/// new ones can be made ([`CantMountGuard`]).
 pub(crate) fn unhash_removed(victim: &Dentry, tree: &Namespace) {
     let guard = rcu::pin();
     if victim.inode().is_dir() {

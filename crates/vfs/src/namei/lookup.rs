@@ -225,12 +225,12 @@ fn is_answered(dir: &Dentry, name: &Name<'_>) -> bool {
     dir.find(name, &guard).is_some_and(|(child, _)| child.is_current(dir.inode(), name))
 }
 
-/// Enters the driver's answer into the table of `dir`, where it replaces an earlier answer. The
-/// caller has locked the name.
+/// Enters the driver's answer into the table of `dir`, where it replaces an earlier answer.
 ///
 /// # Errors
 /// `ELOOP` if the driver found a directory that the dcache has above `dir`.
 fn enter(dir: &Dentry, name: &Name<'_>, found: Found) -> Result<Entered, Errno> {
+    dir.sb().assert_locked(dir, name);
     let guard = rcu::pin();
     if let Some((old, _)) = dir.find(name, &guard)
         && !detach(old, &guard)
@@ -255,7 +255,7 @@ fn enter(dir: &Dentry, name: &Name<'_>, found: Found) -> Result<Entered, Errno> 
 
 /// Moves the dentry of a directory to the name under which the driver found it (the kernel's
 /// `d_materialise_unique`). A directory has one dentry, so everything below it, mounts on it, and
-/// all references to it move along. The caller has locked the new name, which is in no table.
+/// all references to it move along. The new name is in no table.
 ///
 /// # Errors
 /// `ELOOP` if the new name is below the directory.
@@ -267,6 +267,7 @@ fn adopt(
     guard: &Guard,
 ) -> Result<Entered, Errno> {
     let sb = dir.sb();
+    sb.assert_locked(dir, name);
     // Other threads lock the moves before any name, and two names in the order of their keys. This
     // thread already holds a name, so it only tries both locks and does not wait for them.
     let Some(_moves) = sb.try_lock_moves() else { return Ok(Entered::Busy(Busy::Moves)) };

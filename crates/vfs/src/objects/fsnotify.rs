@@ -96,7 +96,7 @@ pub(crate) fn remove_mark(inode: &Inode, mark: &Arc<Mark>, guard: &Guard) {
     inode.sb().watches().count_out(mark);
 }
 
-/// Reports a new name of `inode`. The caller holds the lock of the name.
+/// Reports a new name of `inode`, before another thread can change it.
 #[inline]
 pub(crate) fn name_made(at: Place<'_>, inode: &Inode, guard: &Guard) {
     if at.dir.sb().watches().is_watched() {
@@ -104,7 +104,7 @@ pub(crate) fn name_made(at: Place<'_>, inode: &Inode, guard: &Guard) {
     }
 }
 
-/// Reports that `inode` has lost a name. The caller holds the lock of the name.
+/// Reports that `inode` has lost a name, before another thread can make it again.
 #[inline]
 pub(crate) fn name_removed(at: Place<'_>, inode: &Inode, guard: &Guard) {
     if at.dir.sb().watches().is_watched() {
@@ -155,8 +155,8 @@ fn tell_places(at: Place<'_>, inode: &Inode, change: &FileChange, guard: &Guard)
     concerned(at, guard).into_iter().for_each(|it| it.tell(inode, change.clone()));
 }
 
-/// Reports a rename of `inode`, which may have replaced a file. The caller holds the locks of both
-/// names, and calls this only if the superblock is watched.
+/// Reports a rename of `inode`, which may have replaced a file, before another thread can change
+/// one of the two names. Called only if the superblock is watched.
 #[cold]
 pub(crate) fn renamed(
     [from, to]: [Place<'_>; 2],

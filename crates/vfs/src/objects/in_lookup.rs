@@ -190,6 +190,13 @@ impl KeyLocks {
         KeyGuard { shard, key }
     }
 
+    /// Returns whether a thread has locked `key`. For assertions.
+    pub(crate) fn is_locked(&self, key: Key) -> bool {
+        let shard = &*self.shards[key.shard()];
+        let is_listed = || shard.held.lock().iter().any(|held| held.key == key);
+        shard.word.load(Ordering::Relaxed) == key.0 || is_listed()
+    }
+
     /// Locks `key` unless another thread holds it. The caller may hold locks.
     pub(crate) fn try_lock(&self, key: Key) -> Option<KeyGuard<'_>> {
         let shard = &*self.shards[key.shard()];

@@ -35,7 +35,7 @@ use std::sync::OnceLock;
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
-use vfscale_sync::lock::{Mutex, MutexGuard};
+use vfscale_sync::lock::{Mutex, MutexGuard, assert_held};
 use vfscale_sync::percpu_list::{Linked, PerCpuLinks};
 use vfscale_sync::rcu::{Guard, RcuOption};
 use vfscale_sync::sharded_rwlock::{ReaderParts, ShardedRwLock};
@@ -487,9 +487,9 @@ impl Inode {
         self.data.size.load(Ordering::Acquire)
     }
 
-    /// Sets the length; the caller holds the inode's lock (a driver: in calls documented to hold
-    /// it).
+    /// Sets the length. Drivers call this where the VFS holds the inode's lock.
     pub fn set_size(&self, size: u64) {
+        assert_held::<InodeData>();
         self.data.size.store(size, Ordering::Release);
     }
 
@@ -508,13 +508,14 @@ impl Inode {
         self.usage.blocks.store(blocks, Ordering::Relaxed);
     }
 
-    /// Sets the mode, and its copy in `kind`. The caller holds the lock.
+    /// Sets the mode, and its copy in `kind`.
     pub(crate) fn set_mode(&self, mode: u32) {
+        assert_held::<InodeData>();
         if self.access.mode.load(Ordering::Relaxed) == mode {
             return;
         }
         self.access.mode.store(mode, Ordering::Release);
-        // The caller holds the lock. Not written if it would not change.
+        // Not written if it would not change.
         let changed = (self.kind.load(Ordering::Relaxed) ^ mode) & SPECIAL;
         if changed != 0 {
             self.kind.fetch_xor(changed, Ordering::Relaxed);

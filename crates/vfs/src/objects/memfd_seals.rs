@@ -8,18 +8,17 @@
 //!
 //! * Seals are added, and checked for a change, under the inode's lock: a change that passed the
 //!   check is complete before a seal is added.
-//! * A mapping that could still be written ([`crate::task::mmap_table`]) is counted under that
-//!   lock, too. So [`SealFlags::WRITE`] is refused as long as there is one.
 //! * Files that can't be sealed have no extra cost: a write checks for seals and for a backed
 //!   driver with one read of the inode's flags.
 
 use rustix::io::Errno;
-use vfscale_sync::atomic::Ordering;
 
+use crate::base::lock_classes::InodeData;
 use crate::base::types::FallocateFlags;
 use crate::objects::inode::Inode;
 use crate::objects::inode_ext::InodeExt;
 use crate::objects::seals::{AS_IT_IS, NO_WRITES, SealFlags, Seals};
+use vfscale_sync::lock::assert_held;
 
 /// Unit of a partial write to a file whose size is sealed.
 const PAGE_BYTES: u64 = 4096;
@@ -34,16 +33,16 @@ impl Seals {
         }
     }
 
-    /// Adds seals. The caller holds the inode's lock.
+    /// Adds seals.
     ///
     /// # Errors
-    /// * `EPERM`: the file is sealed against seals.
-    /// * `EBUSY`: [`SealFlags::WRITE`] while there is a writable mapping.
+    /// `EPERM` if the file is sealed against seals.
     pub(crate) fn add(
         &self,
         inode: &Inode,
         mut seals: SealFlags,
     ) -> std::result::Result<(), Errno> {
+        assert_held::<InodeData>();
         let now = self.get();
         if now.contains(SealFlags::SEAL) {
             return Err(Errno::PERM);
@@ -51,18 +50,21 @@ impl Seals {
         if seals.contains(SealFlags::EXEC) && inode.mode() & 0o111 != 0 {
             seals |= AS_IT_IS;
         }
-        let ends_writing = seals.difference(now).contains(SealFlags::WRITE);
-        if ends_writing && self.writable_maps.load(Ordering::Acquire) > 0 {
-            return Err(Errno::BUSY);
-        }
         self.set(now | seals);
         Ok(())
     }
 }
 
-/// Returns the seals of an inode, none for most. The caller holds the inode's lock.
+/// Returns the seals of an inode, none for most.
 #[inline]
 fn sealed(inode: &Inode) -> SealFlags {
+    assert_held::<InodeData>();
+    seals_now(inode)
+}
+
+/// Returns the present seals of an inode; another thread may add some meanwhile.
+#[inline]
+fn seals_now(inode: &Inode) -> SealFlags {
     if inode.is_sealable() {
         Seals::of(inode).map_or(SealFlags::empty(), Seals::get)
     } else {
@@ -71,7 +73,7 @@ fn sealed(inode: &Inode) -> SealFlags {
 }
 
 /// Returns the number of bytes of `len` that may be written at `offset`: with a size that may not
-/// grow, whole pages, as in Linux. The caller holds the inode's lock.
+/// grow, whole pages, as in Linux.
 ///
 /// # Errors
 /// Returns `EPERM` if there are none.
@@ -95,7 +97,7 @@ pub(crate) fn check_write(
     }
 }
 
-/// Checks that the size may become `size`. The caller holds the inode's lock.
+/// Checks that the size may become `size`.
 ///
 /// # Errors
 /// Returns `EPERM` if a seal forbids it.
@@ -107,7 +109,7 @@ pub(crate) fn check_size(inode: &Inode, size: u64) -> std::result::Result<(), Er
     if shrinks || grows { Err(Errno::PERM) } else { Ok(()) }
 }
 
-/// Checks that a range may be allocated, punched or zeroed. The caller holds the inode's lock.
+/// Checks that a range may be allocated, punched or zeroed.
 ///
 /// # Errors
 /// Returns `EPERM` if a seal forbids it.
@@ -126,12 +128,13 @@ pub(crate) fn check_fallocate(
     if forbidden || (grows && seals.contains(SealFlags::GROW)) { Err(Errno::PERM) } else { Ok(()) }
 }
 
-/// Checks that the permission bits may become `mode`. The caller holds the inode's lock.
+/// Checks that the permission bits may become `mode`. Without the inode's lock only a refusal is
+/// certain, because seals stay.
 ///
 /// # Errors
 /// Returns `EPERM` if a seal forbids it.
 #[inline]
 pub(crate) fn check_mode(inode: &Inode, mode: u32) -> std::result::Result<(), Errno> {
     let changes = (inode.mode() ^ mode) & 0o111 != 0;
-    if changes && sealed(inode).contains(SealFlags::EXEC) { Err(Errno::PERM) } else { Ok(()) }
+    if changes && seals_now(inode).contains(SealFlags::EXEC) { Err(Errno::PERM) } else { Ok(()) }
 }

@@ -1,7 +1,9 @@
 //! The seals of a memfd, as its inode stores them; see [`crate::objects::memfd_seals`].
 
+use crate::base::lock_classes::InodeData;
 pub use rustix::fs::SealFlags;
 use vfscale_sync::atomic::{AtomicU32, Ordering};
+use vfscale_sync::lock::assert_held;
 
 /// Seals that forbid writes.
 pub(crate) const NO_WRITES: SealFlags = SealFlags::WRITE.union(SealFlags::FUTURE_WRITE);
@@ -10,25 +12,22 @@ pub(crate) const NO_WRITES: SealFlags = SealFlags::WRITE.union(SealFlags::FUTURE
 pub(crate) const AS_IT_IS: SealFlags = NO_WRITES.union(SealFlags::SHRINK).union(SealFlags::GROW);
 
 /// The seals of a memfd.
-pub(crate) struct Seals {
-    bits: AtomicU32,
-    /// Number of shared mappings that are written to, or could be.
-    pub(crate) writable_maps: AtomicU32,
-}
+pub(crate) struct Seals(AtomicU32);
 
 impl Seals {
     /// Creates the seals of a new file.
     pub(crate) fn new(seals: SealFlags) -> Seals {
-        Seals { bits: AtomicU32::new(seals.bits()), writable_maps: AtomicU32::new(0) }
+        Seals(AtomicU32::new(seals.bits()))
     }
 
     /// Returns the seals.
     pub(crate) fn get(&self) -> SealFlags {
-        SealFlags::from_bits_retain(self.bits.load(Ordering::Acquire))
+        SealFlags::from_bits_retain(self.0.load(Ordering::Acquire))
     }
 
-    /// Replaces the seals. The caller holds the inode's lock.
+    /// Replaces the seals.
     pub(super) fn set(&self, seals: SealFlags) {
-        self.bits.store(seals.bits(), Ordering::Release);
+        assert_held::<InodeData>();
+        self.0.store(seals.bits(), Ordering::Release);
     }
 }

@@ -7,8 +7,10 @@
 //! made in an RCU section and carried out outside of it, and both happen under the inode's lock.
 
 use rustix::io::Errno;
+use vfscale_sync::lock::assert_held;
 use vfscale_sync::rcu::{self, Guard};
 
+use crate::base::lock_classes::InodeData;
 use crate::base::types::{InodeFlags, Timestamp, XattrFlags};
 use crate::objects::driver::{AttrChange, XattrChange};
 use crate::objects::inode::Inode;
@@ -52,8 +54,9 @@ impl<'a> Plan<'a> {
         Plan { more: Some(Box::new(more)), ..Plan::default() }
     }
 
-    /// Carries the plan out for a driver without `DirOps`. The caller holds the inode's lock.
+    /// Carries the plan out for a driver without `DirOps`.
     pub(crate) fn apply(&mut self, inode: &Inode, guard: &Guard) {
+        assert_held::<InodeData>();
         if self.no_capabilities {
             drop_capabilities(inode, guard);
         }
@@ -64,12 +67,13 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Stores the plan with a backed driver, then carries it out. Blocks; the caller holds the
-    /// inode's lock and is in no RCU section.
+    /// Stores the plan with a backed driver, then carries it out. Blocks; the caller is in
+    /// no RCU section.
     ///
     /// # Errors
     /// Returns any error of [`FileOps::set_attr`](crate::objects::driver::FileOps::set_attr).
     pub(crate) fn store(&mut self, inode: &Inode) -> Result<(), Errno> {
+        assert_held::<InodeData>();
         if self.no_capabilities && has_capabilities(inode, &rcu::pin()) {
             self.more.get_or_insert_default().xattr = Some((XattrName::CAPABILITY, None));
         }

@@ -274,6 +274,13 @@ impl SuperBlock {
         self.cache.as_ref().map(|cache| cache.in_lookup.lock(name_key(dir, name)))
     }
 
+    /// Checks in debug builds that a name is [locked](Self::lock_name), if the driver has names.
+    #[inline]
+    pub(crate) fn assert_locked(&self, dir: &Dentry, name: &Name<'_>) {
+        let is_locked = |cache: &Box<Cache>| cache.in_lookup.is_locked(name_key(dir, name));
+        debug_assert!(self.cache.as_ref().is_none_or(is_locked), "the name is not locked");
+    }
+
     /// Locks two names, which may be one, as [`lock_name`](Self::lock_name) does.
     pub(crate) fn lock_names(
         &self,

@@ -3,9 +3,11 @@
 use std::path::Path as StdPath;
 
 use rustix::io::Errno;
+use vfscale_sync::lock::assert_held;
 use vfscale_sync::rcu::{self, Guard};
 
 use crate::base::error::{Named, Result, check_fork};
+use crate::base::lock_classes::InodeData;
 use crate::base::types::{
     Access, AtFlags, Capabilities, FileType, Mode, MountFlags, SetTime, Stat, StatFs, StatMask,
     Timestamp,
@@ -378,7 +380,7 @@ fn may_access(walk: &Walk<'_>, pos: WalkPos<'_>, want: Access) -> std::result::R
     if writes && flags.contains(MountFlags::RDONLY) { Err(Errno::ROFS) } else { Ok(()) }
 }
 
-/// Plans a change, if `cred` may make it. The caller holds the inode's lock.
+/// Plans a change, if `cred` may make it.
 #[inline]
 fn plan(
     inode: &Inode,
@@ -386,6 +388,7 @@ fn plan(
     change: Change,
     guard: &Guard,
 ) -> std::result::Result<Plan<'static>, Errno> {
+    assert_held::<InodeData>();
     match change {
         Change::Mode(mode) => set_mode(inode, cred, mode, guard),
         Change::Owner(uid, gid) => set_owner(inode, cred, uid, gid),

@@ -161,13 +161,12 @@ impl Calls<'_> {
         self.task.descriptors().set_close_on_exec(fd, on).named("fcntl")
     }
 
-    /// Closes every descriptor that is marked close-on-exec, and removes all mappings, as the
-    /// execution of another program does.
+    /// Closes every descriptor that is marked close-on-exec, as the execution of another program
+    /// does.
     pub fn exec(&self) {
         if check_fork().is_err() {
             return;
         }
-        self.task.maps().clear();
         for fd in self.task.descriptors().list() {
             if self.task.descriptors().close_on_exec(fd) == Ok(true) {
                 // Another thread may have closed the descriptor already.

@@ -2,9 +2,11 @@
 //! sets them.
 
 use rustix::io::Errno;
+use vfscale_sync::lock::assert_held;
 use vfscale_sync::rcu;
 
 use crate::base::error::{Result, check_fork};
+use crate::base::lock_classes::InodeData;
 use crate::base::types::{Capabilities, InodeFlags};
 use crate::file::failed::OnFile;
 use crate::file::open_file::File;
@@ -26,13 +28,14 @@ fn storable(file: &File) -> std::result::Result<InodeFlags, Errno> {
     if has_flags && !stored.is_empty() { Ok(stored) } else { Err(Errno::NOTTY) }
 }
 
-/// Plans a change of the flags, if `cred` may make it. The caller holds the inode's lock.
+/// Plans a change of the flags, if `cred` may make it.
 fn plan(
     inode: &Inode,
     flags: InodeFlags,
     stored: InodeFlags,
     cred: &Credentials,
 ) -> std::result::Result<Plan<'static>, Errno> {
+    assert_held::<InodeData>();
     let is_privileged = (inode.flags() ^ flags).intersects(InodeFlags::PRIVILEGED);
     let is_refused = is_privileged && !cred.has(Capabilities::LINUX_IMMUTABLE);
     if is_refused || !cred.owns(inode) {

@@ -660,7 +660,7 @@ impl<'g> RenameCall<'g> {
         Ok((removed, inserted))
     }
 
-    /// Reports the rename to watchers. The caller holds the locks of both names.
+    /// Reports the rename to watchers, before another thread can change one of the two names.
     #[cold]
     #[inline(never)]
     fn report(&self, source: &Dentry, target: Option<&Dentry>) {

@@ -1,8 +1,8 @@
 //! Tasks: the counterpart of `struct task_struct`, as far as it concerns files. A task is a
 //! process, in the terms of POSIX.
 //!
-//! A task has a root and a working directory, a umask, credentials, descriptors, and mappings. Any
-//! number of threads may use one task. Path walks read root, working directory and credentials; a
+//! A task has a root and a working directory, a umask, credentials and descriptors. Any number of
+//! threads may use one task. Path walks read root, working directory and credentials; a
 //! change replaces each of them as a whole under RCU, so walks share them without a write.
 //!
 //! A call with an absolute path does not touch the cache line of the working directory. A call that
@@ -31,7 +31,6 @@ use crate::namei::walk::{self, Fail, Lookup, Start, Walk};
 use crate::objects::inode::Inode;
 use crate::objects::vfsmount::{Path, PathRef, RcuPath};
 use crate::security::cred::Credentials;
-use crate::task::mmap_table::Maps;
 
 /// The directory that a relative path starts from.
 ///
@@ -66,7 +65,7 @@ impl<'a> From<&'a File> for At<'a> {
     }
 }
 
-/// A task: root and working directory, credentials, descriptors, mappings. `Send` and `Sync`.
+/// A task: root and working directory, credentials, descriptors. `Send` and `Sync`.
 ///
 /// Its own methods have the names of `std::fs`; [`posix`](Task::posix) has Linux's calls.
 ///
@@ -87,7 +86,6 @@ pub struct Task {
     is_rooted: AtomicBool,
     id: u64,
     descriptors: Owned<Descriptors>,
-    maps: Owned<Maps>,
     /// Paths of files on which the task may hold record locks.
     locked: Owned<Mutex<Vec<Path>, TaskLocks>>,
     /// The working directory, on a cache line that a call with an absolute path does not touch.
@@ -117,7 +115,6 @@ impl Task {
             is_rooted: AtomicBool::new(is_rooted),
             id: vfs.ns().next_task(),
             descriptors: Owned::new(Descriptors::new(descriptors_max)),
-            maps: Owned::new(Maps::new()),
             locked: Owned::new(Mutex::new(Vec::new())),
             cwd: Owned::new(CachePadded::new(RcuPath::new(fs.cwd))),
             vfs,
@@ -125,16 +122,14 @@ impl Task {
     }
 
     /// Makes a task with the same root, working directory, umask and credentials, the same open
-    /// files under the same descriptors, and the same mappings, as `fork(2)`. It does not inherit
-    /// record locks.
+    /// files under the same descriptors, as `fork(2)`. It does not inherit record locks.
     pub fn fork(&self) -> Task {
         self.with_files(self.with_credentials(self.credentials()))
     }
 
-    /// Copies open files and mappings to a new child.
-    fn with_files(&self, mut child: Task) -> Task {
+    /// Copies open files to a new child.
+    fn with_files(&self, child: Task) -> Task {
         child.descriptors.copy_from(&self.descriptors);
-        child.maps = Owned::new(self.maps.fork());
         child
     }
 
@@ -217,10 +212,6 @@ impl Task {
 
     pub(crate) fn descriptors(&self) -> &Descriptors {
         &self.descriptors
-    }
-
-    pub(crate) fn maps(&self) -> &Maps {
-        &self.maps
     }
 
     /// Returns the credentials with which the task acts.

@@ -5,9 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vfscale::block::{Device, MemoryDevice};
-use vfscale::posix::{
-    At, AtFlags, InodeFlags, MountFlags, OFlags, Protection, SetTime, Sharing, Source,
-};
+use vfscale::posix::{At, AtFlags, InodeFlags, MountFlags, OFlags, SetTime};
 use vfscale::{
     Capabilities, Credentials, Errno, File, FileType, Mode, Task, Timestamp, Vfs, Volume,
 };
@@ -204,23 +202,6 @@ fn open_files_stay_writable() {
         let refused = user.posix().reopen_permitted(&writer, OFlags::RDWR).unwrap_err();
         assert_eq!(refused.errno(), Errno::PERM);
     }
-}
-
-#[test]
-fn append_only_files_are_not_mapped_for_writing() {
-    let task = memory().task();
-    task.write("/f", "data").unwrap();
-    let both = open_with(&task, "/f", OFlags::RDWR | OFlags::APPEND).unwrap();
-    let map = |file: &File, sharing| {
-        let source = Source::File { file, offset: 0 };
-        let mapped = task.posix().mmap(0x1000_0000, 4096, Protection::READ, sharing, source);
-        mapped.map_err(|error| error.errno())
-    };
-    assert_eq!(map(&both, Sharing::Shared), Ok(()));
-    set(&task, "/f", InodeFlags::APPEND).unwrap();
-    assert_eq!(map(&both, Sharing::Shared), Err(Errno::ACCESS));
-    assert_eq!(map(&both, Sharing::Private), Ok(()));
-    assert_eq!(map(&task.open("/f").unwrap(), Sharing::Shared), Ok(()));
 }
 
 #[test]

@@ -12,7 +12,6 @@ mod inode_flags;
 mod limits;
 mod linux_pipes;
 mod linux_rules;
-mod maps;
 mod noatime;
 mod overwrite;
 mod parsers;

@@ -5,12 +5,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use procfs_core::process::{
-    FDTarget, MMPermissions, MMapPath, MemoryMaps, MountInfos, MountOptFields,
-};
+use procfs_core::process::{FDTarget, MountInfos, MountOptFields};
 use procfs_core::{FromRead, MountEntry};
-use vfscale::posix::{MemfdFlags, MountFlags, OFlags, SocketType, Stat};
-use vfscale::posix::{Protection, Sharing, Source};
+use vfscale::posix::{MemfdFlags, MountFlags, OFlags, SocketType};
 use vfscale::{MemFs, Mode, ProcFs, Task};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
@@ -22,55 +19,6 @@ fn tree() -> (Arc<ProcFs>, Arc<Task>) {
     task.posix().mount(proc.clone(), "/proc", MountFlags::NOSUID).unwrap();
     proc.show(&task);
     (proc, task)
-}
-
-/// Maps a page of a new file at the page `at`; returns the file's attributes.
-fn map(task: &Task, name: &str, at: u64, protection: Protection, sharing: Sharing) -> Stat {
-    let file = task.posix().open(name, OFlags::CREATE | OFlags::RDWR, MODE).unwrap();
-    let source = Source::File { file: &file, offset: 0x3000 };
-    task.posix().mmap(at << 12, 4096, protection, sharing, source).unwrap();
-    file.stat().unwrap()
-}
-
-#[test]
-fn maps_are_read() {
-    let (_proc, task) = tree();
-    let (read, write, exec) = (Protection::READ, Protection::WRITE, Protection::EXEC);
-    let plain = map(&task, "/plain", 0x10, read, Sharing::Private);
-    let spaces = map(&task, "/with  spaces\n", 0x7_ffff_ffff, read | write, Sharing::Shared);
-    let gone = map(&task, "/gone", 0x20, exec, Sharing::Private);
-    task.remove_file("/gone").unwrap();
-    let memory = task.posix().memfd_create("name", MemfdFlags::empty()).unwrap();
-    let source = Source::File { file: &memory, offset: 0 };
-    task.posix().mmap(0x30_000, 4096, read, Sharing::Shared, source).unwrap();
-    for (at, name) in [(0x40_000, "[heap]"), (0x50_000, "[stack]"), (0x60_000, "")] {
-        task.posix()
-            .mmap(at, 4096, read | write, Sharing::Private, Source::Anonymous(name))
-            .unwrap();
-    }
-    let text = task.read(format!("/proc/tasks/{}/maps", task.id())).unwrap();
-    let maps = MemoryMaps::from_read(&text[..]).unwrap().0;
-    let path = |path: &str| MMapPath::Path(path.into());
-    let told: Vec<_> = maps.iter().map(|map| (map.address.0 >> 12, map.pathname.clone())).collect();
-    let expected = [
-        (0x10, path("/plain")),
-        (0x20, path("/gone (deleted)")),
-        (0x30, path("/memfd:name (deleted)")),
-        (0x40, MMapPath::Heap),
-        (0x50, MMapPath::Stack),
-        (0x60, MMapPath::Anonymous),
-        (0x7_ffff_ffff, path("/with  spaces\\012")),
-    ];
-    assert_eq!(told, expected);
-    assert!(maps.iter().all(|map| map.address.1 == map.address.0 + 4096));
-    let permissions: Vec<_> = maps.iter().map(|map| map.perms.as_str()).collect();
-    assert_eq!(permissions, ["r--p", "--xp", "r--s", "rw-p", "rw-p", "rw-p", "rw-s"]);
-    for (map, stat) in [(&maps[0], plain), (&maps[1], gone), (&maps[6], spaces)] {
-        let device = (rustix::fs::major(stat.dev) as i32, rustix::fs::minor(stat.dev) as i32);
-        assert_eq!((map.offset, map.inode, map.dev), (0x3000, stat.ino, device));
-    }
-    assert_eq!((maps[3].offset, maps[3].inode, maps[3].dev), (0, 0, (0, 0)));
-    assert_eq!(maps[3].perms & MMPermissions::EXECUTE, MMPermissions::NONE);
 }
 
 fn options(words: &[&str]) -> HashMap<String, Option<String>> {

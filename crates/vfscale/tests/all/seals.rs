@@ -1,22 +1,13 @@
 //! Compares seals of memory files with the kernel's: the same random calls give the same results,
-//! bytes and errors. (That a file sealed against writes can be mapped shared for reading is new in
-//! Linux 6.7.)
+//! bytes and errors.
 
-use std::ffi::c_void;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use proptest::prelude::*;
-use rustix::mm::{self, MapFlags, MprotectFlags, ProtFlags};
 use vfscale::posix::{At, AtFlags, FallocateFlags, MemfdFlags, OFlags, SealFlags};
-use vfscale::posix::{PAGE_BYTES, Protection, Sharing, Source};
 use vfscale::{Errno, File, Mode, Task};
-
-/// Start of an address range that this process does not use otherwise; `maps.rs` has another one.
-const BASE: u64 = 0x2100_0000_0000;
-/// Number of slots in which a page is mapped.
-const PLACES: u64 = 4;
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -35,18 +26,6 @@ enum Op {
         len: u64,
     },
     Chmod(u32),
-    Map {
-        place: u64,
-        shared: bool,
-        protection: u8,
-    },
-    Unmap {
-        place: u64,
-    },
-    Protect {
-        place: u64,
-        protection: u8,
-    },
     /// Seals the file through a description opened for reading.
     SealReading,
     /// Truncates the file by opening it once more.
@@ -60,7 +39,6 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => 0..64_u32,
         1 => Just(64_u32),
     ];
-    let place = || 0..PLACES;
     let modes = [
         FallocateFlags::empty(),
         FallocateFlags::KEEP_SIZE,
@@ -74,11 +52,6 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => (prop::sample::select(modes.to_vec()), 0..20_000_u64, 1..20_000_u64)
             .prop_map(|(mode, offset, len)| Op::Fallocate { mode, offset, len }),
         1 => prop::sample::select(&[0o777, 0o666, 0o600, 0o711][..]).prop_map(Op::Chmod),
-        2 => (place(), any::<bool>(), 0..4_u8)
-            .prop_map(|(place, shared, protection)| Op::Map { place, shared, protection }),
-        1 => place().prop_map(|place| Op::Unmap { place }),
-        1 => (place(), 0..4_u8)
-            .prop_map(|(place, protection)| Op::Protect { place, protection }),
         1 => Just(Op::SealReading),
         1 => Just(Op::Reopen),
         1 => Just(Op::Size),
@@ -90,8 +63,6 @@ type Out = Result<u64, Errno>;
 
 fn ours(task: &Task, file: &File, op: &Op) -> Out {
     let none = |()| 0;
-    let bits = Protection::from_bits_truncate;
-    let at = |place| BASE + place * PAGE_BYTES;
     let result = match *op {
         Op::Seal(seals) => file.add_seals(SealFlags::from_bits_retain(seals)).map(none),
         Op::Seals => file.seals().map(|seals| seals.bits().into()),
@@ -101,15 +72,6 @@ fn ours(task: &Task, file: &File, op: &Op) -> Out {
         Op::Chmod(mode) => {
             let mode = Mode::from_bits_retain(mode);
             task.posix().fchmodat(At::File(file), "", mode, AtFlags::EMPTY_PATH).map(none)
-        }
-        Op::Map { place, shared, protection } => {
-            let sharing = if shared { Sharing::Shared } else { Sharing::Private };
-            let source = Source::File { file, offset: 0 };
-            task.posix().mmap(at(place), PAGE_BYTES, bits(protection), sharing, source).map(none)
-        }
-        Op::Unmap { place } => task.posix().munmap(at(place), PAGE_BYTES).map(none),
-        Op::Protect { place, protection } => {
-            task.posix().mprotect(at(place), PAGE_BYTES, bits(protection)).map(none)
         }
         Op::SealReading => task
             .posix()
@@ -126,8 +88,6 @@ fn theirs(fd: &OwnedFd, op: &Op) -> Out {
     use rustix::fs;
     use std::os::fd::AsRawFd;
     let none = |()| 0;
-    let at = |place: u64| (BASE + place * PAGE_BYTES) as *mut c_void;
-    let page = PAGE_BYTES as usize;
     let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
     match *op {
         Op::Seal(seals) => fs::fcntl_add_seals(fd, SealFlags::from_bits_retain(seals)).map(none),
@@ -138,21 +98,6 @@ fn theirs(fd: &OwnedFd, op: &Op) -> Out {
         Op::Truncate { size } => fs::ftruncate(fd, size).map(none),
         Op::Fallocate { mode, offset, len } => fs::fallocate(fd, mode, offset, len).map(none),
         Op::Chmod(mode) => fs::fchmod(fd, Mode::from_bits_retain(mode)).map(none),
-        Op::Map { place, shared, protection } => {
-            let protection = ProtFlags::from_bits_retain(protection.into());
-            let sharing = if shared { MapFlags::SHARED } else { MapFlags::PRIVATE };
-            let flags = sharing | MapFlags::FIXED;
-            // SAFETY: nothing else of this process is in that range, and no code accesses it.
-            let mapped = unsafe { mm::mmap(at(place), page, protection, flags, fd, 0) };
-            mapped.map(|_| 0)
-        }
-        // SAFETY: the range is used only by this test, and no code accesses it.
-        Op::Unmap { place } => unsafe { mm::munmap(at(place), page) }.map(none),
-        Op::Protect { place, protection } => {
-            let flags = MprotectFlags::from_bits_retain(protection.into());
-            // SAFETY: the range is used only by this test, and no code accesses it.
-            unsafe { mm::mprotect(at(place), page, flags) }.map(none)
-        }
         Op::SealReading => {
             let reading = fs::open(link, OFlags::RDONLY, Mode::empty())?;
             fs::fcntl_add_seals(&reading, SealFlags::SHRINK).map(none)
@@ -196,12 +141,8 @@ proptest! {
         };
         let mode = rustix::fs::fstat(&fd).unwrap().st_mode;
         prop_assert_eq!(file.stat().unwrap().mode, mode);
-        let sides: Vec<_> = ops.iter().map(|op| (ours(&task, &file, op), theirs(&fd, op))).collect();
-        for place in 0..PLACES {
-            theirs(&fd, &Op::Unmap { place }).unwrap();
-        }
-        for (op, (ours, theirs)) in ops.iter().zip(sides) {
-            prop_assert_eq!(ours, theirs, "{:?}", op);
+        for op in &ops {
+            prop_assert_eq!(ours(&task, &file, op), theirs(&fd, op), "{:?}", op);
         }
         let (ours, theirs) = contents(&file, &fd);
         prop_assert!(ours == theirs);

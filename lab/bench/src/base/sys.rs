@@ -2,12 +2,10 @@
 
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr::{NonNull, null_mut};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::io::{Errno, Result};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 /// Gives this thread a working directory of its own.
@@ -27,31 +25,6 @@ pub(crate) fn system_time() -> Duration {
     let time = usage.ru_stime;
     Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or(0))
         + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or(0))
-}
-
-/// Size of a page, the unit of mappings.
-const PAGE: usize = 4096;
-
-/// A mapped page of a file, which shows in `/proc` and is never accessed.
-#[derive(Debug)]
-pub struct Mapping(NonNull<std::ffi::c_void>);
-
-impl Mapping {
-    /// Maps the first page of a file.
-    pub(crate) fn new(file: &OwnedFd) -> Result<Mapping> {
-        // SAFETY: the kernel chooses an unused address.
-        let at = unsafe { mmap(null_mut(), PAGE, ProtFlags::READ, MapFlags::SHARED, file, 0) }?;
-        // The kernel never chooses address 0.
-        NonNull::new(at).map(Mapping).ok_or(rustix::io::Errno::NOMEM)
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the page was mapped by `new`, and no reference into it exists.
-        let unmapped = unsafe { munmap(self.0.as_ptr(), PAGE) };
-        debug_assert!(unmapped.is_ok(), "unmapping a mapped page can't fail");
-    }
 }
 
 /// Maximum number of bytes of a handle (`MAX_HANDLE_SZ`).

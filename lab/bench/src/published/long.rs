@@ -60,7 +60,7 @@ pub(super) const AIM_MIXES: PublishedTable = PublishedTable {
 /// Paths of new mappings, in the cover letter.
 pub(super) const MAPPINGS: PublishedTable = PublishedTable {
     source: LOCKREF,
-    title: "paths told while jobs map files: share of the time in locks",
+    title: "paths told while jobs begin: share of the time in locks",
     machine: "80 CPUs, AIM7's high_systime mix under `perf record`, whose perf_event_mmap_event calls d_path; \
               the share of _raw_spin_lock in all samples. Ours is the share of the workers' time for which \
               they waited for locks.",
@@ -71,7 +71,7 @@ pub(super) const MAPPINGS: PublishedTable = PublishedTable {
         &["true", "3.54%", "0.26%"],
         &["together", "24.52%", "4.19%"],
     ],
-    workloads: &["map-jobs"],
+    workloads: &["path-jobs"],
     before: &["lockref", "seqrwlock"],
     on_volumes: false,
     figures: OurFigures::Waiting,
@@ -89,7 +89,7 @@ pub(super) const PROGRAMS: PublishedTable = PublishedTable {
         &["cat /proc/*/maps /proc/*/numa_maps", "within a few percent"],
         &["git diff", "none"],
     ],
-    workloads: &["find-size", "cat-maps", "git-diff", "d-path"],
+    workloads: &["find-size", "cat-fds", "git-diff", "d-path"],
     before: &["lockref", "seqrwlock"],
     on_volumes: false,
     figures: OurFigures::Rates,

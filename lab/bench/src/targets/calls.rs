@@ -28,8 +28,6 @@ pub struct Meta {
 pub trait Calls: 'static {
     /// An open file; dropping it closes it.
     type File: 'static;
-    /// A mapped file; dropping it unmaps it.
-    type Map: 'static;
     /// The handle of a file, which names it without a path.
     type Handle: 'static;
 
@@ -91,17 +89,6 @@ pub trait Calls: 'static {
     /// # Errors
     /// Any error of the call.
     fn socket_pair(&self) -> Outcome<(Self::File, Self::File)>;
-    /// Calls `mmap(2)` on the first page of a file, for reading.
-    ///
-    /// # Errors
-    /// Any error of the call.
-    fn map(&self, file: &Self::File) -> Outcome<Self::Map>;
-    /// Reads the tables of the worker's mappings, or of its process's, and stores the bytes of
-    /// `maps` into `buf`.
-    ///
-    /// # Errors
-    /// Any error of reading; `FaultKind::Unsupported` if the machine has no such tables.
-    fn read_maps(&self, buf: &mut Vec<u8>) -> Outcome<()>;
     /// Calls `name_to_handle_at(2)`.
     ///
     /// # Errors

@@ -1,15 +1,15 @@
 //! The library in this process: each case a new memory file system, each worker a task.
 
-use vfscale::{Result, Scaling};
+use vfscale::{Result, Scaling, Vfs};
 
 use super::calls::Target;
-use super::library::{TaskCalls, Tree};
+use super::library::TaskCalls;
 use crate::base::error::Outcome;
 
 /// A memory file system.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Memory {
-    tree: Tree,
+    vfs: Vfs,
 }
 
 impl Memory {
@@ -18,8 +18,13 @@ impl Memory {
     /// # Errors
     /// Returns an error if there is no memory for it.
     pub fn new(scaling: Scaling) -> Result<Memory> {
-        let vfs = vfscale::memory().scaling(scaling).build()?;
-        Ok(Memory { tree: Tree::new(vfs, scaling)? })
+        Ok(Memory { vfs: vfscale::memory().scaling(scaling).build()? })
+    }
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Memory").finish_non_exhaustive()
     }
 }
 
@@ -27,6 +32,6 @@ impl Target for Memory {
     type Calls = TaskCalls;
 
     fn enter(&self) -> Outcome<TaskCalls> {
-        Ok(self.tree.enter())
+        Ok(TaskCalls::new(&self.vfs))
     }
 }

@@ -182,7 +182,6 @@ fn meta(stat: &fs::Stat) -> Meta {
 
 impl Calls for PathCalls {
     type File = OwnedFd;
-    type Map = sys::Mapping;
     type Handle = sys::Handle;
 
     fn chdir(&mut self, path: &CStr) -> Result<()> {
@@ -326,16 +325,6 @@ impl Calls for PathCalls {
         Ok(pair.map_err(|e| Error::new("socketpair", e))?)
     }
 
-    fn map(&self, file: &OwnedFd) -> Outcome<sys::Mapping> {
-        Ok(sys::Mapping::new(file).map_err(|e| Error::new("mmap", e))?)
-    }
-
-    /// Reads the tables of the whole process. Kernels without NUMA lack `numa_maps`.
-    fn read_maps(&self, buf: &mut Vec<u8>) -> Outcome<()> {
-        read_table("/proc/self/numa_maps", buf)?;
-        read_table("/proc/self/maps", buf)
-    }
-
     fn handle(&self, path: &CStr) -> Outcome<sys::Handle> {
         match sys::Handle::of(self.at(), path) {
             Err(Errno::OPNOTSUPP) => Err(Fault::unsupported("the file system has no handles")),
@@ -373,17 +362,6 @@ impl Calls for PathCalls {
 /// Returns the fault of calls that would change mounts or caches of the machine.
 fn of_the_machine() -> Fault {
     Fault::unsupported("only in the library: it would change mounts or caches of the machine")
-}
-
-fn read_table(table: &str, buf: &mut Vec<u8>) -> Outcome<()> {
-    use std::io::Read;
-    buf.clear();
-    match std::fs::File::open(table).and_then(|mut file| file.read_to_end(buf)) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(Fault::unsupported(format!("cannot read {table}: {e}")))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Formats `/proc/self/fd/N` without allocating memory.

@@ -17,7 +17,7 @@ use vfscale::{Mode, Scaling, VolumeError};
 use vfscale_vfs::lockstat::ThreadOwner;
 
 use super::calls::{Calls as _, Target};
-use super::library::{TaskCalls, Tree};
+use super::library::TaskCalls;
 use super::spec::own_directory;
 use crate::base::error::{Error, Fault, Outcome, Result};
 use crate::base::results::Checkpoint;
@@ -29,8 +29,8 @@ pub(super) const IMAGE_BYTES: u64 = 8 << 30;
 #[derive(Debug)]
 pub struct Image {
     path: PathBuf,
-    /// The volume and its tree; `None` once the image is being dropped.
-    open: Option<(vfscale::Volume, Tree)>,
+    /// The volume; `None` once the image is being dropped.
+    open: Option<vfscale::Volume>,
     /// The run's directory in it.
     dir: String,
     cases: AtomicU64,
@@ -57,9 +57,8 @@ impl Image {
         });
         let dir = format!("/{}", dir.map_err(failed)?);
         drop(task);
-        let tree = Tree::new(volume.vfs().clone(), scaling).map_err(failed)?;
         let (path, cases) = (path.to_owned(), AtomicU64::new(0));
-        Ok(Arc::new(Image { path, open: Some((volume, tree)), dir, cases }))
+        Ok(Arc::new(Image { path, open: Some(volume), dir, cases }))
     }
 
     /// Makes an image next to `path` for cases with the `n`th set of disabled patches.
@@ -84,7 +83,7 @@ impl Image {
     pub fn case(self: &Arc<Self>) -> Outcome<Volume> {
         let n = self.cases.fetch_add(1, Ordering::Relaxed);
         let dir = format!("{}/case{n}", self.dir);
-        if let Some((volume, _)) = &self.open {
+        if let Some(volume) = &self.open {
             volume.task().create_dir(&dir)?;
         }
         Ok(Volume { image: Arc::clone(self), dir: dir.into() })
@@ -93,7 +92,7 @@ impl Image {
     /// Returns a description of the image, in place of mount options.
     #[must_use]
     pub fn options(&self) -> String {
-        let made = self.open.as_ref().is_some_and(|(volume, _)| volume.is_new());
+        let made = self.open.as_ref().is_some_and(|volume| volume.is_new());
         let made = if made { "made for the run" } else { "as it was" };
         format!("volume {}, {made}", self.path.display())
     }
@@ -101,8 +100,7 @@ impl Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        let Some((volume, tree)) = self.open.take() else { return };
-        drop(tree);
+        let Some(volume) = self.open.take() else { return };
         let is_new = volume.is_new();
         if !is_new && let Err(e) = volume.task().remove_dir_all(&self.dir) {
             eprintln!("vfscale bench: cannot remove {} in {}: {e}", self.dir, self.path.display());
@@ -154,12 +152,12 @@ impl Volume {
     /// Returns the owner of the volume's threads.
     pub(crate) fn thread_owner(&self) -> ThreadOwner {
         let open = self.image.open.as_ref();
-        open.map_or(ThreadOwner::NONE, |(volume, _)| volume.driver().thread_owner())
+        open.map_or(ThreadOwner::NONE, |volume| volume.driver().thread_owner())
     }
 
     /// Returns the counters of the volume's journal since it was opened.
     pub(crate) fn journal(&self) -> Option<JournalLook> {
-        let (volume, _) = self.image.open.as_ref()?;
+        let volume = self.image.open.as_ref()?;
         let stats = volume.driver().volume().journal()?.stats();
         let checkpoints = stats.tickets.iter().map(|ticket| Checkpoint {
             sequence: ticket.sequence,
@@ -177,7 +175,7 @@ impl Volume {
 
     /// Removes the case's directory.
     pub fn remove(&self) {
-        if let Some((volume, _)) = &self.image.open {
+        if let Some(volume) = &self.image.open {
             let task = volume.task();
             // An interrupted case may have left mounts, the later ones below the earlier.
             let own = |at: &PathBuf| at.starts_with(&self.dir);
@@ -196,8 +194,8 @@ impl Target for Volume {
 
     fn enter(&self) -> Outcome<TaskCalls> {
         let open = self.image.open.as_ref();
-        let (_, tree) = open.ok_or_else(|| Fault::wrong("the volume is closed"))?;
-        let mut calls = tree.enter();
+        let volume = open.ok_or_else(|| Fault::wrong("the volume is closed"))?;
+        let mut calls = TaskCalls::new(volume.vfs());
         let dir = CString::new(self.dir.as_os_str().as_bytes()).unwrap_or_default();
         calls.chdir(&dir)?;
         Ok(calls)

@@ -2,7 +2,7 @@
 
 use super::workload::{Layout, Scene, Workload};
 use super::{
-    aim, bytes, close, evict, handles, kv, many, map_jobs, mounts, names, orphans, paths, pieces,
+    aim, bytes, close, evict, handles, kv, many, mounts, names, orphans, path_jobs, paths, pieces,
     sizes, slob, times, tree,
 };
 use crate::base::error::{Error, Outcome, Result};
@@ -25,8 +25,8 @@ pub(crate) enum Kind {
     Evict,
     Aim(aim::Mix),
     DPath,
-    MapJobs,
-    CatMaps,
+    PathJobs,
+    CatFds,
     Tree(tree::Walk),
     Slob,
     OrphanTruncate,
@@ -91,12 +91,12 @@ macro_rules! with_workload {
                 let $workload = paths::DPath;
                 $body
             }
-            Kind::MapJobs => {
-                let $workload = map_jobs::MapJobs;
+            Kind::PathJobs => {
+                let $workload = path_jobs::PathJobs;
                 $body
             }
-            Kind::CatMaps => {
-                let $workload = paths::CatMaps;
+            Kind::CatFds => {
+                let $workload = paths::CatFds;
                 $body
             }
             Kind::Tree(walk) => {
@@ -385,22 +385,22 @@ pub const ALL: &[Description] = &[
         kind: Kind::DPath,
     },
     Description {
-        name: "map-jobs",
+        name: "path-jobs",
         source: LOCKREF,
         unit: "job",
-        operation: "map a program and its five libraries, which all workers share, tell the path of \
-                    each as perf does, and unmap them",
+        operation: "open a program and its five libraries, which all workers share, tell the path of \
+                    each as perf does, and close them",
         source_unit: None,
-        kind: Kind::MapJobs,
+        kind: Kind::PathJobs,
     },
     Description {
-        name: "cat-maps",
+        name: "cat-fds",
         source: LOCKREF,
         unit: "table",
-        operation: "read the tables of mappings (/proc/self/maps and numa_maps); each worker \
-                    has mapped 64 files of the target",
+        operation: "the absolute paths of 64 open files, as the lines of /proc/PID/maps have; all \
+                    workers have the same files open",
         source_unit: None,
-        kind: Kind::CatMaps,
+        kind: Kind::CatFds,
     },
     Description {
         name: "find-size",

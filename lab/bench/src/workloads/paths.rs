@@ -72,70 +72,60 @@ impl<C: Calls> Work for DPathWork<C> {
     }
 }
 
-/// The workload `cat /proc/*/maps /proc/*/numa_maps`, or its equivalent on the target: each line of
-/// a file is a path built by `d_path`.
-pub(super) struct CatMaps;
+/// The workload that gets the paths of 64 open files, which all workers have open; `cat` of
+/// `/proc/PID/maps` gets such a path for each line.
+pub(super) struct CatFds;
 
-/// Number of files that each worker maps.
-const MAPPED: usize = 64;
+/// Number of files that each worker has open.
+const OPEN: usize = 64;
 
-impl CatMaps {
+impl CatFds {
     fn file(n: usize) -> CString {
-        name(format!("mapped/m{n}"))
+        name(format!("open/f{n}"))
     }
 }
 
-impl Workload for CatMaps {
-    type Work<C: Calls> = CatMapsWork<C>;
+impl Workload for CatFds {
+    type Work<C: Calls> = CatFdsWork<C>;
 
     fn prepare<C: Calls>(&self, calls: &mut C, _: &Scene) -> Outcome<()> {
-        calls.mkdir(c"mapped")?;
-        for n in 0..MAPPED {
-            write_file(calls, &Self::file(n), &[1; 4096])?;
-        }
-        Ok(())
+        calls.mkdir(c"open")?;
+        (0..OPEN).try_for_each(|n| write_file(calls, &Self::file(n), b""))
     }
 
-    fn work<C: Calls>(&self, calls: C, _: &Scene, _: usize) -> Outcome<CatMapsWork<C>> {
-        let (mut maps, mut lines) = (Vec::new(), Vec::new());
-        for n in 0..MAPPED {
-            let file = calls.open(&Self::file(n), OFlags::RDONLY)?;
-            // The whole path: other threads of this process may map files of the same name.
-            let mut line = Vec::new();
-            calls.path_of(&file, &mut line)?;
-            line.push(b'\n');
-            lines.push(line);
-            maps.push(calls.map(&file)?);
-        }
-        Ok(CatMapsWork { calls, _maps: maps, lines, buf: Vec::with_capacity(1 << 20) })
+    fn work<C: Calls>(&self, calls: C, _: &Scene, _: usize) -> Outcome<CatFdsWork<C>> {
+        let open = |n| calls.open(&Self::file(n), OFlags::RDONLY);
+        let files = (0..OPEN).map(open).collect::<vfscale::Result<_>>()?;
+        Ok(CatFdsWork { calls, files, buf: Vec::new() })
     }
 
     fn inspect<C: Calls>(&self, calls: &mut C, _: &Scene) -> Outcome<()> {
-        expect_names(calls, c"mapped", MAPPED)
+        expect_names(calls, c"open", OPEN)
     }
 }
 
-pub(super) struct CatMapsWork<C: Calls> {
+pub(super) struct CatFdsWork<C: Calls> {
     calls: C,
-    /// The mappings, which live as long as the work.
-    _maps: Vec<C::Map>,
-    /// Ends of the lines that the table must contain.
-    lines: Vec<Vec<u8>>,
+    files: Vec<C::File>,
     buf: Vec<u8>,
 }
 
-impl<C: Calls> Work for CatMapsWork<C> {
+impl<C: Calls> Work for CatFdsWork<C> {
     fn op(&mut self) -> Outcome<u64> {
-        self.calls.read_maps(&mut self.buf)?;
+        for file in &self.files {
+            self.calls.path_of(file, &mut self.buf)?;
+            black_box(&self.buf);
+        }
         Ok(1)
     }
 
     fn end(&mut self) -> Outcome<()> {
-        self.calls.read_maps(&mut self.buf)?;
-        for due in &self.lines {
-            if !self.buf.windows(due.len()).any(|seen| seen == due) {
-                let due = String::from_utf8_lossy(due);
-                return Err(Fault::wrong(format!("no mapping of {}", due.trim_end())));
+        for (n, file) in self.files.iter().enumerate() {
+            self.calls.path_of(file, &mut self.buf)?;
+            let due = CatFds::file(n);
+            if !self.buf.ends_with(due.to_bytes()) {
+                let (seen, due) = (String::from_utf8_lossy(&self.buf), due.to_string_lossy());
+                return Err(Fault::wrong(format!("the path of {due} is told as {seen}")));
             }
         }
         Ok(())

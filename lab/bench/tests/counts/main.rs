@@ -118,9 +118,9 @@ fn sockets_alone_hang_below_one_root_before_and_nowhere_after() {
 
 /// Each of the six paths of a job takes `rename_lock` before.
 #[test]
-fn each_mapping_of_a_job_is_told_with_its_path() {
+fn each_file_of_a_job_is_told_with_its_path() {
     let _alone = alone();
-    let [after, before] = measured("map-jobs", TargetSpec::Memory, "seqrwlock");
+    let [after, before] = measured("path-jobs", TargetSpec::Memory, "seqrwlock");
     assert!(per_op(&before, "rename_lock") >= 5.9, "{before:?}");
     assert!(per_op(&after, "rename_lock") < 0.1, "{after:?}");
 }

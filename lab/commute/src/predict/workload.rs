@@ -9,7 +9,7 @@
 //! nothing with a writer, but writers share lines with each other. `create-many-sync` is left out:
 //! it is `create-many` with one sync for thousands of files. So are the workloads of the bench for
 //! the slow side of a patch, the mixes of AIM7 but the short one, and those that repeat a call of
-//! another one with more of its kind (`close-sockets`, `map-jobs`, `orphan-unlink`).
+//! another one with more of its kind (`close-sockets`, `path-jobs`, `cat-fds`, `orphan-unlink`).
 
 mod aim;
 mod build;
@@ -23,7 +23,7 @@ use build::{PAGE, file, file_of, mkdir, new, new_with_undo, open, opened};
 
 /// Bytes of a chunk of a large file.
 const PIECE: usize = 64 << 10;
-/// Number of files that a worker creates in one operation or has mapped.
+/// Number of files that a worker creates in one operation.
 const MANY: u64 = 16;
 /// Number of directories of the shared tree, and of files in each.
 const TREE: [u8; 2] = [8, 8];
@@ -55,7 +55,6 @@ pub fn all() -> Vec<Workload> {
         close_many(),
         aim::short(),
         d_path(),
-        cat_maps(),
         find_size(),
         git_diff(),
         slob(),
@@ -163,17 +162,6 @@ fn d_path() -> Workload {
         ops
     };
     new("d-path", 1, setup, |_| vec![Op::DPath { slot: 0 }])
-}
-
-/// Makes a workload whose workers have the same files mapped.
-fn cat_maps() -> Workload {
-    let path = |n| format!("/all/m{n}");
-    let setup = move |worker| {
-        let files = (0..MANY).flat_map(|n| file(&path(n)));
-        let map = |n| opened(&path(n), OFlags::RDONLY, [Op::Mmap { slot: 0, page: 2 * n }]);
-        files.filter(|_| worker == 0).chain((0..MANY).flat_map(map)).collect()
-    };
-    new("cat-maps", 1, setup, |_| vec![Op::Maps])
 }
 
 fn tree_dir(dir: u8) -> String {

@@ -30,6 +30,7 @@ mod make;
 use std::ptr::NonNull;
 
 use vfscale_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use vfscale_sync::lock::assert_held;
 use vfscale_sync::lockref::{Lockref, LockrefGuard, Put, SpreadPtr};
 use vfscale_sync::percpu_list::{Linked, PerCpuLinks};
 use vfscale_sync::rcu::{self, Guard};
@@ -299,11 +300,11 @@ impl Dentry {
     }
 
     /// Ends the name of a dentry that is not referenced, not a mount point, and has not been used
-    /// by a walk since [`cool`](Self::cool). The caller holds the bucket lock of its name and, if
-    /// it is a directory, all of its own buckets, which are empty. The caller then removes it from
-    /// the table, and passes the result to [`finish_removal`]. `None` if the dentry must not be
-    /// dropped.
+    /// by a walk since [`cool`](Self::cool). A directory's own buckets are empty, and locked, too.
+    /// The caller then removes it from the table, and passes the result to [`finish_removal`].
+    /// `None` if the dentry must not be dropped.
     pub(crate) fn set_dropped<'g>(&'g self, _guard: &'g Guard) -> Option<Removed<'g>> {
+        assert_held::<Children>();
         let flags = self.flags.load(Ordering::Acquire);
         if flags & COLD == 0 || flags & MOUNTED != 0 || !self.lockref.mark_dead_if_last() {
             return None;
@@ -503,8 +504,7 @@ impl Dentry {
         true
     }
 
-    /// Marks the name as removed; the caller holds its bucket lock and has removed it from
-    /// `parent`'s table. The caller passes the result to [`finish_removal`] when all locks are
+    /// Marks the name as removed, which is in `parent`'s table no longer. The caller passes the result to [`finish_removal`] when all locks are
     /// released.
     ///
     /// `count_out` counts the name out of the inode. It runs when lookups see that the name is
@@ -516,6 +516,7 @@ impl Dentry {
         count_out: impl FnOnce(),
         guard: &'g Guard,
     ) -> Removed<'g> {
+        assert_held::<Children>();
         if self.lockref.mark_dead_if_last() {
             // No reference exists, so no thread mounts on it, and this thread owns the flags. A
             // move that found it may mark it; that mark does not matter, because the dentry is
@@ -551,9 +552,8 @@ impl Dentry {
         Removed::InUse
     }
 
-    /// Sets another parent and name, inside a write section of its `seq`. The caller holds both
-    /// bucket locks, has removed it from the old table, and inserts it into the new one under
-    /// `hash` next.
+    /// Sets another parent and name, inside a write section of its `seq`. The caller has removed
+    /// it from the old table, and inserts it into the new one under `hash` next.
     pub(crate) fn set_moved(
         &self,
         _section: &SeqWrite<'_>,
@@ -562,6 +562,7 @@ impl Dentry {
         hash: u64,
         guard: &Guard,
     ) {
+        assert_held::<Children>();
         if let Some(name) = name {
             // The locks exclude other writers of the name, so no exchange is needed.
             let old = self.name.load(Ordering::Relaxed);

@@ -33,9 +33,11 @@
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::{Ordering, fence};
+use vfscale_sync::lock::assert_held;
 use vfscale_sync::percpu::SnapshotCounter;
 
 use super::{Inode, LINKABLE};
+use crate::base::lock_classes::Children;
 use crate::objects::dcache::dentry::Dentry;
 use crate::objects::inode_ext::InodeExt;
 use crate::objects::sharded_nlink::ShardedNlink;
@@ -179,9 +181,9 @@ impl Inode {
 }
 
 impl Dentry {
-    /// Counts a directory that is added to this one; the caller holds the lock of the bucket that
-    /// it is added to.
+    /// Counts a directory that is added to this one.
     pub(crate) fn link_directory(&self) -> Result<(), Errno> {
+        assert_held::<Children>();
         match self.sharded_dirs() {
             Some(spread) => {
                 spread.add(1);
@@ -191,8 +193,9 @@ impl Dentry {
         }
     }
 
-    /// Counts a directory that is removed; the caller holds the lock of the bucket that it was in.
+    /// Counts a directory that is removed.
     pub(crate) fn unlink_directory(&self) {
+        assert_held::<Children>();
         match self.sharded_dirs() {
             Some(spread) => spread.add(-1),
             None => self.inode().unlink(),

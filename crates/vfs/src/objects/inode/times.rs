@@ -34,8 +34,10 @@
 //! the one that the reader saw.
 
 use vfscale_sync::atomic::{AtomicI64, Ordering};
+use vfscale_sync::lock::assert_held;
 
 use super::Inode;
+use crate::base::lock_classes::InodeData;
 use crate::base::time;
 use crate::base::types::Timestamp;
 
@@ -223,8 +225,9 @@ impl Inode {
         self.data.stamps.fetch_sub(STAMPING, Ordering::Release);
     }
 
-    /// Sets access or data change time by hand; the caller holds the lock.
+    /// Sets access or data change time by hand.
     pub(crate) fn set_times(&self, atime: Option<Timestamp>, mtime: Option<Timestamp>) {
+        assert_held::<InodeData>();
         if let Some(t) = atime {
             self.data.atime.store(t.0, Ordering::Relaxed);
         }
@@ -234,8 +237,9 @@ impl Inode {
     }
 
     /// Sets the time of the last change of the inode, for a caller that keeps the times itself, and
-    /// notifies a driver that stores times. The caller holds the lock.
+    /// notifies a driver that stores times.
     pub(crate) fn set_ctime(&self, ctime: Timestamp) {
+        assert_held::<InodeData>();
         self.data.ctime.store(ctime.0, Ordering::Release);
         self.tell_driver(true);
     }

@@ -123,7 +123,7 @@ fn shares_of_time_in_locks_have_rows() {
     let report = run(&plan, &Interrupt::new(), &mut ()).unwrap();
     assert!(report.results.iter().all(|r| r.lockstat_round.is_some_and(|r| r.operations > 0)));
     let rows = ours(&report, table);
-    assert_eq!((rows.len(), &rows[0][0][..], &rows[0][1][..]), (1, "map-jobs", "memory x2"));
+    assert_eq!((rows.len(), &rows[0][0][..], &rows[0][1][..]), (1, "path-jobs", "memory x2"));
     assert!(rows[0][2..].iter().all(|cell| cell.ends_with('%')), "{rows:?}");
 }
 

@@ -49,8 +49,6 @@ enum Bug {
     PathIsShort,
     /// Opens the same file for every pipe.
     PipesAreOne,
-    /// Maps another file.
-    MapsSomethingElse,
     /// Opens the directory instead of the file of a handle.
     HandleOpensSomethingElse,
     /// Reports success of a mount, but mounts nothing.
@@ -68,7 +66,7 @@ enum Bug {
 impl Bug {
     /// Returns whether the bug is active before the first round.
     fn is_early(self) -> bool {
-        matches!(self, Bug::MapsSomethingElse | Bug::BindDoesNothing)
+        self == Bug::BindDoesNothing
     }
 }
 
@@ -108,7 +106,6 @@ impl<T: Target> Target for Broken<T> {
 
 impl<C: Calls> Calls for BrokenCalls<C> {
     type File = C::File;
-    type Map = C::Map;
     type Handle = C::Handle;
 
     fn chdir(&mut self, path: &CStr) -> Result<()> {
@@ -216,16 +213,6 @@ impl<C: Calls> Calls for BrokenCalls<C> {
             false => self.calls.socket_pair(),
         }
     }
-    fn map(&self, file: &Self::File) -> Outcome<Self::Map> {
-        if self.has(Bug::MapsSomethingElse) {
-            let other = self.calls.open(c"other", OFlags::CREATE | OFlags::RDWR)?;
-            return self.calls.map(&other);
-        }
-        self.calls.map(file)
-    }
-    fn read_maps(&self, buf: &mut Vec<u8>) -> Outcome<()> {
-        self.calls.read_maps(buf)
-    }
     fn handle(&self, path: &CStr) -> Outcome<Self::Handle> {
         self.calls.handle(path)
     }
@@ -262,7 +249,7 @@ fn play_on<T: Target>(workload: &Description, target: T, bug: Bug) -> Outcome<()
         tree: None,
         random_seed: 1,
     };
-    // Directories are mounted before the first round, and files are mapped.
+    // Directories are mounted before the first round.
     target.armed.store(bug == Bug::BindDoesNothing, Ordering::Relaxed);
     prepare(workload.kind, &target, &scene)?;
     target.armed.store(bug.is_early(), Ordering::Relaxed);
@@ -285,8 +272,8 @@ fn play_on<T: Target>(workload: &Description, target: T, bug: Bug) -> Outcome<()
 }
 
 /// Runs a workload on a file system in memory with a bug; on a volume if the workload needs names
-/// that can be dropped. Workloads that map files also run in a directory, where the table of
-/// mappings is that of the process and all workers share one working directory.
+/// that can be dropped. Workloads that build paths also run in a directory, where the kernel builds
+/// them and all workers share one working directory.
 fn play(workload: &Description, bug: Bug) -> Outcome<()> {
     if workload.kind == Kind::Evict {
         let dir = tempfile::tempdir().unwrap();
@@ -294,8 +281,8 @@ fn play(workload: &Description, bug: Bug) -> Outcome<()> {
         return play_on(workload, image.case()?, bug);
     }
     let played = play_on(workload, Memory::new(Scaling::default())?, bug);
-    let maps = matches!(workload.kind, Kind::CatMaps | Kind::MapJobs);
-    if !maps || (played.is_err() && bug == Bug::None) {
+    let builds_paths = matches!(workload.kind, Kind::CatFds | Kind::PathJobs);
+    if !builds_paths || (played.is_err() && bug == Bug::None) {
         return played;
     }
     assert!(played.is_err() || bug == Bug::None, "{} in memory with {bug:?}", workload.name);
@@ -360,8 +347,8 @@ fn noticed(kind: Kind) -> &'static [Bug] {
         Kind::BindUmount => &[Bug::BindDoesNothing, Bug::UmountDoesNothing, Bug::ListsNothing],
         Kind::Remount => &[Bug::RemountDoesNothing, Bug::ListsNothing],
         Kind::Evict => &[Bug::EvictsNothing, Bug::StatLies, Bug::ListsNothing],
-        Kind::CatMaps => &[Bug::MapsSomethingElse, Bug::ListsNothing],
-        Kind::MapJobs => &[Bug::PathIsShort, Bug::MapsSomethingElse, Bug::ListsNothing],
+        Kind::CatFds => &[Bug::PathIsShort, Bug::OpensSomethingElse, Bug::ListsNothing],
+        Kind::PathJobs => &[Bug::PathIsShort, Bug::OpensSomethingElse, Bug::ListsNothing],
         Kind::Aim(mix) => noticed_in_mix(mix),
         Kind::DPath => &[Bug::PathIsShort, Bug::ListsNothing],
         Kind::Tree(tree::Walk::FindSize) => &[Bug::StatLies, Bug::ListsNothing],

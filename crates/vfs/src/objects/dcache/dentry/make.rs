@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 
 use vfscale_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use vfscale_sync::lock::assert_held;
 use vfscale_sync::lockref::{Lockref, SpreadPtr};
 use vfscale_sync::percpu_list::PerCpuLinks;
 use vfscale_sync::rcu::Guard;
@@ -89,9 +90,9 @@ impl Dentry {
         raw
     }
 
-    /// Creates a dentry below `parent`. The caller holds the bucket lock and inserts it under
-    /// `hash` next. It begins with two references: that of the name, and the one returned.
+    /// Creates a dentry below `parent`, which the caller inserts under `hash` next. It begins with two references: that of the name, and the one returned.
     pub(crate) fn new_child(parent: &Dentry, name: &[u8], hash: u64, inode: InodeRef) -> DentryRef {
+        assert_held::<Children>();
         let parent_raw = std::ptr::from_ref(parent).cast_mut();
         let init = DentryInit { flags: 0, hash, references: 2 };
         DentryRef(Dentry::alloc(parent.sb(), parent_raw, name, inode.into_raw(), init))
