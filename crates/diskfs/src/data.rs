@@ -24,4 +24,4 @@ pub use files::{FileOptions, Files};
 pub use gate::{Inside, Shut};
 
 #[cfg(doc)]
-use crate::page_cache::{RegularFile, Store};
+use crate::file_io::{RegularFile, Store};

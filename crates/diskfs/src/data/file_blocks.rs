@@ -7,12 +7,13 @@ use vfscale_sync::page::PageBox;
 use super::state::FilesState;
 use crate::base::fault::Fault;
 use crate::btree::Tree;
+use crate::file_io::{Change, Cut, Store, Writing};
 use crate::format::extent::{Extent, FILE_BLOCKS_MAX};
 use crate::format::{BlockRange, byte_of_block};
 use crate::inode::core::{DataFork, InodeCore};
 use crate::inode::extents::{ExtentMap, ExtentTree, MapOwner};
 use crate::inode::incore::Node;
-use crate::page_cache::{Change, Cut, FilePages, Mapping, PAGE, Store, Writing, pages_of};
+use crate::page_cache::{FilePages, Mapping, PAGE, pages_of};
 use crate::volume::credits::Purpose;
 use crate::volume::tx::{Tx, TxReservation};
 

@@ -5,14 +5,12 @@ use std::ops::Deref;
 use vfscale_sync::atomic::{Ordering, thread};
 use vfscale_sync::page::{PAGE_SIZE, Page, PageBox};
 
-use super::cache::PageCredit;
-use super::file_pages::FilePages;
-use super::mapping::Mapping;
-use super::pages::CHUNK_PAGES;
-use super::regular_file::RegularFile;
+use super::file::RegularFile;
 use super::store::Store;
-use super::units::{BEHIND_PAGES, PAGE, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
+use crate::page_cache::{
+    BEHIND_PAGES, CHUNK_PAGES, FilePages, Mapping, PAGE, PageCredit, offset_of, page_of, pages_of,
+};
 
 /// The cached mapping of a range: pages `from` to `to` have the same one.
 #[derive(Clone, Copy, Debug, Default)]

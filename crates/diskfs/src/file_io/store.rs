@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use vfscale_sync::page::PageBox;
 
-use super::file_pages::FilePages;
-use super::mapping::Mapping;
 use crate::base::fault::Fault;
 use crate::format::BlockRange;
+use crate::page_cache::{FilePages, Mapping};
 
 /// A change of a file on the device. Each is one transaction: it is done as a whole, or not at
 /// all.

@@ -2,11 +2,10 @@
 
 use std::ops::{Deref, Range};
 
-use super::file_pages::FilePages;
-use super::regular_file::RegularFile;
+use super::file::RegularFile;
 use super::store::Store;
-use super::units::{PAGE, offset_of};
 use crate::base::fault::Fault;
+use crate::page_cache::{FilePages, PAGE, offset_of};
 
 impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// Makes a hole of `len` bytes from `offset` on. Pages that are covered in part keep their

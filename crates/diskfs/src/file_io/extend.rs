@@ -5,13 +5,11 @@ use std::ops::{Deref, Range};
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::PAGE_SIZE;
 
-use super::file_pages::FilePages;
-use super::mapping::Mapping;
-use super::regular_file::RegularFile;
+use super::file::RegularFile;
 use super::store::{Change, Cut, Store};
-use super::units::{PAGE, page_of, pages_of};
 use super::write_back::Inline;
 use crate::base::fault::Fault;
+use crate::page_cache::{FilePages, Mapping, PAGE, page_of, pages_of};
 
 impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// Sets the size: truncates the file, or extends it with a hole. With the present size, frees

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use vfscale_sync::atomic::Ordering;
 
-use super::file_pages::FilePages;
 use super::store::Store;
+use crate::page_cache::FilePages;
 
 /// A regular file, made for a call. See the [module](super). `P` refers to its pages: a reference
 /// of its own, or that of the caller.

@@ -5,15 +5,13 @@ use vfscale_sync::atomic::Ordering;
 use vfscale_sync::errseq::ErrorSeq;
 use vfscale_sync::page::{PAGE_SIZE, PageBox};
 
-use super::dirty::Taken;
-use super::pages::Marks;
-use super::units::offset_of;
 use super::*;
 use crate::base::fault::Fault;
 use crate::btree::memory::Memory;
 use crate::format::BlockRange;
 use crate::format::extent::Extent;
 use crate::inode::extents::{ExtentMap, MapOwner};
+use crate::page_cache::{FilePages, Mapping, Marks, PAGE, PageCache, offset_of, pages_of};
 
 mod crash;
 mod faults;

@@ -5,13 +5,12 @@ use std::ops::Deref;
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::{PAGE_SIZE, Page, PageBox, read_pages};
 
-use super::cache::PageCache;
-use super::file_pages::FilePages;
-use super::mapping::Mapping;
-use super::regular_file::RegularFile;
+use super::file::RegularFile;
 use super::store::Store;
-use super::units::{PAGE, READ_PAGES_MAX, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
+use crate::page_cache::{
+    FilePages, Mapping, PAGE, PageCache, READ_PAGES_MAX, offset_of, page_of, pages_of,
+};
 
 /// The number of pages that are read ahead when a reader first continues where it stopped.
 const AHEAD_MIN: u32 = 16;

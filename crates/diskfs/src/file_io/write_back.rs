@@ -6,14 +6,14 @@ use std::ops::{ControlFlow, Deref};
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::{PAGE_SIZE, Page};
 
-use super::file_pages::FilePages;
-use super::mapping::Mapping;
-use super::pages::WritebackBatch;
-use super::regular_file::RegularFile;
+use super::file::RegularFile;
 use super::store::{Change, Store, Writing};
-use super::units::{PAGE, READ_PAGES_MAX, WRITE_PAGES_MAX, offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
 use crate::format::BlockRange;
+use crate::page_cache::{
+    FilePages, Mapping, PAGE, READ_PAGES_MAX, WRITE_PAGES_MAX, WritebackBatch, offset_of, page_of,
+    pages_of,
+};
 
 /// The number of writes that may fail in a pass over a file before whole segments are given up:
 /// finding a few bad blocks is worth the time, trying each block of a dead device is not.

@@ -2,12 +2,10 @@
 
 use std::ops::Deref;
 
-use super::file_pages::FilePages;
-use super::mapping::Mapping;
-use super::regular_file::RegularFile;
+use super::file::RegularFile;
 use super::store::Store;
-use super::units::{offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
+use crate::page_cache::{FilePages, Mapping, offset_of, page_of, pages_of};
 
 impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// Returns the first offset at or after `offset` that has data; `None` if none exists before
