@@ -88,7 +88,7 @@
 //! tried, and the bad one is set aside for now (`bad_blocks`). A page that still can't be written
 //! is given up, as it would stay in memory forever otherwise: it is dropped, so the file reads as
 //! what is on the device (a hole if the page had no block), its space is returned, and the store
-//! records the error ([`Store::write_failed`]). Each open file reports it once, from its next call
+//! records the error ([`Event::Failed`]). Each open file reports it once, from its next call
 //! that makes the file durable.
 
 mod extend;
@@ -101,7 +101,7 @@ mod write;
 mod write_back;
 
 pub use file::RegularFile;
-pub use store::{Change, Cut, Store, Writing};
+pub use store::{Act, Change, Cut, Event, Store, Writing};
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -7,13 +7,13 @@ use vfscale_sync::page::PageBox;
 use super::state::FilesState;
 use crate::base::fault::Fault;
 use crate::btree::Tree;
-use crate::file_io::{Change, Cut, Store, Writing};
+use crate::file_io::{Act, Change, Cut, Event, Store, Writing};
 use crate::format::extent::{Extent, FILE_BLOCKS_MAX};
 use crate::format::{BlockRange, byte_of_block};
 use crate::inode::core::{DataFork, InodeCore};
 use crate::inode::extents::{ExtentMap, ExtentTree, MapOwner};
 use crate::inode::incore::Node;
-use crate::page_cache::{FilePages, Mapping, PAGE, pages_of};
+use crate::page_cache::{Mapping, PAGE, pages_of};
 use crate::volume::credits::Purpose;
 use crate::volume::tx::{Tx, TxReservation};
 
@@ -263,16 +263,40 @@ impl<'a> FileBlocks<'a> {
         let before = self.with_map(|map| map.before(&reader, self.node.ino(), file_block))?;
         Ok(before.map_or(self.node.block(), |before| before.place_end()))
     }
+
+    /// Records a failed write-back, which the open files of the file report.
+    pub(super) fn write_failed(&self, fault: &Fault) {
+        let volume = &self.state.volume;
+        if matches!(fault, Fault::Damage(_)) && !volume.is_shut_down() {
+            volume.shut_down(fault.clone());
+        }
+        if let Fault::Device(error) = fault
+            && error.is_no_space()
+            && self.state.is_new_lack()
+        {
+            tracing::error!(
+                "{error}; written data are lost, and fsync reports it, until there is room"
+            );
+        }
+        let code = fault.errno().raw_os_error();
+        self.node.write_errors().record(code);
+        self.state.write_errors.record(code);
+    }
 }
 
 impl Store for FileBlocks<'_> {
-    fn changeable(&self) -> Result<(), Fault> {
-        self.state.volume.changeable()
-    }
-
-    fn extendable(&self) -> Result<(), Fault> {
-        self.state.volume.changeable()?;
-        self.state.volume.roomy()
+    fn may(&self, act: Act) -> Result<(), Fault> {
+        let volume = &self.state.volume;
+        match act {
+            Act::Change => volume.changeable(),
+            Act::Extend => volume.changeable().and_then(|()| volume.roomy()),
+            // The reserve of tree blocks is not for splitting written extents.
+            Act::Unwrite if volume.space().grain() > 1 => {
+                volume.changeable().and(Err(Fault::NoSpace))
+            }
+            Act::Unwrite => volume.changeable(),
+            Act::WriteBack => volume.writable().map(|_| ()),
+        }
     }
 
     fn make_room(&self) -> Result<(), Fault> {
@@ -286,10 +310,6 @@ impl Store for FileBlocks<'_> {
     ) -> Result<(), Fault> {
         let _reserved = self.state.volume.reserve_blocks(blocks)?;
         write()
-    }
-
-    fn writable(&self) -> Result<(), Fault> {
-        self.state.volume.writable().map(|_| ())
     }
 
     fn reserve(&self, blocks: u64) -> Result<(), Fault> {
@@ -433,44 +453,23 @@ impl Store for FileBlocks<'_> {
         self.steps(RangeStep::Unwrite, from, to)
     }
 
-    fn write_failed(&self, fault: &Fault) {
-        let volume = &self.state.volume;
-        if matches!(fault, Fault::Damage(_)) && !volume.is_shut_down() {
-            volume.shut_down(fault.clone());
-        }
-        if let Fault::Device(error) = fault
-            && error.is_no_space()
-            && self.state.is_new_lack()
-        {
-            tracing::error!(
-                "{error}; written data are lost, and fsync reports it, until there is room"
-            );
-        }
-        let code = fault.errno().raw_os_error();
-        self.node.write_errors().record(code);
-        self.state.write_errors.record(code);
-    }
-
-    fn set_dirty(&self, pages: &FilePages) {
-        self.state.set_dirty(self.node, pages);
-    }
-
-    fn note_renewed(&self, pages: &FilePages) {
-        if let Some(renewed) = &self.state.renewed {
-            renewed.note(self.node, pages);
+    fn tell(&self, event: Event<'_>) {
+        let state = self.state;
+        match event {
+            Event::Dirty(pages) => state.set_dirty(self.node, pages),
+            Event::Renewed(pages) => {
+                if let Some(renewed) = &state.renewed {
+                    renewed.note(self.node, pages);
+                }
+            }
+            Event::Filled(pages) => state.write_behind.request(self.node, pages.start, pages.end),
+            Event::Awaited(pages) => state.read_ahead.request(self.node, pages.start, pages.end),
+            Event::Failed(fault) => self.write_failed(fault),
         }
     }
 
     fn write_back_one(&self) -> bool {
         self.throttle.write_back_one()
-    }
-
-    fn write_behind(&self, from: u64, to: u64) {
-        self.state.write_behind.request(self.node, from, to);
-    }
-
-    fn read_ahead(&self, from: u64, to: u64) {
-        self.state.read_ahead.request(self.node, from, to);
     }
 }
 

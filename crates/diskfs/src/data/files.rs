@@ -66,7 +66,7 @@ use super::renewed::Renewed;
 use super::state::FilesState;
 use super::write_behind::{Request, WriteBehind};
 use crate::base::fault::Fault;
-use crate::file_io::{Cut, RegularFile, Store};
+use crate::file_io::{Cut, RegularFile};
 use crate::inode::core::DataFork;
 use crate::inode::incore::{Node, NodeNow};
 use crate::page_cache::{CacheBudget, DirtyFiles, FilePages, LowDirty, PageCache};

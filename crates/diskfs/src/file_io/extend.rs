@@ -6,7 +6,7 @@ use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::PAGE_SIZE;
 
 use super::file::RegularFile;
-use super::store::{Change, Cut, Store};
+use super::store::{Act, Change, Cut, Event, Store};
 use super::write_back::Inline;
 use crate::base::fault::Fault;
 use crate::page_cache::{FilePages, Mapping, PAGE, page_of, pages_of};
@@ -17,10 +17,10 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// lock.
     ///
     /// # Errors
-    /// The errors of [`Store::changeable`], the device and the log; damage. After an error of the
+    /// The errors of [`Store::may`], the device and the log; damage. After an error of the
     /// latter kinds the file may be truncated, with blocks behind its end until the next mount.
     pub fn set_size(&self, size: u64) -> Result<(), Fault> {
-        self.store.changeable()?;
+        self.store.may(Act::Change)?;
         let is_renewed = size == 0 && self.size() > 0;
         if size > self.size() {
             self.grow_to(size)?;
@@ -51,7 +51,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         drop(invalidate);
         drop(writing);
         // Write-back may still have to change the size on the device.
-        self.store.set_dirty(&self.pages);
+        self.set_dirty();
         outcome
     }
 
@@ -60,10 +60,10 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// for I/O. The caller holds the inode's lock.
     ///
     /// # Errors
-    /// The errors of [`Store::changeable`], [`Fault::NoSpace`], and others; nothing was allocated
+    /// The errors of [`Store::may`], [`Fault::NoSpace`], and others; nothing was allocated
     /// then.
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<(), Fault> {
-        self.store.extendable()?;
+        self.store.may(Act::Extend)?;
         self.move_out_of_inode()?;
         let end = offset.saturating_add(len);
         let blocks = page_of(offset)..pages_of(end);
@@ -117,7 +117,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
                         for range in done {
                             // If this fails, too, the file retains blocks that read as zeros.
                             let freed = self.store.free(range.start, range.end);
-                            freed.unwrap_or_else(|fault| self.store.write_failed(&fault));
+                            freed.unwrap_or_else(|fault| self.store.tell(Event::Failed(&fault)));
                         }
                         return Err(fault);
                     }

@@ -3,7 +3,7 @@
 use std::ops::{Deref, Range};
 
 use super::file::RegularFile;
-use super::store::Store;
+use super::store::{Act, Store};
 use crate::base::fault::Fault;
 use crate::page_cache::{FilePages, PAGE, offset_of};
 
@@ -13,10 +13,10 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// inode's lock.
     ///
     /// # Errors
-    /// The errors of [`Store::changeable`], the device and the log; damage; [`Fault::NoSpace`] for
+    /// The errors of [`Store::may`], the device and the log; damage; [`Fault::NoSpace`] for
     /// pages that are covered in part. Part of the range may be a hole then.
     pub fn punch(&self, offset: u64, len: u64) -> Result<(), Fault> {
-        self.store.changeable()?;
+        self.store.may(Act::Change)?;
         self.zero(offset, len, |whole| self.store.free(whole.start, whole.end))
     }
 
@@ -24,15 +24,11 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// ends before, unless `keep_size`. Blocks for I/O. The caller holds the inode's lock.
     ///
     /// # Errors
-    /// The errors of [`Store::changeable`] and [`Fault::NoSpace`], with nothing changed; the latter
+    /// The errors of [`Store::may`] and [`Fault::NoSpace`], with nothing changed; the latter
     /// also if the volume is full and tree blocks are short. The errors of the device and the log,
     /// and damage, with part of the range zeroed.
     pub fn zero_range(&self, offset: u64, len: u64, keep_size: bool) -> Result<(), Fault> {
-        self.store.changeable()?;
-        if self.store.grain() > 1 {
-            // The reserve of tree blocks is not for splitting written extents.
-            return Err(Fault::NoSpace);
-        }
+        self.store.may(Act::Unwrite)?;
         self.allocate(offset, len, true)?;
         self.zero(offset, len, |whole| self.store.unwrite(whole.start, whole.end))?;
         // Last: after a crash a file that has grown by the range has none of the old bytes in it.
@@ -59,7 +55,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let done = blocks(whole);
         drop(invalidate);
         drop(writing);
-        self.store.set_dirty(&self.pages);
+        self.set_dirty();
         done
     }
 

@@ -6,7 +6,7 @@ use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::{PAGE_SIZE, Page, PageBox, read_pages};
 
 use super::file::RegularFile;
-use super::store::Store;
+use super::store::{Event, Store};
 use crate::base::fault::Fault;
 use crate::page_cache::{
     FilePages, Mapping, PAGE, PageCache, READ_PAGES_MAX, offset_of, page_of, pages_of,
@@ -227,7 +227,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let to = to.min(end);
         self.pages.ahead_to.store(to, Ordering::Relaxed);
         self.pages.ahead_mark.store(from, Ordering::Relaxed);
-        self.store.read_ahead(from, to);
+        self.store.tell(Event::Awaited(from..to));
     }
 
     /// Reads the pages `from` to `to` into memory, as far as they are missing and room is left. A

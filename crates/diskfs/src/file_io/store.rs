@@ -1,6 +1,7 @@
 //! The operations of a volume that the data of a file needs.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use vfscale_sync::page::PageBox;
@@ -46,6 +47,36 @@ pub enum Cut {
     Failed(Fault),
 }
 
+/// An act that a volume may refuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// To change the file, by a call that would otherwise fail only at write-back.
+    Change,
+    /// To change it by a call that needs more space.
+    Extend,
+    /// To make written blocks unwritten, by a call.
+    Unwrite,
+    /// To write dirty pages back. They stay dirty otherwise.
+    WriteBack,
+}
+
+/// An event of the file.
+#[derive(Clone, Debug)]
+pub enum Event<'a> {
+    /// The file, whose pages these are, is to be written back: queues it, unless it is queued
+    /// already.
+    Dirty(&'a FilePages),
+    /// The new data of the file, whose pages these are, replaces what was cut off: queues it for
+    /// write-back before the log is forced for another reason, if files are ordered in this way.
+    Renewed(&'a FilePages),
+    /// A sequential writer has filled these pages. A hint to write them back in another thread.
+    Filled(Range<u64>),
+    /// A sequential reader will come to these pages. A hint to read them in another thread.
+    Awaited(Range<u64>),
+    /// Write-back has failed: open files report it.
+    Failed(&'a Fault),
+}
+
 /// A write of pages that may be in flight ([`Store::begin_write`]). Dropping it waits for it.
 #[must_use = "only waiting shows whether it has succeeded"]
 pub struct Writing<'s>(Box<dyn FnOnce() -> Result<(), Fault> + 's>);
@@ -81,20 +112,11 @@ impl fmt::Debug for Writing<'_> {
 /// Space is reserved ([`reserve`](Self::reserve)) before it is needed: write-back must not run out
 /// of it.
 pub trait Store {
-    /// Checks that changes are possible, for a call that would otherwise fail only at write-back.
+    /// Checks that an act is possible at the moment.
     ///
     /// # Errors
-    /// [`Fault::ReadOnly`]; the error of the log, if that is shut down.
-    fn changeable(&self) -> Result<(), Fault>;
-
-    /// Checks that a call which needs more space may be accepted; includes
-    /// [`changeable`](Self::changeable).
-    ///
-    /// # Errors
-    /// Errors of [`changeable`](Self::changeable); [`Fault::NoSpace`].
-    fn extendable(&self) -> Result<(), Fault> {
-        self.changeable()
-    }
+    /// [`Fault::ReadOnly`]; the error of the log, if that is shut down; [`Fault::NoSpace`].
+    fn may(&self, act: Act) -> Result<(), Fault>;
 
     /// Lets the device have what it can get back, since it lacks storage. May block for the I/O.
     ///
@@ -117,12 +139,6 @@ pub trait Store {
         let _ = blocks;
         write()
     }
-
-    /// Checks that the volume can be written at the moment.
-    ///
-    /// # Errors
-    /// [`Fault::ReadOnly`]: dirty pages stay dirty.
-    fn writable(&self) -> Result<(), Fault>;
 
     /// Reserves blocks.
     ///
@@ -216,25 +232,10 @@ pub trait Store {
     /// The errors of [`change`](Self::change); some may be unwritten by then.
     fn unwrite(&self, from: u64, to: u64) -> Result<(), Fault>;
 
-    /// Records a failed write-back of the file, which its open files report. Does not block.
-    fn write_failed(&self, fault: &Fault);
-
-    /// Queues the file, whose pages these are, for write-back, unless it is queued already.
-    fn set_dirty(&self, pages: &FilePages);
-
-    /// Queues the file, whose pages these are, for write-back before the log is forced for another
-    /// reason: its new data replace those that were cut off. Does nothing if files are not ordered
-    /// in this way.
-    fn note_renewed(&self, pages: &FilePages);
+    /// Takes note of an event. Does not wait for I/O.
+    fn tell(&self, event: Event<'_>);
 
     /// Writes one dirty file back because memory is short, this one or another. Returns false if
     /// none waits.
     fn write_back_one(&self) -> bool;
-
-    /// Asks another thread to write back the pages `from` to `to`, which a sequential writer has
-    /// filled. A hint. Does not wait for I/O.
-    fn write_behind(&self, from: u64, to: u64);
-
-    /// Asks another thread to read the pages `from` to `to` into memory. A hint. Does not block.
-    fn read_ahead(&self, from: u64, to: u64);
 }

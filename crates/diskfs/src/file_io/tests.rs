@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::sync::{Arc, Mutex as StdMutex};
 
 use vfscale_block::{Device, MemoryDevice};
@@ -80,7 +81,7 @@ struct State {
     /// How many writes are in flight, and the most so far.
     in_flight: (u64, u64),
     /// The ranges whose write-behind was asked for.
-    behind: Vec<(u64, u64)>,
+    behind: Vec<Range<u64>>,
     /// Nothing can be written.
     is_sealed: bool,
 }
@@ -232,12 +233,9 @@ impl File {
 }
 
 impl Store for &File {
-    fn changeable(&self) -> Result<(), Fault> {
-        Ok(())
-    }
-
-    fn writable(&self) -> Result<(), Fault> {
-        if self.disk.state.lock().unwrap().is_sealed { Err(Fault::ReadOnly) } else { Ok(()) }
+    fn may(&self, act: Act) -> Result<(), Fault> {
+        let is_sealed = self.disk.state.lock().unwrap().is_sealed;
+        if is_sealed && act == Act::WriteBack { Err(Fault::ReadOnly) } else { Ok(()) }
     }
 
     fn reserve(&self, blocks: u64) -> Result<(), Fault> {
@@ -344,7 +342,7 @@ impl Store for &File {
 
     fn change(&self, change: Change<'_>, disk_size: u64) -> Result<(), Fault> {
         self.disk.come_to(Point::Change);
-        let changed = self.writable().and_then(|()| {
+        let changed = self.may(Act::WriteBack).and_then(|()| {
             File::change_as(&mut self.disk.state.lock().unwrap(), change, disk_size)
         });
         changed.inspect_err(|_| {
@@ -391,26 +389,19 @@ impl Store for &File {
         Ok(())
     }
 
-    fn write_failed(&self, fault: &Fault) {
-        self.write_errors.record(fault.errno().raw_os_error());
+    fn tell(&self, event: Event<'_>) {
+        match event {
+            Event::Dirty(_) | Event::Renewed(_) => {}
+            Event::Filled(pages) => self.disk.state.lock().unwrap().behind.push(pages),
+            Event::Awaited(pages) => self.data().populate(pages.start, pages.end),
+            Event::Failed(fault) => self.write_errors.record(fault.errno().raw_os_error()),
+        }
     }
-
-    fn set_dirty(&self, _: &FilePages) {}
-
-    fn note_renewed(&self, _: &FilePages) {}
 
     fn write_back_one(&self) -> bool {
         let was_dirty = self.data().pages.read().unstable_pages() > 0;
         let _ = self.data().write_back();
         was_dirty
-    }
-
-    fn write_behind(&self, from: u64, to: u64) {
-        self.disk.state.lock().unwrap().behind.push((from, to));
-    }
-
-    fn read_ahead(&self, from: u64, to: u64) {
-        self.data().populate(from, to);
     }
 }
 

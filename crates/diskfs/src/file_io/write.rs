@@ -6,7 +6,7 @@ use vfscale_sync::atomic::{Ordering, thread};
 use vfscale_sync::page::{PAGE_SIZE, Page, PageBox};
 
 use super::file::RegularFile;
-use super::store::Store;
+use super::store::{Act, Event, Store};
 use crate::base::fault::Fault;
 use crate::page_cache::{
     BEHIND_PAGES, CHUNK_PAGES, FilePages, Mapping, PAGE, PageCredit, offset_of, page_of, pages_of,
@@ -27,14 +27,14 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// and while too much is dirty. The caller holds the inode's lock.
     ///
     /// # Errors
-    /// The errors of [`Store::changeable`], [`Fault::NoSpace`], and those of reading a page;
+    /// The errors of [`Store::may`], [`Fault::NoSpace`], and those of reading a page;
     /// nothing was written then.
     pub fn write(&self, offset: u64, buf: &[u8]) -> Result<usize, Fault> {
-        self.store.extendable()?;
+        self.store.may(Act::Extend)?;
         let written = self.write_parts(offset, buf);
         if self.pages.is_renewed() {
             if page_of(self.size()) < BEHIND_PAGES {
-                self.store.note_renewed(&self.pages);
+                self.store.tell(Event::Renewed(&self.pages));
             } else {
                 self.pages.end_renewal();
             }
@@ -56,7 +56,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         while done < buf.len() {
             if done > 0 {
                 // A write of more than memory holds waits for its own first pages.
-                self.store.set_dirty(&self.pages);
+                self.set_dirty();
             }
             self.balance();
             let at = offset + done as u64;
@@ -79,7 +79,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
             }
             self.write_behind_of(at, end);
         }
-        self.store.set_dirty(&self.pages);
+        self.set_dirty();
         Ok(done)
     }
 
@@ -93,7 +93,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let (first, to) = (behind_from.load(Ordering::Relaxed), page_of(end));
         if to.saturating_sub(first) >= BEHIND_PAGES {
             behind_from.store(to, Ordering::Relaxed);
-            self.store.write_behind(first, to);
+            self.store.tell(Event::Filled(first..to));
         }
     }
 
@@ -131,7 +131,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     ) -> Result<(), Fault> {
         if self.has_bytes(index)? {
             self.write_all(offset_of(index) + within as u64, chunk)?;
-            self.store.set_dirty(&self.pages);
+            self.set_dirty();
         }
         Ok(())
     }
@@ -276,7 +276,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     pub(super) fn grow_to(&self, size: u64) -> Result<(), Fault> {
         self.dirty_end()?;
         self.pages.size.store(size, Ordering::Release);
-        self.store.set_dirty(&self.pages);
+        self.set_dirty();
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::{PAGE_SIZE, Page};
 
 use super::file::RegularFile;
-use super::store::{Change, Store, Writing};
+use super::store::{Act, Change, Event, Store, Writing};
 use crate::base::fault::Fault;
 use crate::format::BlockRange;
 use crate::page_cache::{
@@ -170,7 +170,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// written. Blocks for I/O.
     ///
     /// # Errors
-    /// The first error. The store records each ([`Store::write_failed`]) except
+    /// The first error. The store records each ([`Event::Failed`]) except
     /// [`Fault::ReadOnly`]: nothing can be written now, and dirty pages stay dirty.
     pub fn write_back(&self) -> Result<u64, Fault> {
         self.write_back_as(Inline::Allowed)
@@ -233,7 +233,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
             // For a few segments at a time, so a thread that truncates the file does not wait for
             // long.
             let _writing = self.pages.writing_back.lock();
-            self.store.writable()?;
+            self.store.may(Act::WriteBack)?;
             pass.begins_left = BEGINS_MAX;
             loop {
                 if !self.write_segment_back(pass) {
@@ -281,7 +281,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
                 // A block for which storage is short is not bad, and no other one is better.
                 let unmapped = if is_no_space(&fault) { Err(fault) } else { self.unmap_end() };
                 if let Err(fault) = unmapped {
-                    self.store.write_failed(&fault);
+                    self.store.tell(Event::Failed(&fault));
                     pass.fail(fault, u64::MAX);
                 }
             }
@@ -575,7 +575,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
             self.redirty(first, count, batch);
             return fault;
         }
-        self.store.write_failed(&fault);
+        self.store.tell(Event::Failed(&fault));
         let removed = self.pages.write().give_up(first, first + count, batch);
         self.pages.cache.remove_unstable(removed.unstable);
         self.pages.cache.return_pages(removed.pages);
@@ -635,7 +635,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let changed = self.store.change(Change::Size, size);
         changed.inspect_err(|fault| {
             if !matches!(fault, Fault::ReadOnly) {
-                self.store.write_failed(fault);
+                self.store.tell(Event::Failed(fault));
             }
         })
     }

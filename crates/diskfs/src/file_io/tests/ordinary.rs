@@ -365,7 +365,7 @@ fn who_writes_in_order_is_written_behind() {
     }
     // Asked for when four megabytes are full: they end where a part of a chunk does.
     let behind = std::mem::take(&mut file.disk.state.lock().unwrap().behind);
-    assert_eq!(behind, [(0, 1024), (1024, 2048)]);
+    assert_eq!(behind, [0..1024, 1024..2048]);
     data.write_behind(0, 1024).unwrap();
     assert_eq!(file.disk.state.lock().unwrap().written, [1024]);
     assert_eq!((file.disk_size(), data.pages.read().unstable_pages()), (1024 * PAGE, 1076));
@@ -389,5 +389,5 @@ fn who_writes_here_and_there_is_not_written_behind() {
     file.data().write(1023 * PAGE, &[5; 90]).unwrap();
     assert_eq!(file.disk.state.lock().unwrap().behind, []);
     file.data().write(1023 * PAGE + 90, &[5; PAGE_SIZE]).unwrap();
-    assert_eq!(file.disk.state.lock().unwrap().behind, [(0, 1024)]);
+    assert_eq!(file.disk.state.lock().unwrap().behind, vec![0..1024]);
 }
