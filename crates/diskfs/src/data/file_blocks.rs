@@ -325,26 +325,36 @@ impl Store for FileBlocks<'_> {
         self.state.volume.space().grain()
     }
 
-    fn lookup(&self, block: u64) -> Result<Mapping, Fault> {
+    fn map(&self, block: u64) -> Result<Mapping, Fault> {
         let volume = &self.state.volume;
         let ino = self.node.ino();
-        let mapping = self.with_map(|map| map.lookup(&volume.reader(), ino, block))?;
-        if let Mapping::Mapped { start, blocks, .. } = mapping {
-            // Never read or write blocks that may hold other things, whatever the inode says: each
-            // block found is in one group, behind the blocks that describe it, and outside of the
-            // log.
-            if !volume.is_run_for_files(start, blocks) {
-                return Err(outside(ino, block, start, blocks));
-            }
+        if block == 0
+            && let DataFork::Inline(bytes) = &self.node.stored().data
+        {
+            return Ok(Mapping::Inline(Arc::clone(bytes)));
         }
-        Ok(mapping)
+        let mapping = self.with_map(|map| map.lookup(&volume.reader(), ino, block))?;
+        let (Mapping::Mapped { start, blocks } | Mapping::Unwritten { start, blocks }) = mapping
+        else {
+            return Ok(mapping);
+        };
+        // Never read or write blocks that may hold other things, whatever the inode says: each
+        // block found is in one group, behind the blocks that describe it, and outside of the log.
+        if !volume.is_run_for_files(start, blocks) {
+            return Err(outside(ino, block, start, blocks));
+        }
+        if let Mapping::Unwritten { .. } = mapping {
+            return Ok(mapping);
+        }
+        // After the mapping: the size grows together with the blocks.
+        Ok(match pages_of(self.disk_size()).saturating_sub(block) {
+            0 => Mapping::Unwritten { start, blocks },
+            on_disk => Mapping::Mapped { start, blocks: blocks.min(on_disk) },
+        })
     }
 
-    fn inline(&self) -> Option<Arc<[u8]>> {
-        match &self.node.stored().data {
-            DataFork::Inline(bytes) => Some(Arc::clone(bytes)),
-            _ => None,
-        }
+    fn is_inline(&self) -> bool {
+        matches!(self.node.stored().data, DataFork::Inline(_))
     }
 
     fn inline_room(&self) -> Option<u64> {

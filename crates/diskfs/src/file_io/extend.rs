@@ -7,9 +7,8 @@ use vfscale_sync::page::PAGE_SIZE;
 
 use super::file::RegularFile;
 use super::store::{Act, Change, Cut, Event, Store};
-use super::write_back::Inline;
 use crate::base::fault::Fault;
-use crate::page_cache::{FilePages, Mapping, PAGE, page_of, pages_of};
+use crate::page_cache::{FilePages, PAGE, page_of, pages_of};
 
 impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// Sets the size: truncates the file, or extends it with a hole. With the present size, frees
@@ -129,9 +128,9 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
 
     /// Moves the bytes of a file that is stored in its inode to a block.
     pub(super) fn move_out_of_inode(&self) -> Result<(), Fault> {
-        if self.store.inline().is_some() {
+        if self.store.is_inline() {
             self.dirty_inline()?;
-            self.write_back_as(Inline::Forbidden)?;
+            self.write_back_as(false)?;
         }
         Ok(())
     }
@@ -141,15 +140,12 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
 fn holes(store: &impl Store, blocks: Range<u64>) -> Result<Vec<Range<u64>>, Fault> {
     let (mut found, mut at) = (Vec::new(), blocks.start);
     while at < blocks.end {
-        let here = match store.lookup(at)? {
-            Mapping::Mapped { blocks: here, .. } => here,
-            Mapping::Hole { blocks: here } => {
-                let end = at.saturating_add(here.max(1)).min(blocks.end);
-                found.push(at..end);
-                end - at
-            }
-        };
-        at = at.saturating_add(here.max(1));
+        let mapping = store.map(at)?;
+        let end = at.saturating_add(mapping.blocks()).min(blocks.end);
+        if !mapping.has_blocks() {
+            found.push(at..end);
+        }
+        at = end;
     }
     Ok(found)
 }

@@ -70,7 +70,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         }
         self.zero_within(range.start, offset_of(whole.start))?;
         self.zero_within(offset_of(whole.end), range.end)?;
-        if whole.start == 0 && !whole.is_empty() && self.store.inline().is_some() {
+        if whole.start == 0 && !whole.is_empty() && self.store.is_inline() {
             self.dirty_inline()?;
             self.zero_within(0, PAGE)?;
             whole.start = 1;

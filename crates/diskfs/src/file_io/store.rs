@@ -153,15 +153,16 @@ pub trait Store {
     /// ([`Space::grain`](crate::alloc::space::Space::grain)); 1 for anywhere.
     fn grain(&self) -> u64;
 
-    /// Returns the mapping of a block of the file. May block for I/O. The caller prevents the
-    /// removal of the extent, by `invalidate_lock`, `i_writeback` or the inode's lock.
+    /// Returns the mapping of a block of the file: [`Mapped`](Mapping::Mapped) only up to the size
+    /// on the device. May block for I/O. The caller prevents the removal of the extent, by
+    /// `invalidate_lock`, `i_writeback` or the inode's lock.
     ///
     /// # Errors
     /// The errors of the device, and damage.
-    fn lookup(&self, block: u64) -> Result<Mapping, Fault>;
+    fn map(&self, block: u64) -> Result<Mapping, Fault>;
 
-    /// Returns the bytes of a file that is stored in its inode; zeros follow, up to its size.
-    fn inline(&self) -> Option<Arc<[u8]>>;
+    /// Returns whether the file has bytes in its inode ([`Mapping::Inline`]).
+    fn is_inline(&self) -> bool;
 
     /// Returns the largest size at which the file can be stored in its inode; `None` if it has
     /// blocks.

@@ -189,11 +189,6 @@ impl File {
         RegularFile::new(Arc::clone(&self.pages), self)
     }
 
-    fn lookup(&self, block: u64) -> Result<Mapping, Fault> {
-        let state = self.disk.state.lock().unwrap();
-        Ok(state.map.lookup(&state.nodes, INO, block).unwrap())
-    }
-
     fn inline(&self) -> Option<Arc<[u8]>> {
         self.disk.state.lock().unwrap().inline.clone()
     }
@@ -258,12 +253,16 @@ impl Store for &File {
         1
     }
 
-    fn lookup(&self, block: u64) -> Result<Mapping, Fault> {
-        File::lookup(self, block)
+    fn map(&self, block: u64) -> Result<Mapping, Fault> {
+        let state = self.disk.state.lock().unwrap();
+        Ok(match &state.inline {
+            Some(bytes) if block == 0 => Mapping::Inline(Arc::clone(bytes)),
+            _ => state.map.lookup(&state.nodes, INO, block).unwrap(),
+        })
     }
 
-    fn inline(&self) -> Option<Arc<[u8]>> {
-        File::inline(self)
+    fn is_inline(&self) -> bool {
+        self.disk.state.lock().unwrap().inline.is_some()
     }
 
     fn inline_room(&self) -> Option<u64> {

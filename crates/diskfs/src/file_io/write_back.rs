@@ -46,8 +46,10 @@ impl Segment {
 
 #[derive(Clone, Copy, Debug)]
 enum SegmentTarget {
-    /// The blocks of the pages.
-    Blocks { start: u64, is_unwritten: bool },
+    /// The blocks of the pages, from this one on.
+    Mapped(u64),
+    /// Their blocks, from this one on, to which nothing was written yet.
+    Unwritten(u64),
     /// Blocks that were claimed for them.
     Claimed(BlockRange),
     /// The inode.
@@ -66,7 +68,8 @@ struct Pass<'s> {
     /// The next page, and the last page of the pass.
     cursor: u64,
     last: u64,
-    inline: Inline,
+    /// Whether a small file may be stored in its inode.
+    may_inline: bool,
     /// Number of pages that have been written.
     written: u64,
     /// The most pages that may still be written or given up, unless all may.
@@ -94,20 +97,13 @@ enum Failed {
     Change(Fault),
 }
 
-/// Whether a small file may be stored in its inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Inline {
-    Allowed,
-    Forbidden,
-}
-
 impl Pass<'_> {
     /// Creates a pass over the dirty pages `from` to `last`.
-    fn new(from: u64, last: u64, inline: Inline) -> Self {
+    fn new(from: u64, last: u64) -> Self {
         Self {
             cursor: from,
             last,
-            inline,
+            may_inline: true,
             written: 0,
             left: None,
             first_fault: None,
@@ -173,15 +169,17 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// The first error. The store records each ([`Event::Failed`]) except
     /// [`Fault::ReadOnly`]: nothing can be written now, and dirty pages stay dirty.
     pub fn write_back(&self) -> Result<u64, Fault> {
-        self.write_back_as(Inline::Allowed)
+        self.write_back_as(true)
     }
 
-    pub(super) fn write_back_as(&self, inline: Inline) -> Result<u64, Fault> {
+    /// Writes back as [`write_back`](Self::write_back) does; without `may_inline` a small file gets
+    /// a block.
+    pub(super) fn write_back_as(&self, may_inline: bool) -> Result<u64, Fault> {
         let Some(last) = self.pages.read().last_unstable() else {
             let _writing = self.pages.writing_back.lock();
             return self.write_size_back().map(|()| 0);
         };
-        let mut pass = Pass::new(0, last, inline);
+        let mut pass = Pass { may_inline, ..Pass::new(0, last) };
         self.write_pass_back(&mut pass)?;
         let _writing = self.pages.writing_back.lock();
         if let Err(fault) = self.write_size_back() {
@@ -201,7 +199,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// The first error.
     pub fn write_behind(&self, from: u64, to: u64) -> Result<(), Fault> {
         let Some(last) = to.checked_sub(1) else { return Ok(()) };
-        let mut pass = Pass::new(from, last, Inline::Allowed);
+        let mut pass = Pass::new(from, last);
         self.write_pass_back(&mut pass)?;
         pass.first_fault.map_or(Ok(()), Err)
     }
@@ -215,7 +213,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// The first error.
     pub fn write_part_back(&self, most: u64) -> Result<bool, Fault> {
         let from = self.pages.part_end.load(Ordering::Relaxed);
-        let mut pass = Pass::new(from, u64::MAX, Inline::Allowed);
+        let mut pass = Pass::new(from, u64::MAX);
         pass.left = Some(most);
         self.write_pass_back(&mut pass)?;
         let next = if pass.left == Some(0) { pass.cursor } else { 0 };
@@ -317,10 +315,8 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     fn start_behind<'s>(&'s self, pass: &mut Pass<'s>, segment: Segment) -> Option<Flight<'s>> {
         let near = match segment.target {
             SegmentTarget::Claimed(run) => Some(run.start + u64::from(run.blocks)),
-            SegmentTarget::Blocks { is_unwritten: false, .. } => None,
-            SegmentTarget::Blocks { is_unwritten: true, .. } | SegmentTarget::Inline => {
-                return None;
-            }
+            SegmentTarget::Mapped(_) => None,
+            SegmentTarget::Unwritten(_) | SegmentTarget::Inline => return None,
         };
         if pass.begins_left == 0 || pass.pages_max < WRITE_PAGES_MAX || pass.left.is_some() {
             return None;
@@ -333,7 +329,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
             return None;
         }
         let (target, pages) = self.find_target(pass, first, run, size, near).ok()?;
-        if matches!(target, SegmentTarget::Blocks { is_unwritten: true, .. }) {
+        if matches!(target, SegmentTarget::Unwritten(_)) {
             return None;
         }
         pass.begins_left -= 1;
@@ -345,7 +341,9 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let batch = self.begin(segment);
         let writing = match segment.target {
             SegmentTarget::Inline => Writing::ended(Ok(())),
-            SegmentTarget::Blocks { start, .. } => self.store.begin_write(start, &batch),
+            SegmentTarget::Mapped(start) | SegmentTarget::Unwritten(start) => {
+                self.store.begin_write(start, &batch)
+            }
             SegmentTarget::Claimed(run) => self.store.begin_write(run.start, &batch),
         };
         Flight { segment, batch, writing }
@@ -390,25 +388,28 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         size: u64,
         near: Option<u64>,
     ) -> Result<(SegmentTarget, u64), Fault> {
-        let room = self.store.inline_room().filter(|_| pass.inline == Inline::Allowed);
+        let room = self.store.inline_room().filter(|_| pass.may_inline);
         if first == 0 && room.is_some_and(|room| size <= room) {
             return Ok((SegmentTarget::Inline, 1));
         }
-        if first > 0 && self.store.inline().is_some() {
-            // The first page has just failed to move out of the inode.
-            return Err(pass.first_fault.clone().unwrap_or(Fault::NoSpace));
-        }
-        match self.store.lookup(first)? {
-            Mapping::Mapped { start, blocks, is_unwritten } => {
-                Ok((SegmentTarget::Blocks { start, is_unwritten }, run.min(blocks)))
+        let wanted = match self.store.map(first)? {
+            Mapping::Mapped { start, blocks } => {
+                return Ok((SegmentTarget::Mapped(start), run.min(blocks)));
             }
-            Mapping::Hole { blocks } => {
-                let wanted = run.min(blocks);
-                self.reserve_missing(first, wanted)?;
-                let run = self.store.claim(first, near, wanted as u32)?;
-                Ok((SegmentTarget::Claimed(run), u64::from(run.blocks)))
+            Mapping::Unwritten { start, blocks } => {
+                return Ok((SegmentTarget::Unwritten(start), run.min(blocks)));
             }
-        }
+            Mapping::Hole { .. } if first > 0 && self.store.is_inline() => {
+                // The first page has just failed to move out of the inode.
+                return Err(pass.first_fault.clone().unwrap_or(Fault::NoSpace));
+            }
+            Mapping::Hole { blocks } => run.min(blocks),
+            // The pages behind it have no blocks either.
+            Mapping::Inline(_) => run,
+        };
+        self.reserve_missing(first, wanted)?;
+        let claim = self.store.claim(first, near, wanted as u32)?;
+        Ok((SegmentTarget::Claimed(claim), u64::from(claim.blocks)))
     }
 
     /// Reserves the space that these dirty pages still need. Space was reserved when they became
@@ -432,7 +433,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let mut pages = self.pages.write();
         match segment.target {
             SegmentTarget::Inline => pages.begin_in_place(from, to),
-            SegmentTarget::Blocks { .. } | SegmentTarget::Claimed(_) => pages.begin(from, to),
+            _ => pages.begin(from, to),
         }
     }
 
@@ -449,14 +450,12 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
                 let change = Change::Inline(&bytes[..len]);
                 return self.store.change(change, segment.size).map_err(Failed::Change);
             }
-            SegmentTarget::Blocks { start, is_unwritten } => match is_unwritten {
-                true => {
-                    let (from, to) = self.write_around(segment, start).map_err(Failed::Change)?;
-                    Change::Written { from, to }
-                }
-                false if self.size_with(segment, before) == before => return Ok(()),
-                false => Change::Size,
-            },
+            SegmentTarget::Mapped(_) if self.size_with(segment, before) == before => return Ok(()),
+            SegmentTarget::Mapped(_) => Change::Size,
+            SegmentTarget::Unwritten(start) => {
+                let (from, to) = self.write_around(segment, start).map_err(Failed::Change)?;
+                Change::Written { from, to }
+            }
             SegmentTarget::Claimed(run) => {
                 Change::Insert { file_block: first, run, is_unwritten: false }
             }
@@ -500,10 +499,8 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let on_disk = pages_of(self.size_with(segment, self.store.disk_size()));
         let mut to = end.checked_next_multiple_of(grain).unwrap_or(end).min(on_disk).max(end);
         if to > end {
-            to = match self.store.lookup(end)? {
-                Mapping::Mapped { start: behind, blocks, is_unwritten: true }
-                    if behind == start + (end - first) =>
-                {
+            to = match self.store.map(end)? {
+                Mapping::Unwritten { start: behind, blocks } if behind == start + (end - first) => {
                     to.min(end + blocks)
                 }
                 _ => end,
@@ -511,13 +508,13 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         }
         let mut from = first - first % grain;
         while from < first {
-            from += match self.store.lookup(from)? {
-                Mapping::Mapped { start: before, blocks, is_unwritten: true }
+            from += match self.store.map(from)? {
+                Mapping::Unwritten { start: before, blocks }
                     if blocks >= first - from && before + (first - from) == start =>
                 {
                     break;
                 }
-                Mapping::Mapped { blocks, .. } | Mapping::Hole { blocks } => blocks.max(1),
+                mapping => mapping.blocks(),
             };
         }
         Ok((from.min(first), to))
@@ -558,7 +555,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
             SegmentTarget::Claimed(_) => {
                 self.pages.delayed.fetch_sub(reserved, Ordering::Relaxed);
             }
-            SegmentTarget::Blocks { .. } | SegmentTarget::Inline => self.unreserve(reserved),
+            _ => self.unreserve(reserved),
         }
     }
 
@@ -592,7 +589,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     fn hides_old_bytes(&self, segment: Segment) -> bool {
         let end = self.store.disk_size();
         let (from, to) = segment.range();
-        matches!(segment.target, SegmentTarget::Blocks { is_unwritten: false, .. })
+        matches!(segment.target, SegmentTarget::Mapped(_))
             && !end.is_multiple_of(PAGE)
             && self.size() > end
             && (from..to).contains(&page_of(end))
