@@ -18,6 +18,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod write_behind;
+mod zeros;
 
 pub use file_blocks::FileBlocks;
 pub use files::{FileOptions, Files};

@@ -8,6 +8,7 @@ use vfscale_sync::page::PAGE_SIZE;
 use super::file::RegularFile;
 use super::store::{Act, Change, Cut, Event, Store};
 use crate::base::fault::Fault;
+use crate::format::extent::Extent;
 use crate::page_cache::{FilePages, PAGE, page_of, pages_of};
 
 impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
@@ -115,7 +116,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
                         self.store.unreserve(left);
                         for range in done {
                             // If this fails, too, the file retains blocks that read as zeros.
-                            let freed = self.store.free(range.start, range.end);
+                            let freed = self.store.change(Change::Free(range));
                             freed.unwrap_or_else(|fault| self.store.tell(Event::Failed(&fault)));
                         }
                         return Err(fault);
@@ -153,7 +154,7 @@ fn holes(store: &impl Store, blocks: Range<u64>) -> Result<Vec<Range<u64>>, Faul
 /// Allocates one to `blocks` blocks in a hole. Returns the number.
 fn insert_unwritten(store: &impl Store, file_block: u64, blocks: u64) -> Result<u64, Fault> {
     let run = store.claim(file_block, None, u32::try_from(blocks).unwrap_or(u32::MAX))?;
-    let change = Change::Insert { file_block, run, is_unwritten: true };
-    store.change(change, store.disk_size())?;
+    let extent = Extent { file_block, start: run.start, blocks: run.blocks, is_unwritten: true };
+    store.change(Change::Insert(extent, store.disk_size()))?;
     Ok(u64::from(run.blocks))
 }

@@ -3,7 +3,7 @@
 use std::ops::{Deref, Range};
 
 use super::file::RegularFile;
-use super::store::{Act, Store};
+use super::store::{Act, Change, Store};
 use crate::base::fault::Fault;
 use crate::page_cache::{FilePages, PAGE, offset_of};
 
@@ -17,7 +17,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// pages that are covered in part. Part of the range may be a hole then.
     pub fn punch(&self, offset: u64, len: u64) -> Result<(), Fault> {
         self.store.may(Act::Change)?;
-        self.zero(offset, len, |whole| self.store.free(whole.start, whole.end))
+        self.zero(offset, len, Change::Free)
     }
 
     /// Sets `len` bytes from `offset` on to zero, and allocates their blocks. The file grows if it
@@ -30,18 +30,18 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     pub fn zero_range(&self, offset: u64, len: u64, keep_size: bool) -> Result<(), Fault> {
         self.store.may(Act::Unwrite)?;
         self.allocate(offset, len, true)?;
-        self.zero(offset, len, |whole| self.store.unwrite(whole.start, whole.end))?;
+        self.zero(offset, len, Change::Unwrite)?;
         // Last: after a crash a file that has grown by the range has none of the old bytes in it.
         self.grow_over(offset.saturating_add(len), keep_size)
     }
 
     /// Sets `len` bytes from `offset` on to zero: bytes of pages that are covered in part, and by
-    /// `blocks` the blocks of those that are covered as a whole, whose pages are dropped.
+    /// `change` the blocks of those that are covered as a whole, whose pages are dropped.
     fn zero(
         &self,
         offset: u64,
         len: u64,
-        blocks: impl FnOnce(Range<u64>) -> Result<(), Fault>,
+        change: impl FnOnce(Range<u64>) -> Change<'static>,
     ) -> Result<(), Fault> {
         let range = offset..offset.saturating_add(len);
         let whole = self.zero_partial_pages(&range)?;
@@ -52,7 +52,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let invalidate = self.pages.invalidate.write();
         // The pages first: none may remain that is marked as having a block.
         self.drop_pages(whole.start, whole.end);
-        let done = blocks(whole);
+        let done = self.store.change(change(whole));
         drop(invalidate);
         drop(writing);
         self.set_dirty();

@@ -8,32 +8,27 @@ use vfscale_sync::page::PageBox;
 
 use crate::base::fault::Fault;
 use crate::format::BlockRange;
+use crate::format::extent::Extent;
 use crate::page_cache::{FilePages, Mapping};
 
-/// A change of a file on the device. Each is one transaction: it is done as a whole, or not at
-/// all.
-#[derive(Clone, Copy, Debug)]
+/// A change of a file on the device. Each is one transaction, done as a whole or not at all; only
+/// [`Free`](Self::Free) and [`Unwrite`](Self::Unwrite) may take several. A number is the size of
+/// the file on the device from then on.
+#[derive(Clone, Debug)]
 pub enum Change<'a> {
-    /// The blocks of a claim belong to the file from `file_block` on.
-    Insert {
-        /// The first block of the file.
-        file_block: u64,
-        /// The claim.
-        run: BlockRange,
-        /// Whether nothing was written to them yet.
-        is_unwritten: bool,
-    },
-    /// The unwritten blocks among `from` to `to` of the file have been written.
-    Written {
-        /// The first one.
-        from: u64,
-        /// Behind the last one.
-        to: u64,
-    },
-    /// The whole content of the file up to its size, which has no blocks.
-    Inline(&'a [u8]),
+    /// The extent, whose blocks were claimed, belongs to the file.
+    Insert(Extent, u64),
+    /// The unwritten blocks in the range have been written. The store may make others around them
+    /// written too, with zeros.
+    Written(Range<u64>, u64),
+    /// All bytes of the file, which has no blocks.
+    Inline(&'a [u8], u64),
     /// Nothing but the size.
-    Size,
+    Size(u64),
+    /// The blocks in the range are freed.
+    Free(Range<u64>),
+    /// The blocks in the range are unwritten from then on: they read as zeros.
+    Unwrite(Range<u64>),
 }
 
 /// The result of a truncation.
@@ -126,20 +121,6 @@ pub trait Store {
         Ok(())
     }
 
-    /// Reserves storage on the device for writing `blocks` blocks besides those of pages, calls
-    /// `write`, and gives back what was reserved.
-    ///
-    /// # Errors
-    /// [`Fault::NoSpace`]; `write` was not called. Those of `write`.
-    fn write_reserved(
-        &self,
-        blocks: u64,
-        write: impl FnOnce() -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
-        let _ = blocks;
-        write()
-    }
-
     /// Reserves blocks.
     ///
     /// # Errors
@@ -148,10 +129,6 @@ pub trait Store {
 
     /// Returns reserved blocks to free space.
     fn unreserve(&self, blocks: u64);
-
-    /// Returns the number of blocks at whose multiples unwritten extents may be split
-    /// ([`Space::grain`](crate::alloc::space::Space::grain)); 1 for anywhere.
-    fn grain(&self) -> u64;
 
     /// Returns the mapping of a block of the file: [`Mapped`](Mapping::Mapped) only up to the size
     /// on the device. May block for I/O. The caller prevents the removal of the extent, by
@@ -177,20 +154,11 @@ pub trait Store {
     /// The errors of the device.
     fn read_pages(&self, start: u64, into: &[PageBox]) -> Result<(), Fault>;
 
-    /// Writes consecutive blocks of the device; a transaction that is committed after the call has
-    /// returned will not be durable before them. No thread changes the pages during the call.
-    /// Blocks for I/O.
-    ///
-    /// # Errors
-    /// The errors of the device.
-    fn write_pages(&self, start: u64, from: &[PageBox]) -> Result<(), Fault>;
-
-    /// Begins to write consecutive blocks of the device as [`write_pages`](Self::write_pages) does,
-    /// and returns while they are being written, if the device can. They have been written when
-    /// [`Writing::wait`] has returned.
-    fn begin_write(&self, start: u64, from: &Arc<Vec<PageBox>>) -> Writing<'_> {
-        Writing::ended(self.write_pages(start, from))
-    }
+    /// Begins to write consecutive blocks of the device, and returns while they are being written,
+    /// if the device can. They have been written when [`Writing::wait`] has returned: a transaction
+    /// that is committed afterwards will not be durable before them. No thread changes the pages
+    /// until then. Blocks for I/O.
+    fn begin_write(&self, start: u64, from: &Arc<Vec<PageBox>>) -> Writing<'_>;
 
     /// Claims one to `blocks` free blocks for block `file_block` of the file and those behind, near
     /// to its blocks or to the block `near`. The caller has reserved them before.
@@ -199,39 +167,22 @@ pub trait Store {
     /// [`Fault::NoSpace`].
     fn claim(&self, file_block: u64, near: Option<u64>, blocks: u32) -> Result<BlockRange, Fault>;
 
-    /// Returns a claim; its blocks are reserved again.
-    fn unclaim(&self, run: BlockRange);
+    /// Returns a claim; its blocks are reserved again. Those of a bad one cannot be written: they
+    /// are set aside, and as many others are reserved. Returns whether this was done.
+    fn give_back(&self, claim: BlockRange, is_bad: bool) -> bool;
 
-    /// Sets the blocks of a claim aside, because they cannot be written, and reserves as many again
-    /// for the file. Returns false if so many are not free; the claim is then returned, as by
-    /// [`unclaim`](Self::unclaim).
-    fn set_aside(&self, run: BlockRange) -> bool;
-
-    /// Applies `change` to the file on the device, and sets its size there to `disk_size`. If this
-    /// fails, a claim that was to be inserted was returned, as by [`unclaim`](Self::unclaim). May
-    /// block.
+    /// Changes the file on the device. If this fails, a claim that was to be inserted was
+    /// [given back](Self::give_back), and some blocks of a range may be freed or unwritten by then.
+    /// May block.
     ///
     /// # Errors
     /// The errors of the log and of the device, damage, no space for the tree.
-    fn change(&self, change: Change<'_>, disk_size: u64) -> Result<(), Fault>;
+    fn change(&self, change: Change<'_>) -> Result<(), Fault>;
 
     /// Cuts the file on the device to `size`, or leaves its size if it is not larger, and frees its
     /// blocks behind `size`: in several transactions if need be, of which the first one cuts. If it
     /// fails later, or there is a crash, the rest is freed when the volume is mounted. May block.
     fn truncate(&self, size: u64) -> Cut;
-
-    /// Frees the blocks `from` to `to` of the file, in several transactions if need be. May block.
-    ///
-    /// # Errors
-    /// The errors of [`change`](Self::change); some may be freed by then.
-    fn free(&self, from: u64, to: u64) -> Result<(), Fault>;
-
-    /// Makes the written blocks `from` to `to` of the file unwritten, in several transactions if
-    /// need be. May block.
-    ///
-    /// # Errors
-    /// The errors of [`change`](Self::change); some may be unwritten by then.
-    fn unwrite(&self, from: u64, to: u64) -> Result<(), Fault>;
 
     /// Takes note of an event. Does not wait for I/O.
     fn tell(&self, event: Event<'_>);

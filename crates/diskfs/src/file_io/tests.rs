@@ -197,26 +197,37 @@ impl File {
         self.disk.state.lock().unwrap().size
     }
 
-    fn change_as(state: &mut State, change: Change<'_>, size: u64) -> Result<(), Fault> {
+    fn change_as(&self, state: &mut State, change: Change<'_>) -> Result<(), Fault> {
         State::fail(&mut state.changes_left)?;
+        let mut freed = Vec::new();
         let State { map, nodes, inline, .. } = state;
-        match change {
-            Change::Insert { file_block, run, is_unwritten } => {
-                assert!(inline.is_none() || file_block == 0, "the bytes in the inode are lost");
+        let size = match change {
+            Change::Insert(extent, size) => {
+                assert!(inline.is_none() || extent.file_block == 0, "the inode's bytes are lost");
                 *inline = None;
-                let BlockRange { start, blocks } = run;
-                let extent = Extent { file_block, start, blocks, is_unwritten };
                 map.insert(nodes, OWNER, extent).unwrap();
+                size
             }
-            Change::Written { from, to } => {
-                map.convert(nodes, OWNER, (from, to), false, usize::MAX, &mut 0).unwrap();
+            Change::Written(Range { start, end }, size) => {
+                map.convert(nodes, OWNER, (start, end), false, usize::MAX, &mut 0).unwrap();
+                size
             }
-            Change::Inline(bytes) => {
+            Change::Inline(bytes, size) => {
                 assert!(map.is_empty());
                 *inline = Some(bytes.into());
+                size
             }
-            Change::Size => {}
-        }
+            Change::Size(size) => size,
+            Change::Free(Range { start, end }) => {
+                map.remove(nodes, OWNER, (start, end), usize::MAX, &mut freed, &mut 0).unwrap();
+                state.size
+            }
+            Change::Unwrite(Range { start, end }) => {
+                map.convert(nodes, OWNER, (start, end), true, usize::MAX, &mut 0).unwrap();
+                state.size
+            }
+        };
+        state.give(&self.disk.device, &freed);
         assert!(size >= state.size);
         state.size = size;
         if state.sizes.last() != Some(&size) {
@@ -224,6 +235,19 @@ impl File {
         }
         state.check();
         Ok(())
+    }
+
+    fn write_pages(&self, start: u64, from: &[PageBox]) -> Result<(), Fault> {
+        self.disk.come_to(Point::Write);
+        let mut state = self.disk.state.lock().unwrap();
+        State::fail(&mut state.writes_left)?;
+        if state.bad.iter().any(|bad| (start..start + from.len() as u64).contains(bad)) {
+            state.refused += 1;
+            return Err(Fault::Refused(rustix::io::Errno::IO));
+        }
+        state.written.push(from.len());
+        drop(state);
+        Ok(self.disk.device.write_pages(start * PAGE, from)?)
     }
 }
 
@@ -247,10 +271,6 @@ impl Store for &File {
         let mut state = self.disk.state.lock().unwrap();
         assert!(state.reserved >= blocks);
         state.reserved -= blocks;
-    }
-
-    fn grain(&self) -> u64 {
-        1
     }
 
     fn map(&self, block: u64) -> Result<Mapping, Fault> {
@@ -281,19 +301,6 @@ impl Store for &File {
         Ok(())
     }
 
-    fn write_pages(&self, start: u64, from: &[PageBox]) -> Result<(), Fault> {
-        self.disk.come_to(Point::Write);
-        let mut state = self.disk.state.lock().unwrap();
-        State::fail(&mut state.writes_left)?;
-        if state.bad.iter().any(|bad| (start..start + from.len() as u64).contains(bad)) {
-            state.refused += 1;
-            return Err(Fault::Refused(rustix::io::Errno::IO));
-        }
-        state.written.push(from.len());
-        drop(state);
-        Ok(self.disk.device.write_pages(start * PAGE, from)?)
-    }
-
     /// Writes as late as it may.
     fn begin_write(&self, start: u64, from: &Arc<Vec<PageBox>>) -> Writing<'_> {
         let mut state = self.disk.state.lock().unwrap();
@@ -321,33 +328,29 @@ impl Store for &File {
         Ok(BlockRange { start: FIRST + at as u64, blocks: len as u32 })
     }
 
-    fn unclaim(&self, run: BlockRange) {
+    fn give_back(&self, claim: BlockRange, is_bad: bool) -> bool {
         let mut state = self.disk.state.lock().unwrap();
-        state.give(&self.disk.device, &[run]);
-        state.reserved += u64::from(run.blocks);
-    }
-
-    fn set_aside(&self, run: BlockRange) -> bool {
-        let mut state = self.disk.state.lock().unwrap();
-        let has_space = state.available() >= u64::from(run.blocks);
-        if has_space {
-            state.aside += u64::from(run.blocks);
+        let is_aside = is_bad && state.available() >= u64::from(claim.blocks);
+        if is_aside {
+            state.aside += u64::from(claim.blocks);
         } else {
-            state.give(&self.disk.device, &[run]);
+            state.give(&self.disk.device, &[claim]);
         }
-        state.reserved += u64::from(run.blocks);
-        has_space
+        state.reserved += u64::from(claim.blocks);
+        is_aside || !is_bad
     }
 
-    fn change(&self, change: Change<'_>, disk_size: u64) -> Result<(), Fault> {
+    fn change(&self, change: Change<'_>) -> Result<(), Fault> {
+        let claim = match &change {
+            Change::Insert(extent, _) => Some(extent.run()),
+            _ => None,
+        };
         self.disk.come_to(Point::Change);
-        let changed = self.may(Act::WriteBack).and_then(|()| {
-            File::change_as(&mut self.disk.state.lock().unwrap(), change, disk_size)
-        });
+        let changed = self
+            .may(Act::WriteBack)
+            .and_then(|()| self.change_as(&mut self.disk.state.lock().unwrap(), change));
         changed.inspect_err(|_| {
-            if let Change::Insert { run, .. } = change {
-                self.unclaim(run);
-            }
+            claim.map(|claim| self.give_back(claim, false));
         })
     }
 
@@ -368,24 +371,6 @@ impl Store for &File {
         state.give(&self.disk.device, &freed);
         state.check();
         Cut::Whole
-    }
-
-    fn free(&self, from: u64, to: u64) -> Result<(), Fault> {
-        let mut state = self.disk.state.lock().unwrap();
-        State::fail(&mut state.changes_left)?;
-        let mut freed = Vec::new();
-        let State { map, nodes, .. } = &mut *state;
-        map.remove(nodes, OWNER, (from, to), usize::MAX, &mut freed, &mut 0).unwrap();
-        state.give(&self.disk.device, &freed);
-        Ok(())
-    }
-
-    fn unwrite(&self, from: u64, to: u64) -> Result<(), Fault> {
-        let mut state = self.disk.state.lock().unwrap();
-        State::fail(&mut state.changes_left)?;
-        let State { map, nodes, .. } = &mut *state;
-        map.convert(nodes, OWNER, (from, to), true, usize::MAX, &mut 0).unwrap();
-        Ok(())
     }
 
     fn tell(&self, event: Event<'_>) {

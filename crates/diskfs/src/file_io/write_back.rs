@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::ops::{ControlFlow, Deref};
 
 use vfscale_sync::atomic::Ordering;
-use vfscale_sync::page::{PAGE_SIZE, Page};
+use vfscale_sync::page::PAGE_SIZE;
 
 use super::file::RegularFile;
 use super::store::{Act, Change, Event, Store, Writing};
 use crate::base::fault::Fault;
 use crate::format::BlockRange;
+use crate::format::extent::Extent;
 use crate::page_cache::{
     FilePages, Mapping, PAGE, READ_PAGES_MAX, WRITE_PAGES_MAX, WritebackBatch, offset_of, page_of,
     pages_of,
@@ -138,8 +139,7 @@ impl Pass<'_> {
     }
 
     /// Handles a segment that the device did not accept. Returns whether to try its pages again:
-    /// half of them, or, for a single page with a new block, another block. Unclaims a claim, or
-    /// sets it aside.
+    /// half of them, or, for a single page with a new block, another block. Gives a claim back.
     fn tries_again(&mut self, store: &impl Store, segment: Segment, fault: &Fault) -> bool {
         let Segment { first, pages, target, .. } = segment;
         self.cursor = first;
@@ -150,13 +150,14 @@ impl Pass<'_> {
         } else if pages > 1 {
             self.pages_max = pages.div_ceil(2);
         }
-        let SegmentTarget::Claimed(run) = target else { return !is_hopeless && pages > 1 };
-        if is_hopeless || pages > 1 {
-            store.unclaim(run);
-            return !is_hopeless;
+        let SegmentTarget::Claimed(claim) = target else { return !is_hopeless && pages > 1 };
+        let is_bad = !is_hopeless && pages == 1;
+        let is_aside = store.give_back(claim, is_bad);
+        if is_bad {
+            self.blocks_tried += 1;
+            return is_aside && self.blocks_tried < BLOCKS_TRIED_MAX;
         }
-        self.blocks_tried += 1;
-        store.set_aside(run) && self.blocks_tried < BLOCKS_TRIED_MAX
+        !is_hopeless
     }
 }
 
@@ -355,8 +356,8 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let Flight { segment, batch, writing } = flight;
         // The result does not matter: these pages are written again.
         let _ = writing.wait();
-        if let SegmentTarget::Claimed(run) = segment.target {
-            self.store.unclaim(run);
+        if let SegmentTarget::Claimed(claim) = segment.target {
+            self.store.give_back(claim, false);
         }
         self.redirty(segment.first, segment.pages, Some(batch));
     }
@@ -441,83 +442,25 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     fn wait_and_change(&self, segment: Segment, writing: Writing<'_>) -> Result<(), Failed> {
         writing.wait().map_err(Failed::Write)?;
         let before = self.store.disk_size();
-        let (first, _) = segment.range();
+        let size = self.size_with(segment, before);
+        let (first, end) = segment.range();
+        let mut bytes = [0; PAGE_SIZE];
         let change = match segment.target {
             SegmentTarget::Inline => {
-                let mut bytes = [0; PAGE_SIZE];
-                let len = usize::try_from(segment.size).map_or(0, |size| size.min(PAGE_SIZE));
-                self.pages.copy(first, 0, &mut bytes[..len]);
-                let change = Change::Inline(&bytes[..len]);
-                return self.store.change(change, segment.size).map_err(Failed::Change);
+                let size = segment.size;
+                let bytes = &mut bytes[..usize::try_from(size).map_or(0, |len| len.min(PAGE_SIZE))];
+                self.pages.copy(first, 0, bytes);
+                Change::Inline(bytes, size)
             }
-            SegmentTarget::Mapped(_) if self.size_with(segment, before) == before => return Ok(()),
-            SegmentTarget::Mapped(_) => Change::Size,
-            SegmentTarget::Unwritten(start) => {
-                let (from, to) = self.write_around(segment, start).map_err(Failed::Change)?;
-                Change::Written { from, to }
-            }
-            SegmentTarget::Claimed(run) => {
-                Change::Insert { file_block: first, run, is_unwritten: false }
+            SegmentTarget::Mapped(_) if size == before => return Ok(()),
+            SegmentTarget::Mapped(_) => Change::Size(size),
+            SegmentTarget::Unwritten(_) => Change::Written(first..end, size),
+            SegmentTarget::Claimed(BlockRange { start, blocks }) => {
+                let extent = Extent { file_block: first, start, blocks, is_unwritten: false };
+                Change::Insert(extent, size)
             }
         };
-        self.store.change(change, self.size_with(segment, before)).map_err(Failed::Change)
-    }
-
-    /// Writes zeros around a segment in an unwritten extent, whose blocks lie from `start` on, as
-    /// far as [`widened`](Self::widened) says. Returns the range of blocks that become written:
-    /// only those of the segment if the device lacks storage for zeros.
-    fn write_around(&self, segment: Segment, start: u64) -> Result<(u64, u64), Fault> {
-        let (first, end) = segment.range();
-        let (from, to) = self.widened(segment, start)?;
-        let zeros = (first - from) + (to - end);
-        if zeros == 0 {
-            return Ok((first, end));
-        }
-        let block_of = |page: u64| start - (first - from) + (page - from);
-        let written = self.store.write_reserved(zeros, || {
-            write_zeros(&self.store, block_of(from), first - from)?;
-            write_zeros(&self.store, block_of(end), to - end)
-        });
-        match written {
-            Ok(()) => Ok((from, to)),
-            Err(Fault::NoSpace) => Ok((first, end)),
-            Err(fault) => Err(fault),
-        }
-    }
-
-    /// Finds the blocks that become written with a segment in an unwritten extent, whose blocks lie
-    /// from `start` on: its own, and while tree blocks are short all up to multiples of the grain,
-    /// as far as they belong to the extent. Dirty pages of these blocks are written over the zeros
-    /// later.
-    fn widened(&self, segment: Segment, start: u64) -> Result<(u64, u64), Fault> {
-        let (first, end) = segment.range();
-        let grain = self.store.grain();
-        if grain == 1 {
-            return Ok((first, end));
-        }
-        // Blocks with bytes never lie behind the size on the device.
-        let on_disk = pages_of(self.size_with(segment, self.store.disk_size()));
-        let mut to = end.checked_next_multiple_of(grain).unwrap_or(end).min(on_disk).max(end);
-        if to > end {
-            to = match self.store.map(end)? {
-                Mapping::Unwritten { start: behind, blocks } if behind == start + (end - first) => {
-                    to.min(end + blocks)
-                }
-                _ => end,
-            };
-        }
-        let mut from = first - first % grain;
-        while from < first {
-            from += match self.store.map(from)? {
-                Mapping::Unwritten { start: before, blocks }
-                    if blocks >= first - from && before + (first - from) == start =>
-                {
-                    break;
-                }
-                mapping => mapping.blocks(),
-            };
-        }
-        Ok((from.min(first), to))
+        self.store.change(change).map_err(Failed::Change)
     }
 
     /// Returns the size on the device after a segment was written: up to the next page behind it
@@ -600,13 +543,13 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// caller holds `i_writeback`.
     ///
     /// # Errors
-    /// The errors of [`Store::free`]. The page must stay dirty then: the size on the device does
+    /// The errors of [`Store::change`]. The page must stay dirty then: the size on the device does
     /// not pass it.
     fn unmap_end(&self) -> Result<(), Fault> {
         let page = page_of(self.store.disk_size());
         let _invalidate = self.pages.invalidate.write();
         self.pages.write().each(page, page + 1, |marks, bits| marks.mapped &= !bits);
-        self.store.free(page, page + 1)
+        self.store.change(Change::Free(page..page + 1))
     }
 
     /// Marks pages dirty again that were not written.
@@ -629,7 +572,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         if size <= before {
             return Ok(());
         }
-        let changed = self.store.change(Change::Size, size);
+        let changed = self.store.change(Change::Size(size));
         changed.inspect_err(|fault| {
             if !matches!(fault, Fault::ReadOnly) {
                 self.store.tell(Event::Failed(fault));
@@ -641,16 +584,4 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
 /// Returns whether storage is short below the device: other blocks can't be written either.
 fn is_no_space(fault: &Fault) -> bool {
     matches!(fault, Fault::Device(error) if error.is_no_space())
-}
-
-/// Writes zeros to `blocks` blocks of the device. Blocks for I/O.
-fn write_zeros(store: &impl Store, start: u64, blocks: u64) -> Result<(), Fault> {
-    let zeros = Page::many_with(blocks.min(READ_PAGES_MAX) as usize, 0, &[]);
-    let mut done = 0;
-    while done < blocks {
-        let count = (blocks - done).min(READ_PAGES_MAX);
-        store.write_pages(start + done, &zeros[..count as usize])?;
-        done += count;
-    }
-    Ok(())
 }

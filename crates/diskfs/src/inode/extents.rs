@@ -225,7 +225,7 @@ impl ExtentMap {
             let right = extent.part(removed.end(), u64::MAX);
             let rest: Vec<_> = left.into_iter().chain(right).collect();
             *grown += self.replace(nodes, owner, None, &[extent], &rest, None)?;
-            freed.push(BlockRange { start: removed.start, blocks: removed.blocks });
+            freed.push(removed.run());
             at = removed.end();
         }
         Ok(at.min(to))
