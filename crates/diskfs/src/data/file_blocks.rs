@@ -8,7 +8,7 @@ use vfscale_sync::page::PageBox;
 use super::state::FilesState;
 use crate::base::fault::Fault;
 use crate::btree::Tree;
-use crate::file_io::{Act, Change, Cut, Event, Store, Writing};
+use crate::file_io::{Act, Change, Cut, Event, Reserved, Store, Writing};
 use crate::format::extent::{Extent, FILE_BLOCKS_MAX};
 use crate::format::{BlockRange, byte_of_block};
 use crate::inode::core::{DataFork, InodeCore};
@@ -300,9 +300,9 @@ impl Store for FileBlocks<'_> {
         self.state.volume.make_room()
     }
 
-    fn reserve(&self, blocks: u64) -> Result<(), Fault> {
+    fn reserve(&self, blocks: u64) -> Result<Reserved<'_, Self>, Fault> {
         let has_space = blocks == 0 || self.state.volume.space().take(blocks, false);
-        if has_space { Ok(()) } else { Err(Fault::NoSpace) }
+        if has_space { Ok(Reserved::new(self, blocks)) } else { Err(Fault::NoSpace) }
     }
 
     fn unreserve(&self, blocks: u64) {

@@ -6,7 +6,7 @@ use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::PAGE_SIZE;
 
 use super::file::RegularFile;
-use super::store::{Act, Change, Cut, Event, Store};
+use super::store::{Act, Change, Cut, Event, Reserved, Store};
 use crate::base::fault::Fault;
 use crate::format::extent::Extent;
 use crate::page_cache::{FilePages, PAGE, page_of, pages_of};
@@ -71,8 +71,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
             let _writing = self.pages.writing_back.lock();
             let wanted = holes(&self.store, blocks.clone())?;
             let missing: u64 = wanted.iter().map(|hole| hole.end - hole.start).sum();
-            self.store.reserve(missing)?;
-            self.fill_holes(&wanted, missing)?;
+            self.fill_holes(&wanted, self.store.reserve(missing)?)?;
             self.settle(&wanted);
         }
         self.grow_over(end, keep_size)
@@ -101,19 +100,23 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         self.unreserve(settled);
     }
 
-    /// Makes unwritten extents of holes, for which `left` blocks are reserved: of all, or of none.
-    fn fill_holes(&self, wanted: &[Range<u64>], mut left: u64) -> Result<(), Fault> {
+    /// Makes unwritten extents of holes, whose blocks are reserved: of all, or of none.
+    fn fill_holes(
+        &self,
+        wanted: &[Range<u64>],
+        mut reserved: Reserved<'_, S>,
+    ) -> Result<(), Fault> {
         let mut done = Vec::new();
         for hole in wanted {
             let mut at = hole.start;
             while at < hole.end {
                 match insert_unwritten(&self.store, at, hole.end - at) {
                     Ok(blocks) => {
+                        reserved.keep(blocks);
                         done.push(at..at + blocks);
-                        (at, left) = (at + blocks, left - blocks);
+                        at += blocks;
                     }
                     Err(fault) => {
-                        self.store.unreserve(left);
                         for range in done {
                             // If this fails, too, the file retains blocks that read as zeros.
                             let freed = self.store.change(Change::Free(range));

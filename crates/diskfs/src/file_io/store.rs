@@ -72,6 +72,35 @@ pub enum Event<'a> {
     Failed(&'a Fault),
 }
 
+/// Reserved blocks. Dropping this returns those that were not [kept](Self::keep) to free space.
+#[derive(Debug)]
+#[must_use = "the blocks are free again when this is dropped"]
+pub struct Reserved<'s, S: Store> {
+    store: &'s S,
+    blocks: u64,
+}
+
+impl<'s, S: Store> Reserved<'s, S> {
+    /// Returns `blocks` reserved blocks of `store`.
+    pub fn new(store: &'s S, blocks: u64) -> Self {
+        Self { store, blocks }
+    }
+
+    /// Notes that `blocks` of them stay reserved without this: for pages, or by a claim.
+    pub fn keep(&mut self, blocks: u64) {
+        debug_assert!(blocks <= self.blocks, "more blocks than were reserved");
+        self.blocks -= blocks;
+    }
+}
+
+impl<S: Store> Drop for Reserved<'_, S> {
+    fn drop(&mut self) {
+        if self.blocks > 0 {
+            self.store.unreserve(self.blocks);
+        }
+    }
+}
+
 /// A write of pages that may be in flight ([`Store::begin_write`]). Dropping it waits for it.
 #[must_use = "only waiting shows whether it has succeeded"]
 pub struct Writing<'s>(Box<dyn FnOnce() -> Result<(), Fault> + 's>);
@@ -106,7 +135,7 @@ impl fmt::Debug for Writing<'_> {
 ///
 /// Space is reserved ([`reserve`](Self::reserve)) before it is needed: write-back must not run out
 /// of it.
-pub trait Store {
+pub trait Store: Sized {
     /// Checks that an act is possible at the moment.
     ///
     /// # Errors
@@ -125,7 +154,7 @@ pub trait Store {
     ///
     /// # Errors
     /// [`Fault::NoSpace`].
-    fn reserve(&self, blocks: u64) -> Result<(), Fault>;
+    fn reserve(&self, blocks: u64) -> Result<Reserved<'_, Self>, Fault>;
 
     /// Returns reserved blocks to free space.
     fn unreserve(&self, blocks: u64);

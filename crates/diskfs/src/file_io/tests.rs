@@ -257,14 +257,14 @@ impl Store for &File {
         if is_sealed && act == Act::WriteBack { Err(Fault::ReadOnly) } else { Ok(()) }
     }
 
-    fn reserve(&self, blocks: u64) -> Result<(), Fault> {
+    fn reserve(&self, blocks: u64) -> Result<Reserved<'_, Self>, Fault> {
         let mut state = self.disk.state.lock().unwrap();
         if state.available() < blocks {
             return Err(Fault::NoSpace);
         }
         state.reserved += blocks;
-        state.reserves += 1;
-        Ok(())
+        state.reserves += u64::from(blocks > 0);
+        Ok(Reserved::new(self, blocks))
     }
 
     fn unreserve(&self, blocks: u64) {

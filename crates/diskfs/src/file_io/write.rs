@@ -187,17 +187,22 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         // written back and dropped since.
         let (mapped, granted) = self.blocks_of(index, count, backed)?;
         let partial = self.read_partial_pages(at, bytes.len())?;
-        let reserved = u64::from(granted.count_ones());
-        if reserved > 0 {
-            self.store.reserve(reserved)?;
-            self.pages.delayed.fetch_add(reserved, Ordering::Relaxed);
-        }
+        let mut reserved = self.store.reserve(u64::from(granted.count_ones()))?;
         self.wait_for_room(count);
         let memory = fresh(count as usize, within, bytes, &partial);
-        let put = self.pages.write().put_dirty(index, memory, mapped, granted);
+        let put = {
+            let mut pages = self.pages.write();
+            let put = pages.put_dirty(index, memory, mapped, granted);
+            if put.reserved > 0 {
+                // Before a thread finds the marks, which takes them off and subtracts.
+                self.pages.delayed.fetch_add(put.reserved, Ordering::Relaxed);
+            }
+            put
+        };
+        reserved.keep(put.reserved);
         credit.keep(put.stable);
         self.pages.join_clock();
-        self.unreserve(reserved - put.reserved);
+        drop(reserved);
         self.pages.cache.return_pages(count - put.pages);
         Ok(bytes.len().min((put.count as usize * PAGE_SIZE).saturating_sub(within)))
     }

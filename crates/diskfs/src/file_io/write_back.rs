@@ -420,7 +420,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let reserved_before = self.pages.read().count(range.0, range.1, |marks| marks.reserved);
         let missing = pages - reserved_before;
         if missing > 0 {
-            self.store.reserve(missing)?;
+            self.store.reserve(missing)?.keep(missing);
             self.pages.delayed.fetch_add(missing, Ordering::Relaxed);
             // No other thread sets a mark of a dirty page.
             let mut pages = self.pages.write();
