@@ -18,10 +18,11 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod write_behind;
+mod zeros;
 
 pub use file_blocks::FileBlocks;
 pub use files::{FileOptions, Files};
 pub use gate::{Inside, Shut};
 
 #[cfg(doc)]
-use crate::page_cache::{RegularFile, Store};
+use crate::file_io::{RegularFile, Store};

@@ -21,7 +21,8 @@
 //! | [`dir`] | directories |
 //! | [`volume`] | the open volume and its transactions |
 //! | [`icache`] | the table of inodes in use, and their inactivation |
-//! | [`data`] | the data of files between page cache and volume |
+//! | [`file_io`] | the calls on the data of one file |
+//! | [`data`] | the data of files between calls and volume |
 //! | [`vfs_impl`] | the file system, as the VFS calls it |
 //! | [`tools`] | making, checking, repairing, showing and rescuing a volume |
 //!
@@ -49,6 +50,7 @@ pub mod btree;
 pub mod buffer;
 pub mod data;
 pub mod dir;
+pub mod file_io;
 pub mod format;
 pub mod icache;
 pub mod inode;

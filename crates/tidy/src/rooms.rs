@@ -33,6 +33,7 @@ pub const ROOMS: &[Layers] = &[
             "tools",
             "vfs_impl",
             "data",
+            "file_io",
             "icache",
             "volume",
             "dir",

@@ -1,5 +1,6 @@
 //! The blocks of one file: the store of a regular file that is an inode of a volume.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use vfscale_sync::page::PageBox;
@@ -7,12 +8,14 @@ use vfscale_sync::page::PageBox;
 use super::state::FilesState;
 use crate::base::fault::Fault;
 use crate::btree::Tree;
+use crate::file_io::{Act, Change, Cut, Event, Reserved, Store, Writing};
 use crate::format::extent::{Extent, FILE_BLOCKS_MAX};
 use crate::format::{BlockRange, byte_of_block};
 use crate::inode::core::{DataFork, InodeCore};
 use crate::inode::extents::{ExtentMap, ExtentTree, MapOwner};
 use crate::inode::incore::Node;
-use crate::page_cache::{Change, Cut, FilePages, Mapping, PAGE, Store, Writing, pages_of};
+use crate::page_cache::{Mapping, PAGE, pages_of};
+use crate::volume::Volume;
 use crate::volume::credits::Purpose;
 use crate::volume::tx::{Tx, TxReservation};
 
@@ -54,6 +57,17 @@ impl<'a> FileBlocks<'a> {
         throttle: &'a dyn Throttle,
     ) -> Self {
         Self { state, node, throttle }
+    }
+
+    pub(super) fn volume(&self) -> &Volume {
+        &self.state.volume
+    }
+
+    /// Notes that data were written to the device: no transaction that is committed from now on
+    /// will be durable before them.
+    pub(super) fn has_written(&self) {
+        self.state.has_room();
+        self.node.note_data_written(self.state.volume.mark_data_written());
     }
 
     /// Returns the owner of the blocks, according to `core`.
@@ -131,35 +145,19 @@ impl<'a> FileBlocks<'a> {
         Ok(())
     }
 
-    fn change_core(
+    /// Marks blocks as written.
+    fn convert(
         &self,
         tx: &mut Tx<'_>,
         core: &mut InodeCore,
-        change: Change<'_>,
+        range: Range<u64>,
     ) -> Result<(), Fault> {
-        match change {
-            Change::Insert { file_block, run, is_unwritten } => {
-                let BlockRange { start, blocks } = run;
-                self.insert(tx, core, Extent { file_block, start, blocks, is_unwritten })
-            }
-            Change::Written { from, to } => {
-                let (mut map, mut grown) = (ExtentMap::of(&core.data), 0);
-                let owner = self.owner(core);
-                map.convert(tx, owner, (from, to), false, EXTENTS_PER_TX, &mut grown)?;
-                core.data = map.into_fork();
-                count_blocks(core, grown);
-                Ok(())
-            }
-            Change::Inline([]) => {
-                core.data = DataFork::None;
-                Ok(())
-            }
-            Change::Inline(bytes) => {
-                core.data = DataFork::Inline(bytes.into());
-                Ok(())
-            }
-            Change::Size => Ok(()),
-        }
+        let (mut map, mut grown) = (ExtentMap::of(&core.data), 0);
+        let (owner, range) = (self.owner(core), (range.start, range.end));
+        map.convert(tx, owner, range, false, EXTENTS_PER_TX, &mut grown)?;
+        core.data = map.into_fork();
+        count_blocks(core, grown);
+        Ok(())
     }
 
     /// Runs one transaction on the blocks `from` to `to`. Returns the first block that it has not
@@ -262,68 +260,85 @@ impl<'a> FileBlocks<'a> {
         let before = self.with_map(|map| map.before(&reader, self.node.ino(), file_block))?;
         Ok(before.map_or(self.node.block(), |before| before.place_end()))
     }
+
+    /// Records a failed write-back, which the open files of the file report.
+    pub(super) fn write_failed(&self, fault: &Fault) {
+        let volume = &self.state.volume;
+        if matches!(fault, Fault::Damage(_)) && !volume.is_shut_down() {
+            volume.shut_down(fault.clone());
+        }
+        if let Fault::Device(error) = fault
+            && error.is_no_space()
+            && self.state.is_new_lack()
+        {
+            tracing::error!(
+                "{error}; written data are lost, and fsync reports it, until there is room"
+            );
+        }
+        let code = fault.errno().raw_os_error();
+        self.node.write_errors().record(code);
+        self.state.write_errors.record(code);
+    }
 }
 
 impl Store for FileBlocks<'_> {
-    fn changeable(&self) -> Result<(), Fault> {
-        self.state.volume.changeable()
-    }
-
-    fn extendable(&self) -> Result<(), Fault> {
-        self.state.volume.changeable()?;
-        self.state.volume.roomy()
+    fn may(&self, act: Act) -> Result<(), Fault> {
+        let volume = &self.state.volume;
+        match act {
+            Act::Change => volume.changeable(),
+            Act::Extend => volume.changeable().and_then(|()| volume.roomy()),
+            // The reserve of tree blocks is not for splitting written extents.
+            Act::Unwrite if volume.space().grain() > 1 => {
+                volume.changeable().and(Err(Fault::NoSpace))
+            }
+            Act::Unwrite => volume.changeable(),
+            Act::WriteBack => volume.writable().map(|_| ()),
+        }
     }
 
     fn make_room(&self) -> Result<(), Fault> {
         self.state.volume.make_room()
     }
 
-    fn write_reserved(
-        &self,
-        blocks: u64,
-        write: impl FnOnce() -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
-        let _reserved = self.state.volume.reserve_blocks(blocks)?;
-        write()
-    }
-
-    fn writable(&self) -> Result<(), Fault> {
-        self.state.volume.writable().map(|_| ())
-    }
-
-    fn reserve(&self, blocks: u64) -> Result<(), Fault> {
+    fn reserve(&self, blocks: u64) -> Result<Reserved<'_, Self>, Fault> {
         let has_space = blocks == 0 || self.state.volume.space().take(blocks, false);
-        if has_space { Ok(()) } else { Err(Fault::NoSpace) }
+        if has_space { Ok(Reserved::new(self, blocks)) } else { Err(Fault::NoSpace) }
     }
 
     fn unreserve(&self, blocks: u64) {
         self.state.volume.space().give(blocks);
     }
 
-    fn grain(&self) -> u64 {
-        self.state.volume.space().grain()
-    }
-
-    fn lookup(&self, block: u64) -> Result<Mapping, Fault> {
+    fn map(&self, block: u64) -> Result<Mapping, Fault> {
         let volume = &self.state.volume;
         let ino = self.node.ino();
-        let mapping = self.with_map(|map| map.lookup(&volume.reader(), ino, block))?;
-        if let Mapping::Mapped { start, blocks, .. } = mapping {
-            // Never read or write blocks that may hold other things, whatever the inode says: each
-            // block found is in one group, behind the blocks that describe it, and outside of the
-            // log.
-            if !volume.is_run_for_files(start, blocks) {
-                return Err(outside(ino, block, start, blocks));
-            }
+        if block == 0
+            && let DataFork::Inline(bytes) = &self.node.stored().data
+        {
+            return Ok(Mapping::Inline(Arc::clone(bytes)));
         }
-        Ok(mapping)
+        let mapping = self.with_map(|map| map.lookup(&volume.reader(), ino, block))?;
+        let (Mapping::Mapped { start, blocks } | Mapping::Unwritten { start, blocks }) = mapping
+        else {
+            return Ok(mapping);
+        };
+        // Never read or write blocks that may hold other things, whatever the inode says: each
+        // block found is in one group, behind the blocks that describe it, and outside of the log.
+        if !volume.is_run_for_files(start, blocks) {
+            return Err(outside(ino, block, start, blocks));
+        }
+        if let Mapping::Unwritten { .. } = mapping {
+            return Ok(mapping);
+        }
+        // After the mapping: the size grows together with the blocks.
+        Ok(match pages_of(self.disk_size()).saturating_sub(block) {
+            0 => Mapping::Unwritten { start, blocks },
+            on_disk => Mapping::Mapped { start, blocks: blocks.min(on_disk) },
+        })
     }
 
-    fn inline(&self) -> Option<Arc<[u8]>> {
-        match &self.node.stored().data {
-            DataFork::Inline(bytes) => Some(Arc::clone(bytes)),
-            _ => None,
-        }
+    fn is_inline(&self) -> bool {
+        matches!(self.node.stored().data, DataFork::Inline(_))
     }
 
     fn inline_room(&self) -> Option<u64> {
@@ -342,21 +357,12 @@ impl Store for FileBlocks<'_> {
         Ok(self.state.volume.device().read_pages(byte_of_block(start), into)?)
     }
 
-    fn write_pages(&self, start: u64, from: &[PageBox]) -> Result<(), Fault> {
-        let volume = &self.state.volume;
-        volume.device().write_pages(byte_of_block(start), from)?;
-        self.state.has_room();
-        self.node.note_data_written(volume.mark_data_written());
-        Ok(())
-    }
-
     fn begin_write(&self, start: u64, from: &Arc<Vec<PageBox>>) -> Writing<'_> {
         let volume = &self.state.volume;
         let pending = volume.device().begin_write_pages(byte_of_block(start), from);
         Writing::in_flight(move || {
             pending.wait()?;
-            self.state.has_room();
-            self.node.note_data_written(volume.mark_data_written());
+            self.has_written();
             Ok(())
         })
     }
@@ -373,103 +379,83 @@ impl Store for FileBlocks<'_> {
         claim()?.ok_or(Fault::NoSpace)
     }
 
-    fn unclaim(&self, run: BlockRange) {
-        self.state.volume.groups().unclaim(run);
-    }
-
-    fn set_aside(&self, run: BlockRange) -> bool {
+    fn give_back(&self, claim: BlockRange, is_bad: bool) -> bool {
         let volume = &self.state.volume;
-        let has_space = volume.space().take(u64::from(run.blocks), true);
-        if has_space {
-            tracing::warn!(start = run.start, blocks = run.blocks, "can't be written, left out");
-            // Returned to a group before they count as free.
-            if let Some(old) = self.state.bad_blocks.add(run) {
-                volume.groups().unclaim(old);
-                volume.space().give(u64::from(old.blocks));
-            }
-        } else {
-            self.unclaim(run);
+        let blocks = u64::from(claim.blocks);
+        if !is_bad || !volume.space().take(blocks, true) {
+            volume.groups().unclaim(claim);
+            return !is_bad;
         }
-        has_space
+        tracing::warn!(start = claim.start, blocks, "can't be written, left out");
+        // Returned to a group before they count as free.
+        if let Some(old) = self.state.bad_blocks.add(claim) {
+            volume.groups().unclaim(old);
+            volume.space().give(u64::from(old.blocks));
+        }
+        true
     }
 
-    fn change(&self, change: Change<'_>, disk_size: u64) -> Result<(), Fault> {
-        let claim = match change {
-            Change::Insert { run, .. } => Some(run),
-            _ => None,
-        };
-        let records = if matches!(change, Change::Size | Change::Inline(_)) { 0 } else { 4 };
-        // An allocation may be refused; the rest was accepted.
-        let purpose = match change {
-            Change::Insert { is_unwritten: true, .. } => Purpose::Growth,
-            _ => Purpose::WriteBack,
-        };
-        let begun = self.need(records, 1).and_then(|need| self.begin(need, purpose));
-        let mut tx = match begun {
-            Ok(tx) => tx,
-            Err(fault) => {
-                claim.into_iter().for_each(|run| self.unclaim(run));
-                return Err(fault);
+    fn change(&self, change: Change<'_>) -> Result<(), Fault> {
+        // A transaction that changes so many records of the map.
+        let begin = |records, purpose| self.begin(self.need(records, 1)?, purpose);
+        match change {
+            Change::Insert(extent, size) => {
+                // An allocation may be refused; the rest was accepted.
+                let purpose =
+                    if extent.is_unwritten { Purpose::Growth } else { Purpose::WriteBack };
+                let unclaim = |_: &Fault| self.state.volume.groups().unclaim(extent.run());
+                let mut tx = begin(4, purpose).inspect_err(unclaim)?;
+                tx.use_claim(extent.run());
+                self.update(tx, |tx, core| {
+                    core.size = size;
+                    self.insert(tx, core, extent)
+                })
             }
-        };
-        claim.into_iter().for_each(|run| tx.use_claim(run));
-        self.update(tx, |tx, core| {
-            self.change_core(tx, core, change)?;
-            core.size = disk_size;
-            Ok(())
-        })
+            Change::Written(range, size) => {
+                let range = self.zero_around(range, size)?;
+                self.update(begin(4, Purpose::WriteBack)?, |tx, core| {
+                    core.size = size;
+                    self.convert(tx, core, range)
+                })
+            }
+            Change::Inline(bytes, size) => self.update(begin(0, Purpose::WriteBack)?, |_, core| {
+                core.size = size;
+                core.data = match bytes {
+                    [] => DataFork::None,
+                    bytes => DataFork::Inline(bytes.into()),
+                };
+                Ok(())
+            }),
+            Change::Size(size) => self.update(begin(0, Purpose::WriteBack)?, |_, core| {
+                core.size = size;
+                Ok(())
+            }),
+            Change::Free(range) => self.steps(RangeStep::Free, range.start, range.end),
+            Change::Unwrite(range) => self.steps(RangeStep::Unwrite, range.start, range.end),
+        }
     }
 
     fn truncate(&self, size: u64) -> Cut {
         self.cut(size)
     }
 
-    fn free(&self, from: u64, to: u64) -> Result<(), Fault> {
-        self.steps(RangeStep::Free, from, to)
-    }
-
-    fn unwrite(&self, from: u64, to: u64) -> Result<(), Fault> {
-        self.steps(RangeStep::Unwrite, from, to)
-    }
-
-    fn write_failed(&self, fault: &Fault) {
-        let volume = &self.state.volume;
-        if matches!(fault, Fault::Damage(_)) && !volume.is_shut_down() {
-            volume.shut_down(fault.clone());
-        }
-        if let Fault::Device(error) = fault
-            && error.is_no_space()
-            && self.state.is_new_lack()
-        {
-            tracing::error!(
-                "{error}; written data are lost, and fsync reports it, until there is room"
-            );
-        }
-        let code = fault.errno().raw_os_error();
-        self.node.write_errors().record(code);
-        self.state.write_errors.record(code);
-    }
-
-    fn set_dirty(&self, pages: &FilePages) {
-        self.state.set_dirty(self.node, pages);
-    }
-
-    fn note_renewed(&self, pages: &FilePages) {
-        if let Some(renewed) = &self.state.renewed {
-            renewed.note(self.node, pages);
+    fn tell(&self, event: Event<'_>) {
+        let state = self.state;
+        match event {
+            Event::Dirty(pages) => state.set_dirty(self.node, pages),
+            Event::Renewed(pages) => {
+                if let Some(renewed) = &state.renewed {
+                    renewed.note(self.node, pages);
+                }
+            }
+            Event::Filled(pages) => state.write_behind.request(self.node, pages.start, pages.end),
+            Event::Awaited(pages) => state.read_ahead.request(self.node, pages.start, pages.end),
+            Event::Failed(fault) => self.write_failed(fault),
         }
     }
 
     fn write_back_one(&self) -> bool {
         self.throttle.write_back_one()
-    }
-
-    fn write_behind(&self, from: u64, to: u64) {
-        self.state.write_behind.request(self.node, from, to);
-    }
-
-    fn read_ahead(&self, from: u64, to: u64) {
-        self.state.read_ahead.request(self.node, from, to);
     }
 }
 

@@ -66,11 +66,10 @@ use super::renewed::Renewed;
 use super::state::FilesState;
 use super::write_behind::{Request, WriteBehind};
 use crate::base::fault::Fault;
+use crate::file_io::{Cut, RegularFile};
 use crate::inode::core::DataFork;
 use crate::inode::incore::{Node, NodeNow};
-use crate::page_cache::{
-    CacheBudget, Cut, DirtyFiles, FilePages, LowDirty, PageCache, RegularFile, Store,
-};
+use crate::page_cache::{CacheBudget, DirtyFiles, FilePages, LowDirty, PageCache};
 use crate::volume::Volume;
 
 /// How long a writer sleeps if other threads are writing back all that is dirty.

@@ -8,7 +8,7 @@
 //! will get the error), and when the volume's files end. A request owns a reference to its node, as
 //! the list of dirty files does. A request that is served after the file was truncated is harmless,
 //! because it looks its blocks up as every reader does
-//! ([`RegularFile::populate`](crate::page_cache::RegularFile::bring)).
+//! (`RegularFile::populate`).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};

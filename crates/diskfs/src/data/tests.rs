@@ -6,8 +6,9 @@ use vfscale_sync::page::PAGE_SIZE;
 
 use super::*;
 use crate::base::fault::Fault;
-use crate::page_cache::tests::POISON;
-use crate::page_cache::{Mapping, PAGE, Store};
+use crate::file_io::Store;
+use crate::file_io::tests::POISON;
+use crate::page_cache::{Mapping, PAGE};
 
 mod behind;
 mod cuts;

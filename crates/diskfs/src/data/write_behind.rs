@@ -1,7 +1,7 @@
 //! Writing behind sequential writers.
 //!
 //! A writer that fills a file in order asks for the write-back of each few megabytes behind it
-//! ([`RegularFile::write`](crate::page_cache::RegularFile::write)). So the device works while the
+//! ([`RegularFile::write`](crate::file_io::RegularFile::write)). So the device works while the
 //! writer copies, and a call that makes the file durable finds little left to write. Requests for
 //! one file that no thread has taken yet are joined. A thread that serves a request begins with
 //! nothing that another one writes: two files are written back by two threads, and as many as there

@@ -9,9 +9,9 @@ use std::mem::offset_of;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::Magic;
 use super::damage::{ExtentDamage, ExtentFault};
 use super::inode::{AREA_BYTES, ATTR_BYTES_MAX, DATA_BYTES_MAX};
+use super::{BlockRange, Magic};
 
 /// Size of an extent, in bytes.
 pub const EXTENT_BYTES: usize = 20;
@@ -105,6 +105,12 @@ impl Extent {
             && self.is_unwritten == next.is_unwritten;
         let blocks = self.blocks.checked_add(next.blocks)?;
         (goes_on && blocks <= EXTENT_BLOCKS_MAX).then_some(Self { blocks, ..*self })
+    }
+
+    /// Returns its blocks of the device.
+    #[must_use]
+    pub fn run(&self) -> BlockRange {
+        BlockRange { start: self.start, blocks: self.blocks }
     }
 
     pub(crate) fn place(&self) -> RawPlace {

@@ -113,11 +113,14 @@ impl ExtentMap {
     /// [`Error`].
     pub fn lookup<N: Nodes>(&self, nodes: &N, ino: u64, block: u64) -> Outcome<Mapping, N> {
         Ok(match self.next(nodes, ino, block)? {
-            Some(extent) if extent.file_block <= block => Mapping::Mapped {
-                start: extent.start + (block - extent.file_block),
-                blocks: extent.end() - block,
-                is_unwritten: extent.is_unwritten,
-            },
+            Some(extent) if extent.file_block <= block => {
+                let start = extent.start + (block - extent.file_block);
+                let blocks = extent.end() - block;
+                match extent.is_unwritten {
+                    true => Mapping::Unwritten { start, blocks },
+                    false => Mapping::Mapped { start, blocks },
+                }
+            }
             Some(extent) => Mapping::Hole { blocks: extent.file_block - block },
             None => Mapping::Hole { blocks: FILE_BLOCKS_MAX.saturating_sub(block) },
         })
@@ -222,7 +225,7 @@ impl ExtentMap {
             let right = extent.part(removed.end(), u64::MAX);
             let rest: Vec<_> = left.into_iter().chain(right).collect();
             *grown += self.replace(nodes, owner, None, &[extent], &rest, None)?;
-            freed.push(BlockRange { start: removed.start, blocks: removed.blocks });
+            freed.push(removed.run());
             at = removed.end();
         }
         Ok(at.min(to))

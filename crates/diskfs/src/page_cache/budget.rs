@@ -48,7 +48,7 @@ const NODE_BYTES: u64 = 1024;
 const BLOCK_BYTES: u64 = 4096;
 
 /// A file with pages in the cache, as the clock sees it.
-pub(super) trait CachedFile: fmt::Debug + Send + Sync {
+pub(crate) trait CachedFile: fmt::Debug + Send + Sync {
     /// Drops up to `want` clean pages, of the next [`SCAN`] ones, and puts the file back into the
     /// clock if it has pages left. Returns how many were dropped.
     fn evict(&self, want: u64) -> u64;

@@ -159,13 +159,13 @@ impl PageCache {
     }
 
     /// Returns the number of pages that a writer may request together: at least one.
-    pub(super) fn batch(&self) -> u64 {
+    pub(crate) fn batch(&self) -> u64 {
         (self.room.pages_max / 8 / self.room.caches()).max(1)
     }
 
     /// Takes room for `pages` more pages, and drops others if needed. Returns false if no room is
     /// left.
-    pub(super) fn take_pages(&self, pages: u64) -> bool {
+    pub(crate) fn take_pages(&self, pages: u64) -> bool {
         if self.room.pages.take(pages) {
             return true;
         }
@@ -174,7 +174,7 @@ impl PageCache {
         self.room.pages.take(pages)
     }
 
-    pub(super) fn return_pages(&self, pages: u64) {
+    pub(crate) fn return_pages(&self, pages: u64) {
         if pages > 0 {
             self.room.pages.give(pages);
         }
@@ -184,7 +184,7 @@ impl PageCache {
         self.change_unstable(pages as i64);
     }
 
-    pub(super) fn remove_unstable(&self, pages: u64) {
+    pub(crate) fn remove_unstable(&self, pages: u64) {
         self.change_unstable(-(pages as i64));
         self.unreserve(pages);
     }
@@ -195,7 +195,7 @@ impl PageCache {
     ///
     /// # Errors
     /// [`Fault::NoSpace`], and those of the device.
-    pub(super) fn reserve(&self, pages: u64, is_urgent: bool) -> Result<PageCredit<'_>, Fault> {
+    pub(crate) fn reserve(&self, pages: u64, is_urgent: bool) -> Result<PageCredit<'_>, Fault> {
         let pages = if let Some(reserving) = self.reserving() {
             reserving.reserve_pages(pages, is_urgent)?;
             pages
@@ -228,7 +228,7 @@ impl PageCache {
     }
 
     /// Returns the lock under which a megabyte of a file is read. Files may share one.
-    pub(super) fn fill_lock(&self, file: &impl CachedFile, index: u64) -> &Mutex<(), FillLock> {
+    pub(crate) fn fill_lock(&self, file: &impl CachedFile, index: u64) -> &Mutex<(), FillLock> {
         let file = std::ptr::from_ref(file).addr() as u64 >> 6;
         let mixed = vfscale_sync::hash::fibonacci(file ^ (index / READ_PAGES_MAX));
         &self.fill[(mixed >> 32) as usize % self.fill.len()]
@@ -264,14 +264,14 @@ impl Drop for PageCache {
 
 /// Storage on the device for pages that are about to become unstable.
 #[derive(Debug)]
-pub(super) struct PageCredit<'c> {
+pub(crate) struct PageCredit<'c> {
     cache: &'c PageCache,
     pages: u64,
 }
 
 impl PageCredit<'_> {
     /// Notes that `pages` of them are unstable from now on, and gives back the rest.
-    pub(super) fn keep(mut self, pages: u64) {
+    pub(crate) fn keep(mut self, pages: u64) {
         self.pages = self.pages.saturating_sub(pages);
         self.cache.add_unstable(pages);
     }

@@ -144,7 +144,7 @@ impl<F> DirtyFiles<F> {
     }
 
     /// Takes a file that was dirty at the moment of `mark`.
-    pub(super) fn take_before(&self, mark: &Mark) -> Option<Taken<'_, F>> {
+    fn take_before(&self, mark: &Mark) -> Option<Taken<'_, F>> {
         self.take_from(|slot| mark.0.get(slot).copied().unwrap_or(0))
     }
 
@@ -159,7 +159,7 @@ impl<F> DirtyFiles<F> {
     }
 
     /// Marks the files that are dirty now.
-    pub(super) fn mark(&self) -> Mark {
+    fn mark(&self) -> Mark {
         Mark(self.lists.iter().map(|list| list.state.lock().next).collect())
     }
 
@@ -181,7 +181,7 @@ impl<F> DirtyFiles<F> {
     /// Waits for the files that were dirty at the moment of `mark` and that other threads have
     /// taken. Returns true if all of them are written, and false at once if one of them was put
     /// back.
-    pub(super) fn wait(&self, mark: &Mark) -> bool {
+    fn wait(&self, mark: &Mark) -> bool {
         self.lists.iter().zip(&mark.0).all(|(list, end)| {
             let is_taken = |state: &DirtyState<F>| state.taken.iter().any(|number| number < end);
             let state = list.state.lock();
@@ -204,3 +204,6 @@ impl<F> DirtyFiles<F> {
         self.lists.iter().all(|list| list.state.lock().waiting.is_empty())
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests;

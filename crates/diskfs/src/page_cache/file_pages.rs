@@ -34,22 +34,22 @@ const TRIES: u32 = 3;
 #[repr(C)]
 pub struct FilePages {
     /// The page behind the last read, and the number of pages to read ahead.
-    pub(super) read_end: AtomicU64,
-    pub(super) read_ahead: AtomicU32,
+    pub(crate) read_end: AtomicU64,
+    pub(crate) read_ahead: AtomicU32,
     /// The page behind the last read-ahead request, and the page that the reader has to reach
     /// before the next request.
-    pub(super) ahead_to: AtomicU64,
-    pub(super) ahead_mark: AtomicU64,
+    pub(crate) ahead_to: AtomicU64,
+    pub(crate) ahead_mark: AtomicU64,
     /// Itself, for the clock.
     this: Weak<FilePages>,
-    pub(super) cache: Arc<PageCache>,
+    pub(crate) cache: Arc<PageCache>,
     /// The size of the file. Write-back stores it on the device later.
-    pub(super) size: AtomicU64,
+    pub(crate) size: AtomicU64,
     /// The number of pages with reserved space for their blocks.
-    pub(super) delayed: AtomicU64,
+    pub(crate) delayed: AtomicU64,
     pages: RwLock<Pages, PagesLock>,
-    pub(super) writing_back: Mutex<(), WriteBackLock>,
-    pub(super) invalidate: RwLock<(), InvalidateLock>,
+    pub(crate) writing_back: Mutex<(), WriteBackLock>,
+    pub(crate) invalidate: RwLock<(), InvalidateLock>,
     /// Whether it is queued for write-back.
     is_queued: AtomicBool,
     /// Whether it was truncated to nothing lately, and whether it is queued among the renewed
@@ -60,11 +60,11 @@ pub struct FilePages {
     has_pages: AtomicBool,
     /// The end of the last write, and the first page that the sequential writer has filled since
     /// the last request for write-behind. Changed under the inode's lock.
-    pub(super) write_end: AtomicU64,
-    pub(super) behind_from: AtomicU64,
+    pub(crate) write_end: AtomicU64,
+    pub(crate) behind_from: AtomicU64,
     /// The page behind those that were last written back in part
-    /// ([`write_part_back`](super::RegularFile::write_part_back)).
-    pub(super) part_end: AtomicU64,
+    /// ([`write_part_back`](crate::file_io::RegularFile::write_part_back)).
+    pub(crate) part_end: AtomicU64,
 }
 
 impl FilePages {
@@ -100,19 +100,19 @@ impl FilePages {
     }
 
     /// Locks the pages for reading.
-    pub(super) fn read(&self) -> RwLockReadGuard<'_, Pages, PagesLock> {
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Pages, PagesLock> {
         self.pages.read()
     }
 
     /// Locks the pages for changing them.
-    pub(super) fn write(&self) -> RwLockWriteGuard<'_, Pages, PagesLock> {
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Pages, PagesLock> {
         self.pages.write()
     }
 
     /// Copies bytes of pages in memory from `within` of page `index` on, up to the first that is
     /// not, and to the end of its chunk at most. Returns how many. Of each page it sees all or
     /// nothing of a write.
-    pub(super) fn copy(&self, index: u64, within: usize, into: &mut [u8]) -> usize {
+    pub(crate) fn copy(&self, index: u64, within: usize, into: &mut [u8]) -> usize {
         let try_once = |_| self.read().read(index, within, into);
         match (0..TRIES).find_map(try_once) {
             Some(done) => done,
@@ -173,7 +173,7 @@ impl FilePages {
     }
 
     /// Adds the file to the clock, unless it is in the clock already. The file has a page.
-    pub(super) fn join_clock(&self) {
+    pub(crate) fn join_clock(&self) {
         if !self.has_pages.swap(true, Ordering::AcqRel) {
             self.cache.add_to_clock(self.this.clone());
         }

@@ -1,20 +1,58 @@
 //! The mapping of a block of a file to the device.
 
-/// The mapping of a block of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use std::sync::Arc;
+
+/// The mapping of a block of a file, and of those behind it to which it applies.
+///
+/// Blocks that are reserved for dirty pages are holes here: the pages have them
+/// ([`Pages`](super::FilePages)), and the store has not.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mapping {
-    /// Consecutive blocks of the device, from this block of the file on.
+    /// No blocks.
+    Hole {
+        /// Number of blocks of the hole.
+        blocks: u64,
+    },
+    /// Consecutive blocks of the device.
     Mapped {
         /// The first of them.
         start: u64,
         /// Number of blocks.
         blocks: u64,
-        /// Whether nothing was written to them yet: they read as zeros.
-        is_unwritten: bool,
     },
-    /// No blocks.
-    Hole {
-        /// Number of blocks of the hole, from this block of the file on.
+    /// Consecutive blocks of the device to which nothing was written yet: they read as zeros.
+    Unwritten {
+        /// The first of them.
+        start: u64,
+        /// Number of blocks.
         blocks: u64,
     },
+    /// All bytes of a file that is stored in its inode. Zeros follow, up to its size. Only block 0
+    /// is mapped so: those behind it are a hole.
+    Inline(Arc<[u8]>),
+}
+
+impl Mapping {
+    /// Returns the number of blocks of the file to which this applies: at least one.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        match self {
+            Self::Hole { blocks }
+            | Self::Mapped { blocks, .. }
+            | Self::Unwritten { blocks, .. } => (*blocks).max(1),
+            Self::Inline(_) => 1,
+        }
+    }
+
+    /// Returns whether the file has blocks here, written or not.
+    #[must_use]
+    pub fn has_blocks(&self) -> bool {
+        matches!(self, Self::Mapped { .. } | Self::Unwritten { .. })
+    }
+
+    /// Returns whether the file has bytes here: all others read as zeros.
+    #[must_use]
+    pub fn has_bytes(&self) -> bool {
+        matches!(self, Self::Mapped { .. } | Self::Inline(_))
+    }
 }

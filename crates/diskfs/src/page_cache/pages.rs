@@ -36,24 +36,24 @@ use vfscale_sync::page::{PAGE_SIZE, Page, PageBox, read_pages, write_pages};
 use vfscale_sync::seqcount::SeqCount;
 
 /// The number of pages of a chunk.
-pub(super) const CHUNK_PAGES: u64 = 64;
+pub(crate) const CHUNK_PAGES: u64 = 64;
 
 /// The marks of the pages of a chunk, a bit for each.
 ///
 /// A page that is neither dirty nor being written back is what is on the device: in its block, or
 /// in the inode.
 #[derive(Debug, Default)]
-pub(super) struct Marks {
+pub(crate) struct Marks {
     /// Pages in memory.
-    pub(super) present: u64,
+    pub(crate) present: u64,
     /// Pages with bytes whose write-back has not begun.
-    pub(super) dirty: u64,
+    pub(crate) dirty: u64,
     /// Pages that are being written back.
-    pub(super) writing: u64,
+    pub(crate) writing: u64,
     /// Pages that have a block.
-    pub(super) mapped: u64,
+    pub(crate) mapped: u64,
     /// The pages for whose blocks space is reserved.
-    pub(super) reserved: u64,
+    pub(crate) reserved: u64,
     /// Pages that were dirty at some time.
     was_dirty: u64,
     /// Pages that were used since the clock scanned them.
@@ -61,7 +61,7 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    pub(super) fn unstable(&self) -> u64 {
+    pub(crate) fn unstable(&self) -> u64 {
         self.dirty | self.writing
     }
 
@@ -102,14 +102,14 @@ impl Default for PageChunk {
 }
 
 /// The memory of pages that are being written back.
-pub(super) type WritebackBatch = Arc<Vec<PageBox>>;
+pub(crate) type WritebackBatch = Arc<Vec<PageBox>>;
 
 /// Pages that were removed. Dropping this frees their memory.
 #[derive(Debug, Default)]
-pub(super) struct RemovedPages {
-    pub(super) pages: u64,
-    pub(super) unstable: u64,
-    pub(super) reserved: u64,
+pub(crate) struct RemovedPages {
+    pub(crate) pages: u64,
+    pub(crate) unstable: u64,
+    pub(crate) reserved: u64,
     memory: Vec<Option<PageBox>>,
     #[expect(clippy::vec_box, reason = "they are moved as they are, not copied")]
     chunks: Vec<Box<PageChunk>>,
@@ -117,17 +117,17 @@ pub(super) struct RemovedPages {
 
 /// A part of a chunk.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ChunkPart {
+pub(crate) struct ChunkPart {
     /// The number of the chunk, and its first page.
     chunk: u64,
     base: u64,
     /// The pages.
-    pub(super) bits: u64,
+    pub(crate) bits: u64,
 }
 
 /// The pages of a file that are in memory.
 #[derive(Debug, Default)]
-pub(super) struct Pages {
+pub(crate) struct Pages {
     chunks: BTreeMap<u64, Box<PageChunk>>,
     /// The chunks with pages that are dirty or being written back, and how many such pages there
     /// are.
@@ -136,7 +136,7 @@ pub(super) struct Pages {
     /// The batches in write-back, each with its first page. They don't overlap.
     batches: Vec<(u64, WritebackBatch)>,
     /// The number of pages that were dropped and had been dirty.
-    pub(super) dropped_written: u64,
+    pub(crate) dropped_written: u64,
     /// The page at which the clock continues.
     hand: u64,
 }
@@ -171,12 +171,12 @@ fn indices(mut bits: u64) -> impl Iterator<Item = usize> {
 }
 
 impl Pages {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
 
     /// Returns the number of pages.
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         let present = |chunk: &PageChunk| u64::from(chunk.marks.present.count_ones());
         let in_batch = self.batches.iter().map(|(_, pages)| pages.len() as u64).sum::<u64>();
         // Memory, not pages: a page in write-back that is written to again has it twice.
@@ -191,12 +191,12 @@ impl Pages {
     }
 
     /// Returns the number of pages that are dirty or being written back.
-    pub(super) fn unstable_pages(&self) -> u64 {
+    pub(crate) fn unstable_pages(&self) -> u64 {
         self.unstable_pages
     }
 
     /// Returns the marks of the chunk that has page `index`.
-    pub(super) fn marks(&self, index: u64) -> Option<&Marks> {
+    pub(crate) fn marks(&self, index: u64) -> Option<&Marks> {
         self.chunks.get(&(index / CHUNK_PAGES)).map(|chunk| &chunk.marks)
     }
 
@@ -205,11 +205,11 @@ impl Pages {
         self.marks(index).is_some_and(|marks| mark(marks) >> (index % CHUNK_PAGES) & 1 == 1)
     }
 
-    pub(super) fn contains(&self, index: u64) -> bool {
+    pub(crate) fn contains(&self, index: u64) -> bool {
         self.has(index, |marks| marks.present)
     }
 
-    pub(super) fn is_unstable(&self, index: u64) -> bool {
+    pub(crate) fn is_unstable(&self, index: u64) -> bool {
         self.has(index, Marks::unstable)
     }
 
@@ -222,7 +222,7 @@ impl Pages {
     }
 
     /// Returns a page that is in memory.
-    pub(super) fn page(&self, index: u64) -> Option<&Page> {
+    pub(crate) fn page(&self, index: u64) -> Option<&Page> {
         let chunk = self.chunks.get(&(index / CHUNK_PAGES))?;
         let slot = (index % CHUNK_PAGES) as usize;
         self.memory(chunk, index - slot as u64, slot)
@@ -231,7 +231,7 @@ impl Pages {
     /// Copies bytes of pages in memory from `within` of page `index` on, up to the first that
     /// is not, and to the end of the chunk at most. Returns how many; `None` if another thread
     /// has overwritten pages of the chunk meanwhile: then the bytes may be those of two moments.
-    pub(super) fn read(&self, index: u64, within: usize, into: &mut [u8]) -> Option<usize> {
+    pub(crate) fn read(&self, index: u64, within: usize, into: &mut [u8]) -> Option<usize> {
         let Some(chunk) = self.chunks.get(&(index / CHUNK_PAGES)) else { return Some(0) };
         let slot = (index % CHUNK_PAGES) as usize;
         let run = (chunk.marks.present >> slot).trailing_ones() as usize;
@@ -248,7 +248,7 @@ impl Pages {
     }
 
     /// Returns the first page at or after `index`.
-    pub(super) fn next(&self, index: u64) -> Option<u64> {
+    pub(crate) fn next(&self, index: u64) -> Option<u64> {
         let mut chunks = self.chunks.range(index / CHUNK_PAGES..);
         chunks.find_map(|(number, chunk)| {
             let base = number * CHUNK_PAGES;
@@ -269,24 +269,24 @@ impl Pages {
     }
 
     /// Returns the first page at or after `index` that is dirty or being written back.
-    pub(super) fn next_unstable(&self, index: u64) -> Option<u64> {
+    pub(crate) fn next_unstable(&self, index: u64) -> Option<u64> {
         self.next_unstable_as(index, Marks::unstable)
     }
 
     /// Returns the first dirty page at or after `index`.
-    pub(super) fn next_dirty(&self, index: u64) -> Option<u64> {
+    pub(crate) fn next_dirty(&self, index: u64) -> Option<u64> {
         self.next_unstable_as(index, |marks| marks.dirty)
     }
 
     /// Returns the last page that is dirty or being written back.
-    pub(super) fn last_unstable(&self) -> Option<u64> {
+    pub(crate) fn last_unstable(&self) -> Option<u64> {
         let last = *self.unstable.last()?;
         let unstable = self.chunks.get(&last)?.marks.unstable();
         Some(last * CHUNK_PAGES + u64::from(unstable.checked_ilog2()?))
     }
 
     /// Returns the number of consecutive pages with a mark from `index` on, at most `most`.
-    pub(super) fn run(&self, index: u64, most: u64, mark: impl Fn(&Marks) -> u64) -> u64 {
+    pub(crate) fn run(&self, index: u64, most: u64, mark: impl Fn(&Marks) -> u64) -> u64 {
         let mut run = 0;
         while run < most {
             let slot = (index + run) % CHUNK_PAGES;
@@ -301,12 +301,12 @@ impl Pages {
     }
 
     /// Returns the number of consecutive dirty pages from `index` on, at most `most`.
-    pub(super) fn dirty_run(&self, index: u64, most: u64) -> u64 {
+    pub(crate) fn dirty_run(&self, index: u64, most: u64) -> u64 {
         self.run(index, most, |marks| marks.dirty)
     }
 
     /// Does `work` on the marks of each chunk that has some of the pages `from` to `to`.
-    pub(super) fn each(&mut self, from: u64, to: u64, mut work: impl FnMut(&mut Marks, u64)) {
+    pub(crate) fn each(&mut self, from: u64, to: u64, mut work: impl FnMut(&mut Marks, u64)) {
         for part in parts(from, to) {
             if let Some(chunk) = self.chunks.get_mut(&part.chunk) {
                 work(&mut chunk.marks, part.bits);
@@ -329,7 +329,7 @@ impl Pages {
     }
 
     /// Counts the pages `from` to `to` that have a mark.
-    pub(super) fn count(&self, from: u64, to: u64, mark: impl Fn(&Marks) -> u64) -> u64 {
+    pub(crate) fn count(&self, from: u64, to: u64, mark: impl Fn(&Marks) -> u64) -> u64 {
         let marked = |part: ChunkPart| {
             let chunk = self.chunks.get(&part.chunk);
             chunk.map_or(0, |chunk| u64::from((mark(&chunk.marks) & part.bits).count_ones()))
@@ -350,7 +350,7 @@ impl Pages {
 
     /// Returns the number of pages from `index` on, up to `most` and the end of the chunk, without
     /// memory that can be written to.
-    pub(super) fn without_memory(&self, index: u64, most: u64) -> u64 {
+    pub(crate) fn without_memory(&self, index: u64, most: u64) -> u64 {
         let slot = (index % CHUNK_PAGES) as usize;
         let most = (most as usize).min(CHUNK_PAGES as usize - slot);
         self.chunks.get(&(index / CHUNK_PAGES)).map_or(most as u64, |chunk| {
@@ -362,7 +362,7 @@ impl Pages {
     /// Writes to pages from `within` of page `index` on, all in one chunk, if all of them are
     /// dirty. Returns whether it has written. The caller holds the inode's lock, so that there is
     /// no other writer; readers may be there.
-    pub(super) fn overwrite(&self, index: u64, within: usize, from: &[u8]) -> bool {
+    pub(crate) fn overwrite(&self, index: u64, within: usize, from: &[u8]) -> bool {
         let Some(chunk) = self.chunks.get(&(index / CHUNK_PAGES)) else { return false };
         let slot = (index % CHUNK_PAGES) as usize;
         let wanted = (within + from.len()).div_ceil(PAGE_SIZE).max(1);
@@ -379,7 +379,7 @@ impl Pages {
     /// Writes to pages from `within` of page `index` on, as far as they can be written to at once,
     /// and to the end of the chunk at most. Returns how many bytes, and how many pages were stable;
     /// `None` if page `index` can't be.
-    pub(super) fn write(&mut self, index: u64, within: usize, from: &[u8]) -> Option<(usize, u64)> {
+    pub(crate) fn write(&mut self, index: u64, within: usize, from: &[u8]) -> Option<(usize, u64)> {
         let wanted = (within + from.len()).div_ceil(PAGE_SIZE).max(1);
         let ready = self.ready(index, wanted as u64);
         if ready == 0 {
@@ -405,7 +405,7 @@ impl Pages {
     }
 
     /// Inserts a clean page. Returns false if the page is present already.
-    pub(super) fn insert_clean(&mut self, index: u64, page: PageBox, is_mapped: bool) -> bool {
+    pub(crate) fn insert_clean(&mut self, index: u64, page: PageBox, is_mapped: bool) -> bool {
         let chunk = self.chunks.entry(index / CHUNK_PAGES).or_default();
         let (slot, bit) = ((index % CHUNK_PAGES) as usize, 1 << (index % CHUNK_PAGES));
         if chunk.marks.present & bit != 0 {
@@ -421,7 +421,7 @@ impl Pages {
     /// now gets the bytes of the new one. `mapped` says which of them have a block, and `granted`
     /// for which space was set aside, by bits from page `index` on; it ends before a page that
     /// needs space and has none.
-    pub(super) fn put_dirty(
+    pub(crate) fn put_dirty(
         &mut self,
         index: u64,
         memory: Vec<PageBox>,
@@ -464,7 +464,7 @@ impl Pages {
 
     /// Moves the memory of dirty pages to a batch: they are being written back. No other batch has
     /// any of them.
-    pub(super) fn begin(&mut self, from: u64, to: u64) -> WritebackBatch {
+    pub(crate) fn begin(&mut self, from: u64, to: u64) -> WritebackBatch {
         let mut memory = Vec::with_capacity((to - from) as usize);
         for part in parts(from, to) {
             let Some(chunk) = self.chunks.get_mut(&part.chunk) else { continue };
@@ -480,7 +480,7 @@ impl Pages {
 
     /// Begins write-back as [`begin`](Self::begin), of pages whose bytes the caller copies: their
     /// memory stays.
-    pub(super) fn begin_in_place(&mut self, from: u64, to: u64) -> WritebackBatch {
+    pub(crate) fn begin_in_place(&mut self, from: u64, to: u64) -> WritebackBatch {
         self.each(from, to, |marks, bits| {
             marks.writing |= bits;
             marks.dirty &= !bits;
@@ -491,7 +491,7 @@ impl Pages {
     /// Ends the write-back of the pages `from` to `to`, whose memory the caller returns. Pages that
     /// were not written to in the meantime are stable now; the batch memory of the others is
     /// returned.
-    pub(super) fn complete(&mut self, from: u64, to: u64, batch: WritebackBatch) -> Completed {
+    pub(crate) fn complete(&mut self, from: u64, to: u64, batch: WritebackBatch) -> Completed {
         let before = self.count(from, to, Marks::unstable);
         self.batches.retain(|(first, _)| *first != from);
         debug_assert_eq!(Arc::strong_count(&batch), 1, "the device shares the batch");
@@ -514,7 +514,7 @@ impl Pages {
 
     /// Ends the write-back of the pages `from` to `to` as if it had not begun: all of them are
     /// dirty. Returns the batch memory of those that were written to in the meantime.
-    pub(super) fn redirty(&mut self, from: u64, to: u64, batch: WritebackBatch) -> Vec<PageBox> {
+    pub(crate) fn redirty(&mut self, from: u64, to: u64, batch: WritebackBatch) -> Vec<PageBox> {
         let completed = self.complete(from, to, batch);
         let dirty = self.mark_dirty(from, to);
         debug_assert_eq!(dirty, completed.stable, "nothing is dirty that was not");
@@ -522,7 +522,7 @@ impl Pages {
     }
 
     /// Removes the pages `from` to `to`. None of them is in write-back.
-    pub(super) fn remove(&mut self, from: u64, to: u64) -> RemovedPages {
+    pub(crate) fn remove(&mut self, from: u64, to: u64) -> RemovedPages {
         let mut removed = RemovedPages::default();
         let numbers = from / CHUNK_PAGES..to.div_ceil(CHUNK_PAGES);
         let numbers: Vec<u64> = self.chunks.range(numbers).map(|(number, _)| *number).collect();
@@ -548,7 +548,7 @@ impl Pages {
 
     /// Drops pages `from` to `to` that can't be written back: without a batch all of them,
     /// otherwise those that were not written to in the meantime.
-    pub(super) fn give_up(
+    pub(crate) fn give_up(
         &mut self,
         from: u64,
         to: u64,
@@ -583,7 +583,7 @@ impl Pages {
     }
 
     /// Drops up to `want` clean pages that were not used lately, of the next `scan` ones.
-    pub(super) fn evict(&mut self, want: u64, scan: u64) -> RemovedPages {
+    pub(crate) fn evict(&mut self, want: u64, scan: u64) -> RemovedPages {
         let (mut removed, mut looked, mut empty) = (RemovedPages::default(), 0, Vec::new());
         let hand = std::mem::take(&mut self.hand);
         for (number, chunk) in self.chunks.range_mut(hand / CHUNK_PAGES..) {
@@ -619,24 +619,24 @@ impl Pages {
 
 /// The result of inserting pages.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Put {
+pub(crate) struct Put {
     /// The number of pages that were inserted or written to.
-    pub(super) count: u64,
+    pub(crate) count: u64,
     /// The number of pages that are new memory of the file.
-    pub(super) pages: u64,
+    pub(crate) pages: u64,
     /// The number of pages that need the space that was reserved for them.
-    pub(super) reserved: u64,
+    pub(crate) reserved: u64,
     /// The number of pages that were stable.
-    pub(super) stable: u64,
+    pub(crate) stable: u64,
 }
 
 /// The result of ending a write-back batch.
 #[derive(Debug, Default)]
-pub(super) struct Completed {
+pub(crate) struct Completed {
     /// The number of pages that are stable now.
-    pub(super) stable: u64,
+    pub(crate) stable: u64,
     /// The batch memory of pages that have other memory now.
-    pub(super) older: Vec<PageBox>,
+    pub(crate) older: Vec<PageBox>,
 }
 
 #[cfg(all(test, not(shuttle)))]

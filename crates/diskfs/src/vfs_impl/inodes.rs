@@ -12,12 +12,13 @@ use super::flags::flags_of;
 use crate::base::fault::Fault;
 use crate::btree::Tree;
 use crate::data::{FileBlocks, Files};
+use crate::file_io::RegularFile;
 use crate::inode::attr::{self, Attribute};
 use crate::inode::blob::{self, LinkTree};
 use crate::inode::core::{AttrFork, DataFork, InodeCore};
 use crate::inode::incore::{Node, NodeNow};
 use crate::inode::times::Times;
-use crate::page_cache::{FilePages, RegularFile};
+use crate::page_cache::FilePages;
 
 /// The driver's part of a VFS inode.
 pub(super) struct Held {

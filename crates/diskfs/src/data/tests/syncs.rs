@@ -105,7 +105,7 @@ fn a_sync_does_all_it_can_and_tells_errors_of_other_threads() {
     write(mounted, &nodes[0], 3);
     write(mounted, &nodes[1], 2);
     let store = mounted.files.blocks(&nodes[0]);
-    let Mapping::Mapped { start, .. } = store.lookup(0).unwrap() else { panic!("it was written") };
+    let Mapping::Mapped { start, .. } = store.map(0).unwrap() else { panic!("it was written") };
     let blocks = start * PAGE..(start + 3) * PAGE;
     slow.arm(DeviceFault::on(Operation::Write).within(blocks).fail(OsError::IO));
     mounted.files.sync_all().unwrap_err();

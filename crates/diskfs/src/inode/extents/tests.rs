@@ -74,9 +74,9 @@ fn a_lookup_says_how_far_it_goes() {
     map.insert(&mut nodes, OWNER, unwritten(20, 200, 2)).unwrap();
     let at = |block| map.lookup(&nodes, INO, block).unwrap();
     assert_eq!(at(0), Mapping::Hole { blocks: 10 });
-    assert_eq!(at(12), Mapping::Mapped { start: 102, blocks: 3, is_unwritten: false });
+    assert_eq!(at(12), Mapping::Mapped { start: 102, blocks: 3 });
     assert_eq!(at(15), Mapping::Hole { blocks: 5 });
-    assert_eq!(at(21), Mapping::Mapped { start: 201, blocks: 1, is_unwritten: true });
+    assert_eq!(at(21), Mapping::Unwritten { start: 201, blocks: 1 });
     assert_eq!(at(22), Mapping::Hole { blocks: FILE_BLOCKS_MAX - 22 });
 }
 

@@ -110,8 +110,12 @@ impl BlockRange {
     fn look_everywhere(&self) {
         for block in 0..320 {
             let found = self.map.lookup(&self.nodes, INO, block).unwrap();
+            let is_unwritten = matches!(found, Mapping::Unwritten { .. });
             match (found, self.model.get(&block)) {
-                (Mapping::Mapped { start, blocks, is_unwritten }, Some(place)) => {
+                (
+                    Mapping::Mapped { start, blocks } | Mapping::Unwritten { start, blocks },
+                    Some(place),
+                ) => {
                     assert_eq!((start, is_unwritten), *place);
                     let last = self.model[&(block + blocks - 1)];
                     assert_eq!(last, (start + blocks - 1, is_unwritten));

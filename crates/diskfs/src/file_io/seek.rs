@@ -2,12 +2,10 @@
 
 use std::ops::Deref;
 
-use super::file_pages::FilePages;
-use super::mapping::Mapping;
-use super::regular_file::RegularFile;
+use super::file::RegularFile;
 use super::store::Store;
-use super::units::{offset_of, page_of, pages_of};
 use crate::base::fault::Fault;
+use crate::page_cache::{FilePages, offset_of, page_of, pages_of};
 
 impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// Returns the first offset at or after `offset` that has data; `None` if none exists before
@@ -26,10 +24,11 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
             if cached == at {
                 break;
             }
-            match self.run_at(at)? {
-                (true, _) => break,
-                (false, pages) => at = at.saturating_add(pages).min(cached),
+            let mapping = self.store.map(at)?;
+            if mapping.has_bytes() {
+                break;
             }
+            at = at.saturating_add(mapping.blocks()).min(cached);
         }
         let found = offset.max(offset_of(at));
         Ok((at < end && found < size).then_some(found))
@@ -52,24 +51,12 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
                 at += 1;
                 continue;
             }
-            match self.run_at(at)? {
-                (true, pages) => at = at.saturating_add(pages),
-                (false, _) => break,
+            let mapping = self.store.map(at)?;
+            if !mapping.has_bytes() {
+                break;
             }
+            at = at.saturating_add(mapping.blocks());
         }
         Ok(Some(offset.max(offset_of(at)).min(size)))
-    }
-
-    /// Returns whether page `at` has bytes on the device, and the number of pages for which that
-    /// holds.
-    fn run_at(&self, at: u64) -> Result<(bool, u64), Fault> {
-        if self.store.inline().is_some() {
-            return Ok(if at == 0 { (true, 1) } else { (false, u64::MAX) });
-        }
-        let (is_data, pages) = match self.store.lookup(at)? {
-            Mapping::Hole { blocks } => (false, blocks),
-            Mapping::Mapped { blocks, is_unwritten, .. } => (!is_unwritten, blocks),
-        };
-        Ok((is_data, pages.max(1)))
     }
 }

@@ -5,23 +5,12 @@ use std::ops::Deref;
 use vfscale_sync::atomic::{Ordering, thread};
 use vfscale_sync::page::{PAGE_SIZE, Page, PageBox};
 
-use super::cache::PageCredit;
-use super::file_pages::FilePages;
-use super::mapping::Mapping;
-use super::pages::CHUNK_PAGES;
-use super::regular_file::RegularFile;
-use super::store::Store;
-use super::units::{BEHIND_PAGES, PAGE, offset_of, page_of, pages_of};
+use super::file::RegularFile;
+use super::store::{Act, Event, Store};
 use crate::base::fault::Fault;
-
-/// The cached mapping of a range: pages `from` to `to` have the same one.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct CachedMapping {
-    from: u64,
-    to: u64,
-    is_mapped: bool,
-    is_written: bool,
-}
+use crate::page_cache::{
+    BEHIND_PAGES, CHUNK_PAGES, FilePages, PAGE, PageCredit, offset_of, page_of, pages_of,
+};
 
 impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// Writes at `offset`; the file grows if it ends before. Returns the number of bytes written:
@@ -29,14 +18,14 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// and while too much is dirty. The caller holds the inode's lock.
     ///
     /// # Errors
-    /// The errors of [`Store::changeable`], [`Fault::NoSpace`], and those of reading a page;
+    /// The errors of [`Store::may`], [`Fault::NoSpace`], and those of reading a page;
     /// nothing was written then.
     pub fn write(&self, offset: u64, buf: &[u8]) -> Result<usize, Fault> {
-        self.store.extendable()?;
+        self.store.may(Act::Extend)?;
         let written = self.write_parts(offset, buf);
         if self.pages.is_renewed() {
             if page_of(self.size()) < BEHIND_PAGES {
-                self.store.note_renewed(&self.pages);
+                self.store.tell(Event::Renewed(&self.pages));
             } else {
                 self.pages.end_renewal();
             }
@@ -58,7 +47,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         while done < buf.len() {
             if done > 0 {
                 // A write of more than memory holds waits for its own first pages.
-                self.store.set_dirty(&self.pages);
+                self.set_dirty();
             }
             self.balance();
             let at = offset + done as u64;
@@ -81,7 +70,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
             }
             self.write_behind_of(at, end);
         }
-        self.store.set_dirty(&self.pages);
+        self.set_dirty();
         Ok(done)
     }
 
@@ -95,7 +84,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let (first, to) = (behind_from.load(Ordering::Relaxed), page_of(end));
         if to.saturating_sub(first) >= BEHIND_PAGES {
             behind_from.store(to, Ordering::Relaxed);
-            self.store.write_behind(first, to);
+            self.store.tell(Event::Filled(first..to));
         }
     }
 
@@ -107,7 +96,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// Makes the page of a file that is stored in its inode dirty, so write-back finds a block for
     /// it when the file has grown.
     pub(super) fn dirty_inline(&self) -> Result<(), Fault> {
-        if self.store.inline().is_none() {
+        if !self.store.is_inline() {
             return Ok(());
         }
         self.write_all(0, &[])
@@ -117,7 +106,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// zeros behind the end.
     pub(super) fn dirty_end(&self) -> Result<(), Fault> {
         let size = self.size();
-        if size.is_multiple_of(PAGE) || self.store.inline().is_some() {
+        if size.is_multiple_of(PAGE) || self.store.is_inline() {
             return Ok(());
         }
         self.write_where_bytes_are(page_of(size), 0, &[])
@@ -133,43 +122,31 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     ) -> Result<(), Fault> {
         if self.has_bytes(index)? {
             self.write_all(offset_of(index) + within as u64, chunk)?;
-            self.store.set_dirty(&self.pages);
+            self.set_dirty();
         }
         Ok(())
     }
 
     /// Returns whether a page is in memory, or has bytes on the device, in a block or in the inode.
     fn has_bytes(&self, index: u64) -> Result<bool, Fault> {
-        Ok(self.pages.read().contains(index)
-            || (index == 0 && self.store.inline().is_some())
-            || self.mapping_of(&mut CachedMapping::default(), index)?.is_written)
+        Ok(self.pages.read().contains(index) || self.store.map(index)?.has_bytes())
     }
 
-    /// Returns the mapping of page `index`, which is not in memory, or was not a moment ago.
-    /// Existing blocks are not freed, because the caller holds the inode's lock.
-    fn mapping_of<'k>(
-        &self,
-        cached: &'k mut CachedMapping,
-        index: u64,
-    ) -> Result<&'k CachedMapping, Fault> {
-        if !(cached.from..cached.to).contains(&index) {
-            let mapping = self.store.lookup(index)?;
-            let on_disk = pages_of(self.store.disk_size());
-            *cached = match mapping {
-                Mapping::Hole { blocks } => CachedMapping {
-                    from: index,
-                    to: index.saturating_add(blocks),
-                    ..CachedMapping::default()
-                },
-                Mapping::Mapped { blocks, is_unwritten, .. } => {
-                    let to = index.saturating_add(blocks);
-                    let is_written = !is_unwritten && index < on_disk;
-                    let to = if is_written { to.min(on_disk) } else { to };
-                    CachedMapping { from: index, to, is_mapped: true, is_written }
-                }
-            };
+    /// Looks up which of `count` pages from `index` on have a block and which need one, except for
+    /// those that are `backed`. Existing blocks are not freed, because the caller holds the inode's
+    /// lock.
+    fn blocks_of(&self, index: u64, count: u64, backed: u64) -> Result<(u64, u64), Fault> {
+        let (mut mapped, mut granted, mut mapping_end, mut has_blocks) = (0, 0, 0, false);
+        for page in (0..count).filter(|page| backed >> page & 1 == 0) {
+            let at = index + page;
+            if at >= mapping_end {
+                let mapping = self.store.map(at)?;
+                (has_blocks, mapping_end) =
+                    (mapping.has_blocks(), at.saturating_add(mapping.blocks()));
+            }
+            *(if has_blocks { &mut mapped } else { &mut granted }) |= 1_u64 << page;
         }
-        Ok(cached)
+        Ok((mapped, granted))
     }
 
     /// Writes to one page, and makes it dirty. Nothing has changed if this fails.
@@ -208,23 +185,24 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let bytes = &bytes[..bytes.len().min(count as usize * PAGE_SIZE - within)];
         // Looked up again in each of these calls: a page that was dirty before may have been
         // written back and dropped since.
-        let (mut cached, mut mapped, mut granted) = (CachedMapping::default(), 0, 0);
-        for page in (0..count).filter(|page| backed >> page & 1 == 0) {
-            let is_mapped = self.mapping_of(&mut cached, index + page)?.is_mapped;
-            *(if is_mapped { &mut mapped } else { &mut granted }) |= 1_u64 << page;
-        }
+        let (mapped, granted) = self.blocks_of(index, count, backed)?;
         let partial = self.read_partial_pages(at, bytes.len())?;
-        let reserved = u64::from(granted.count_ones());
-        if reserved > 0 {
-            self.store.reserve(reserved)?;
-            self.pages.delayed.fetch_add(reserved, Ordering::Relaxed);
-        }
+        let mut reserved = self.store.reserve(u64::from(granted.count_ones()))?;
         self.wait_for_room(count);
         let memory = fresh(count as usize, within, bytes, &partial);
-        let put = self.pages.write().put_dirty(index, memory, mapped, granted);
+        let put = {
+            let mut pages = self.pages.write();
+            let put = pages.put_dirty(index, memory, mapped, granted);
+            if put.reserved > 0 {
+                // Before a thread finds the marks, which takes them off and subtracts.
+                self.pages.delayed.fetch_add(put.reserved, Ordering::Relaxed);
+            }
+            put
+        };
+        reserved.keep(put.reserved);
         credit.keep(put.stable);
         self.pages.join_clock();
-        self.unreserve(reserved - put.reserved);
+        drop(reserved);
         self.pages.cache.return_pages(count - put.pages);
         Ok(bytes.len().min((put.count as usize * PAGE_SIZE).saturating_sub(within)))
     }
@@ -278,7 +256,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     pub(super) fn grow_to(&self, size: u64) -> Result<(), Fault> {
         self.dirty_end()?;
         self.pages.size.store(size, Ordering::Release);
-        self.store.set_dirty(&self.pages);
+        self.set_dirty();
         Ok(())
     }
 

@@ -4,16 +4,17 @@ use std::collections::VecDeque;
 use std::ops::{ControlFlow, Deref};
 
 use vfscale_sync::atomic::Ordering;
-use vfscale_sync::page::{PAGE_SIZE, Page};
+use vfscale_sync::page::PAGE_SIZE;
 
-use super::file_pages::FilePages;
-use super::mapping::Mapping;
-use super::pages::WritebackBatch;
-use super::regular_file::RegularFile;
-use super::store::{Change, Store, Writing};
-use super::units::{PAGE, READ_PAGES_MAX, WRITE_PAGES_MAX, offset_of, page_of, pages_of};
+use super::file::RegularFile;
+use super::store::{Act, Change, Event, Store, Writing};
 use crate::base::fault::Fault;
 use crate::format::BlockRange;
+use crate::format::extent::Extent;
+use crate::page_cache::{
+    FilePages, Mapping, PAGE, READ_PAGES_MAX, WRITE_PAGES_MAX, WritebackBatch, offset_of, page_of,
+    pages_of,
+};
 
 /// The number of writes that may fail in a pass over a file before whole segments are given up:
 /// finding a few bad blocks is worth the time, trying each block of a dead device is not.
@@ -46,8 +47,10 @@ impl Segment {
 
 #[derive(Clone, Copy, Debug)]
 enum SegmentTarget {
-    /// The blocks of the pages.
-    Blocks { start: u64, is_unwritten: bool },
+    /// The blocks of the pages, from this one on.
+    Mapped(u64),
+    /// Their blocks, from this one on, to which nothing was written yet.
+    Unwritten(u64),
     /// Blocks that were claimed for them.
     Claimed(BlockRange),
     /// The inode.
@@ -66,7 +69,8 @@ struct Pass<'s> {
     /// The next page, and the last page of the pass.
     cursor: u64,
     last: u64,
-    inline: Inline,
+    /// Whether a small file may be stored in its inode.
+    may_inline: bool,
     /// Number of pages that have been written.
     written: u64,
     /// The most pages that may still be written or given up, unless all may.
@@ -94,20 +98,13 @@ enum Failed {
     Change(Fault),
 }
 
-/// Whether a small file may be stored in its inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Inline {
-    Allowed,
-    Forbidden,
-}
-
 impl Pass<'_> {
     /// Creates a pass over the dirty pages `from` to `last`.
-    fn new(from: u64, last: u64, inline: Inline) -> Self {
+    fn new(from: u64, last: u64) -> Self {
         Self {
             cursor: from,
             last,
-            inline,
+            may_inline: true,
             written: 0,
             left: None,
             first_fault: None,
@@ -142,8 +139,7 @@ impl Pass<'_> {
     }
 
     /// Handles a segment that the device did not accept. Returns whether to try its pages again:
-    /// half of them, or, for a single page with a new block, another block. Unclaims a claim, or
-    /// sets it aside.
+    /// half of them, or, for a single page with a new block, another block. Gives a claim back.
     fn tries_again(&mut self, store: &impl Store, segment: Segment, fault: &Fault) -> bool {
         let Segment { first, pages, target, .. } = segment;
         self.cursor = first;
@@ -154,13 +150,14 @@ impl Pass<'_> {
         } else if pages > 1 {
             self.pages_max = pages.div_ceil(2);
         }
-        let SegmentTarget::Claimed(run) = target else { return !is_hopeless && pages > 1 };
-        if is_hopeless || pages > 1 {
-            store.unclaim(run);
-            return !is_hopeless;
+        let SegmentTarget::Claimed(claim) = target else { return !is_hopeless && pages > 1 };
+        let is_bad = !is_hopeless && pages == 1;
+        let is_aside = store.give_back(claim, is_bad);
+        if is_bad {
+            self.blocks_tried += 1;
+            return is_aside && self.blocks_tried < BLOCKS_TRIED_MAX;
         }
-        self.blocks_tried += 1;
-        store.set_aside(run) && self.blocks_tried < BLOCKS_TRIED_MAX
+        !is_hopeless
     }
 }
 
@@ -170,18 +167,20 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// written. Blocks for I/O.
     ///
     /// # Errors
-    /// The first error. The store records each ([`Store::write_failed`]) except
+    /// The first error. The store records each ([`Event::Failed`]) except
     /// [`Fault::ReadOnly`]: nothing can be written now, and dirty pages stay dirty.
     pub fn write_back(&self) -> Result<u64, Fault> {
-        self.write_back_as(Inline::Allowed)
+        self.write_back_as(true)
     }
 
-    pub(super) fn write_back_as(&self, inline: Inline) -> Result<u64, Fault> {
+    /// Writes back as [`write_back`](Self::write_back) does; without `may_inline` a small file gets
+    /// a block.
+    pub(super) fn write_back_as(&self, may_inline: bool) -> Result<u64, Fault> {
         let Some(last) = self.pages.read().last_unstable() else {
             let _writing = self.pages.writing_back.lock();
             return self.write_size_back().map(|()| 0);
         };
-        let mut pass = Pass::new(0, last, inline);
+        let mut pass = Pass { may_inline, ..Pass::new(0, last) };
         self.write_pass_back(&mut pass)?;
         let _writing = self.pages.writing_back.lock();
         if let Err(fault) = self.write_size_back() {
@@ -201,7 +200,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// The first error.
     pub fn write_behind(&self, from: u64, to: u64) -> Result<(), Fault> {
         let Some(last) = to.checked_sub(1) else { return Ok(()) };
-        let mut pass = Pass::new(from, last, Inline::Allowed);
+        let mut pass = Pass::new(from, last);
         self.write_pass_back(&mut pass)?;
         pass.first_fault.map_or(Ok(()), Err)
     }
@@ -215,7 +214,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// The first error.
     pub fn write_part_back(&self, most: u64) -> Result<bool, Fault> {
         let from = self.pages.part_end.load(Ordering::Relaxed);
-        let mut pass = Pass::new(from, u64::MAX, Inline::Allowed);
+        let mut pass = Pass::new(from, u64::MAX);
         pass.left = Some(most);
         self.write_pass_back(&mut pass)?;
         let next = if pass.left == Some(0) { pass.cursor } else { 0 };
@@ -233,7 +232,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
             // For a few segments at a time, so a thread that truncates the file does not wait for
             // long.
             let _writing = self.pages.writing_back.lock();
-            self.store.writable()?;
+            self.store.may(Act::WriteBack)?;
             pass.begins_left = BEGINS_MAX;
             loop {
                 if !self.write_segment_back(pass) {
@@ -281,7 +280,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
                 // A block for which storage is short is not bad, and no other one is better.
                 let unmapped = if is_no_space(&fault) { Err(fault) } else { self.unmap_end() };
                 if let Err(fault) = unmapped {
-                    self.store.write_failed(&fault);
+                    self.store.tell(Event::Failed(&fault));
                     pass.fail(fault, u64::MAX);
                 }
             }
@@ -317,10 +316,8 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     fn start_behind<'s>(&'s self, pass: &mut Pass<'s>, segment: Segment) -> Option<Flight<'s>> {
         let near = match segment.target {
             SegmentTarget::Claimed(run) => Some(run.start + u64::from(run.blocks)),
-            SegmentTarget::Blocks { is_unwritten: false, .. } => None,
-            SegmentTarget::Blocks { is_unwritten: true, .. } | SegmentTarget::Inline => {
-                return None;
-            }
+            SegmentTarget::Mapped(_) => None,
+            SegmentTarget::Unwritten(_) | SegmentTarget::Inline => return None,
         };
         if pass.begins_left == 0 || pass.pages_max < WRITE_PAGES_MAX || pass.left.is_some() {
             return None;
@@ -333,7 +330,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
             return None;
         }
         let (target, pages) = self.find_target(pass, first, run, size, near).ok()?;
-        if matches!(target, SegmentTarget::Blocks { is_unwritten: true, .. }) {
+        if matches!(target, SegmentTarget::Unwritten(_)) {
             return None;
         }
         pass.begins_left -= 1;
@@ -345,7 +342,9 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let batch = self.begin(segment);
         let writing = match segment.target {
             SegmentTarget::Inline => Writing::ended(Ok(())),
-            SegmentTarget::Blocks { start, .. } => self.store.begin_write(start, &batch),
+            SegmentTarget::Mapped(start) | SegmentTarget::Unwritten(start) => {
+                self.store.begin_write(start, &batch)
+            }
             SegmentTarget::Claimed(run) => self.store.begin_write(run.start, &batch),
         };
         Flight { segment, batch, writing }
@@ -357,8 +356,8 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let Flight { segment, batch, writing } = flight;
         // The result does not matter: these pages are written again.
         let _ = writing.wait();
-        if let SegmentTarget::Claimed(run) = segment.target {
-            self.store.unclaim(run);
+        if let SegmentTarget::Claimed(claim) = segment.target {
+            self.store.give_back(claim, false);
         }
         self.redirty(segment.first, segment.pages, Some(batch));
     }
@@ -390,25 +389,28 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         size: u64,
         near: Option<u64>,
     ) -> Result<(SegmentTarget, u64), Fault> {
-        let room = self.store.inline_room().filter(|_| pass.inline == Inline::Allowed);
+        let room = self.store.inline_room().filter(|_| pass.may_inline);
         if first == 0 && room.is_some_and(|room| size <= room) {
             return Ok((SegmentTarget::Inline, 1));
         }
-        if first > 0 && self.store.inline().is_some() {
-            // The first page has just failed to move out of the inode.
-            return Err(pass.first_fault.clone().unwrap_or(Fault::NoSpace));
-        }
-        match self.store.lookup(first)? {
-            Mapping::Mapped { start, blocks, is_unwritten } => {
-                Ok((SegmentTarget::Blocks { start, is_unwritten }, run.min(blocks)))
+        let wanted = match self.store.map(first)? {
+            Mapping::Mapped { start, blocks } => {
+                return Ok((SegmentTarget::Mapped(start), run.min(blocks)));
             }
-            Mapping::Hole { blocks } => {
-                let wanted = run.min(blocks);
-                self.reserve_missing(first, wanted)?;
-                let run = self.store.claim(first, near, wanted as u32)?;
-                Ok((SegmentTarget::Claimed(run), u64::from(run.blocks)))
+            Mapping::Unwritten { start, blocks } => {
+                return Ok((SegmentTarget::Unwritten(start), run.min(blocks)));
             }
-        }
+            Mapping::Hole { .. } if first > 0 && self.store.is_inline() => {
+                // The first page has just failed to move out of the inode.
+                return Err(pass.first_fault.clone().unwrap_or(Fault::NoSpace));
+            }
+            Mapping::Hole { blocks } => run.min(blocks),
+            // The pages behind it have no blocks either.
+            Mapping::Inline(_) => run,
+        };
+        self.reserve_missing(first, wanted)?;
+        let claim = self.store.claim(first, near, wanted as u32)?;
+        Ok((SegmentTarget::Claimed(claim), u64::from(claim.blocks)))
     }
 
     /// Reserves the space that these dirty pages still need. Space was reserved when they became
@@ -418,7 +420,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let reserved_before = self.pages.read().count(range.0, range.1, |marks| marks.reserved);
         let missing = pages - reserved_before;
         if missing > 0 {
-            self.store.reserve(missing)?;
+            self.store.reserve(missing)?.keep(missing);
             self.pages.delayed.fetch_add(missing, Ordering::Relaxed);
             // No other thread sets a mark of a dirty page.
             let mut pages = self.pages.write();
@@ -432,7 +434,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let mut pages = self.pages.write();
         match segment.target {
             SegmentTarget::Inline => pages.begin_in_place(from, to),
-            SegmentTarget::Blocks { .. } | SegmentTarget::Claimed(_) => pages.begin(from, to),
+            _ => pages.begin(from, to),
         }
     }
 
@@ -440,87 +442,25 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     fn wait_and_change(&self, segment: Segment, writing: Writing<'_>) -> Result<(), Failed> {
         writing.wait().map_err(Failed::Write)?;
         let before = self.store.disk_size();
-        let (first, _) = segment.range();
+        let size = self.size_with(segment, before);
+        let (first, end) = segment.range();
+        let mut bytes = [0; PAGE_SIZE];
         let change = match segment.target {
             SegmentTarget::Inline => {
-                let mut bytes = [0; PAGE_SIZE];
-                let len = usize::try_from(segment.size).map_or(0, |size| size.min(PAGE_SIZE));
-                self.pages.copy(first, 0, &mut bytes[..len]);
-                let change = Change::Inline(&bytes[..len]);
-                return self.store.change(change, segment.size).map_err(Failed::Change);
+                let size = segment.size;
+                let bytes = &mut bytes[..usize::try_from(size).map_or(0, |len| len.min(PAGE_SIZE))];
+                self.pages.copy(first, 0, bytes);
+                Change::Inline(bytes, size)
             }
-            SegmentTarget::Blocks { start, is_unwritten } => match is_unwritten {
-                true => {
-                    let (from, to) = self.write_around(segment, start).map_err(Failed::Change)?;
-                    Change::Written { from, to }
-                }
-                false if self.size_with(segment, before) == before => return Ok(()),
-                false => Change::Size,
-            },
-            SegmentTarget::Claimed(run) => {
-                Change::Insert { file_block: first, run, is_unwritten: false }
+            SegmentTarget::Mapped(_) if size == before => return Ok(()),
+            SegmentTarget::Mapped(_) => Change::Size(size),
+            SegmentTarget::Unwritten(_) => Change::Written(first..end, size),
+            SegmentTarget::Claimed(BlockRange { start, blocks }) => {
+                let extent = Extent { file_block: first, start, blocks, is_unwritten: false };
+                Change::Insert(extent, size)
             }
         };
-        self.store.change(change, self.size_with(segment, before)).map_err(Failed::Change)
-    }
-
-    /// Writes zeros around a segment in an unwritten extent, whose blocks lie from `start` on, as
-    /// far as [`widened`](Self::widened) says. Returns the range of blocks that become written:
-    /// only those of the segment if the device lacks storage for zeros.
-    fn write_around(&self, segment: Segment, start: u64) -> Result<(u64, u64), Fault> {
-        let (first, end) = segment.range();
-        let (from, to) = self.widened(segment, start)?;
-        let zeros = (first - from) + (to - end);
-        if zeros == 0 {
-            return Ok((first, end));
-        }
-        let block_of = |page: u64| start - (first - from) + (page - from);
-        let written = self.store.write_reserved(zeros, || {
-            write_zeros(&self.store, block_of(from), first - from)?;
-            write_zeros(&self.store, block_of(end), to - end)
-        });
-        match written {
-            Ok(()) => Ok((from, to)),
-            Err(Fault::NoSpace) => Ok((first, end)),
-            Err(fault) => Err(fault),
-        }
-    }
-
-    /// Finds the blocks that become written with a segment in an unwritten extent, whose blocks lie
-    /// from `start` on: its own, and while tree blocks are short all up to multiples of the grain,
-    /// as far as they belong to the extent. Dirty pages of these blocks are written over the zeros
-    /// later.
-    fn widened(&self, segment: Segment, start: u64) -> Result<(u64, u64), Fault> {
-        let (first, end) = segment.range();
-        let grain = self.store.grain();
-        if grain == 1 {
-            return Ok((first, end));
-        }
-        // Blocks with bytes never lie behind the size on the device.
-        let on_disk = pages_of(self.size_with(segment, self.store.disk_size()));
-        let mut to = end.checked_next_multiple_of(grain).unwrap_or(end).min(on_disk).max(end);
-        if to > end {
-            to = match self.store.lookup(end)? {
-                Mapping::Mapped { start: behind, blocks, is_unwritten: true }
-                    if behind == start + (end - first) =>
-                {
-                    to.min(end + blocks)
-                }
-                _ => end,
-            };
-        }
-        let mut from = first - first % grain;
-        while from < first {
-            from += match self.store.lookup(from)? {
-                Mapping::Mapped { start: before, blocks, is_unwritten: true }
-                    if blocks >= first - from && before + (first - from) == start =>
-                {
-                    break;
-                }
-                Mapping::Mapped { blocks, .. } | Mapping::Hole { blocks } => blocks.max(1),
-            };
-        }
-        Ok((from.min(first), to))
+        self.store.change(change).map_err(Failed::Change)
     }
 
     /// Returns the size on the device after a segment was written: up to the next page behind it
@@ -558,7 +498,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
             SegmentTarget::Claimed(_) => {
                 self.pages.delayed.fetch_sub(reserved, Ordering::Relaxed);
             }
-            SegmentTarget::Blocks { .. } | SegmentTarget::Inline => self.unreserve(reserved),
+            _ => self.unreserve(reserved),
         }
     }
 
@@ -575,7 +515,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
             self.redirty(first, count, batch);
             return fault;
         }
-        self.store.write_failed(&fault);
+        self.store.tell(Event::Failed(&fault));
         let removed = self.pages.write().give_up(first, first + count, batch);
         self.pages.cache.remove_unstable(removed.unstable);
         self.pages.cache.return_pages(removed.pages);
@@ -592,7 +532,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     fn hides_old_bytes(&self, segment: Segment) -> bool {
         let end = self.store.disk_size();
         let (from, to) = segment.range();
-        matches!(segment.target, SegmentTarget::Blocks { is_unwritten: false, .. })
+        matches!(segment.target, SegmentTarget::Mapped(_))
             && !end.is_multiple_of(PAGE)
             && self.size() > end
             && (from..to).contains(&page_of(end))
@@ -603,13 +543,13 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// caller holds `i_writeback`.
     ///
     /// # Errors
-    /// The errors of [`Store::free`]. The page must stay dirty then: the size on the device does
+    /// The errors of [`Store::change`]. The page must stay dirty then: the size on the device does
     /// not pass it.
     fn unmap_end(&self) -> Result<(), Fault> {
         let page = page_of(self.store.disk_size());
         let _invalidate = self.pages.invalidate.write();
         self.pages.write().each(page, page + 1, |marks, bits| marks.mapped &= !bits);
-        self.store.free(page, page + 1)
+        self.store.change(Change::Free(page..page + 1))
     }
 
     /// Marks pages dirty again that were not written.
@@ -632,10 +572,10 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         if size <= before {
             return Ok(());
         }
-        let changed = self.store.change(Change::Size, size);
+        let changed = self.store.change(Change::Size(size));
         changed.inspect_err(|fault| {
             if !matches!(fault, Fault::ReadOnly) {
-                self.store.write_failed(fault);
+                self.store.tell(Event::Failed(fault));
             }
         })
     }
@@ -644,16 +584,4 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
 /// Returns whether storage is short below the device: other blocks can't be written either.
 fn is_no_space(fault: &Fault) -> bool {
     matches!(fault, Fault::Device(error) if error.is_no_space())
-}
-
-/// Writes zeros to `blocks` blocks of the device. Blocks for I/O.
-fn write_zeros(store: &impl Store, start: u64, blocks: u64) -> Result<(), Fault> {
-    let zeros = Page::many_with(blocks.min(READ_PAGES_MAX) as usize, 0, &[]);
-    let mut done = 0;
-    while done < blocks {
-        let count = (blocks - done).min(READ_PAGES_MAX);
-        store.write_pages(start + done, &zeros[..count as usize])?;
-        done += count;
-    }
-    Ok(())
 }

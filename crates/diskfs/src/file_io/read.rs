@@ -5,13 +5,12 @@ use std::ops::Deref;
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::{PAGE_SIZE, Page, PageBox, read_pages};
 
-use super::cache::PageCache;
-use super::file_pages::FilePages;
-use super::mapping::Mapping;
-use super::regular_file::RegularFile;
-use super::store::Store;
-use super::units::{PAGE, READ_PAGES_MAX, offset_of, page_of, pages_of};
+use super::file::RegularFile;
+use super::store::{Event, Store};
 use crate::base::fault::Fault;
+use crate::page_cache::{
+    FilePages, Mapping, PAGE, PageCache, READ_PAGES_MAX, offset_of, page_of, pages_of,
+};
 
 /// The number of pages that are read ahead when a reader first continues where it stopped.
 const AHEAD_MIN: u32 = 16;
@@ -21,16 +20,6 @@ const AHEAD_MAX: u32 = 4 * READ_PAGES_MAX as u32;
 /// The most pages that may be requested beyond a reader when more are: a window, whose end is that
 /// of a megabyte.
 const AHEAD_REQUESTED_MAX: u64 = AHEAD_MAX as u64 + READ_PAGES_MAX;
-
-/// The source of a page that is not in memory.
-enum PageSource {
-    /// These blocks, and the number of pages that have bytes.
-    Blocks { start: u64, pages: u64 },
-    /// In the inode.
-    Inline(std::sync::Arc<[u8]>),
-    /// Zeros, for this many pages.
-    Nothing { pages: u64 },
-}
 
 /// The result of a fill.
 enum Filled {
@@ -161,11 +150,13 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
                 next => (next.unwrap_or(u64::MAX), pages.dropped_written),
             }
         };
-        let (pages, is_mapped) = match self.source(index, end.min(gap))? {
-            PageSource::Nothing { pages } => return Ok(Filled::Zeros(pages.min(gap - index))),
-            PageSource::Inline(inline) => (Page::many_with(1, 0, &inline), false),
-            PageSource::Blocks { start, pages } => {
-                let pages = Page::many_unfilled(pages as usize);
+        let (pages, is_mapped) = match self.store.map(index)? {
+            Mapping::Hole { blocks } | Mapping::Unwritten { blocks, .. } => {
+                return Ok(Filled::Zeros(blocks.min(gap - index)));
+            }
+            Mapping::Inline(inline) => (Page::many_with(1, 0, &inline), false),
+            Mapping::Mapped { start, blocks } => {
+                let pages = Page::many_unfilled(blocks.min(end.min(gap) - index) as usize);
                 self.store.read_pages(start, &pages)?;
                 let valid = self.store.disk_size().saturating_sub(offset_of(index));
                 zero_from(&pages, valid);
@@ -228,7 +219,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let to = to.min(end);
         self.pages.ahead_to.store(to, Ordering::Relaxed);
         self.pages.ahead_mark.store(from, Ordering::Relaxed);
-        self.store.read_ahead(from, to);
+        self.store.tell(Event::Awaited(from..to));
     }
 
     /// Reads the pages `from` to `to` into memory, as far as they are missing and room is left. A
@@ -249,29 +240,6 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
                 Ok(Filled::Bytes(_)) | Err(_) => return,
             };
         }
-    }
-
-    /// Finds the source of page `index`, if pages up to `end` are requested.
-    fn source(&self, index: u64, end: u64) -> Result<PageSource, Fault> {
-        if let Some(inline) = self.store.inline() {
-            let behind = PageSource::Nothing { pages: u64::MAX };
-            return Ok(if index == 0 { PageSource::Inline(inline) } else { behind });
-        }
-        let mapping = self.store.lookup(index)?;
-        // After the mapping: the size grows together with the blocks.
-        let on_disk = pages_of(self.store.disk_size());
-        Ok(match mapping {
-            Mapping::Hole { blocks } | Mapping::Mapped { blocks, is_unwritten: true, .. } => {
-                PageSource::Nothing { pages: blocks }
-            }
-            Mapping::Mapped { blocks, .. } if index >= on_disk => {
-                PageSource::Nothing { pages: blocks }
-            }
-            Mapping::Mapped { start, blocks, .. } => {
-                let pages = blocks.min(end - index).min(on_disk - index);
-                PageSource::Blocks { start, pages }
-            }
-        })
     }
 
     /// Inserts pages that were read where none is in memory, as far as `room` lasts. Where another

@@ -80,9 +80,9 @@ fn what_can_t_be_read_fails_the_call() {
 
 /// Which block of the device a page has.
 fn block_of(file: &File, page: u64) -> u64 {
-    match file.lookup(page).unwrap() {
+    match Store::map(&file, page).unwrap() {
         Mapping::Mapped { start, .. } => start,
-        Mapping::Hole { .. } => panic!("page {page} has no block"),
+        other => panic!("page {page} has no block: {other:?}"),
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use vfscale_sync::atomic::Ordering;
 
-use super::file_pages::FilePages;
-use super::store::Store;
+use super::store::{Event, Store};
+use crate::page_cache::FilePages;
 
 /// A regular file, made for a call. See the [module](super). `P` refers to its pages: a reference
 /// of its own, or that of the caller.
@@ -39,6 +39,11 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         self.store.disk_size() < self.size() || self.pages.read().unstable_pages() > 0
+    }
+
+    /// Queues the file for write-back.
+    pub(super) fn set_dirty(&self) {
+        self.store.tell(Event::Dirty(&self.pages));
     }
 
     /// Drops all pages, dirty or not, and returns the space reserved for them: the file is freed,

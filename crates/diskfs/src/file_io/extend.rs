@@ -5,13 +5,11 @@ use std::ops::{Deref, Range};
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::PAGE_SIZE;
 
-use super::file_pages::FilePages;
-use super::mapping::Mapping;
-use super::regular_file::RegularFile;
-use super::store::{Change, Cut, Store};
-use super::units::{PAGE, page_of, pages_of};
-use super::write_back::Inline;
+use super::file::RegularFile;
+use super::store::{Act, Change, Cut, Event, Reserved, Store};
 use crate::base::fault::Fault;
+use crate::format::extent::Extent;
+use crate::page_cache::{FilePages, PAGE, page_of, pages_of};
 
 impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// Sets the size: truncates the file, or extends it with a hole. With the present size, frees
@@ -19,10 +17,10 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// lock.
     ///
     /// # Errors
-    /// The errors of [`Store::changeable`], the device and the log; damage. After an error of the
+    /// The errors of [`Store::may`], the device and the log; damage. After an error of the
     /// latter kinds the file may be truncated, with blocks behind its end until the next mount.
     pub fn set_size(&self, size: u64) -> Result<(), Fault> {
-        self.store.changeable()?;
+        self.store.may(Act::Change)?;
         let is_renewed = size == 0 && self.size() > 0;
         if size > self.size() {
             self.grow_to(size)?;
@@ -53,7 +51,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         drop(invalidate);
         drop(writing);
         // Write-back may still have to change the size on the device.
-        self.store.set_dirty(&self.pages);
+        self.set_dirty();
         outcome
     }
 
@@ -62,10 +60,10 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// for I/O. The caller holds the inode's lock.
     ///
     /// # Errors
-    /// The errors of [`Store::changeable`], [`Fault::NoSpace`], and others; nothing was allocated
+    /// The errors of [`Store::may`], [`Fault::NoSpace`], and others; nothing was allocated
     /// then.
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<(), Fault> {
-        self.store.extendable()?;
+        self.store.may(Act::Extend)?;
         self.move_out_of_inode()?;
         let end = offset.saturating_add(len);
         let blocks = page_of(offset)..pages_of(end);
@@ -73,8 +71,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
             let _writing = self.pages.writing_back.lock();
             let wanted = holes(&self.store, blocks.clone())?;
             let missing: u64 = wanted.iter().map(|hole| hole.end - hole.start).sum();
-            self.store.reserve(missing)?;
-            self.fill_holes(&wanted, missing)?;
+            self.fill_holes(&wanted, self.store.reserve(missing)?)?;
             self.settle(&wanted);
         }
         self.grow_over(end, keep_size)
@@ -103,23 +100,27 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         self.unreserve(settled);
     }
 
-    /// Makes unwritten extents of holes, for which `left` blocks are reserved: of all, or of none.
-    fn fill_holes(&self, wanted: &[Range<u64>], mut left: u64) -> Result<(), Fault> {
+    /// Makes unwritten extents of holes, whose blocks are reserved: of all, or of none.
+    fn fill_holes(
+        &self,
+        wanted: &[Range<u64>],
+        mut reserved: Reserved<'_, S>,
+    ) -> Result<(), Fault> {
         let mut done = Vec::new();
         for hole in wanted {
             let mut at = hole.start;
             while at < hole.end {
                 match insert_unwritten(&self.store, at, hole.end - at) {
                     Ok(blocks) => {
+                        reserved.keep(blocks);
                         done.push(at..at + blocks);
-                        (at, left) = (at + blocks, left - blocks);
+                        at += blocks;
                     }
                     Err(fault) => {
-                        self.store.unreserve(left);
                         for range in done {
                             // If this fails, too, the file retains blocks that read as zeros.
-                            let freed = self.store.free(range.start, range.end);
-                            freed.unwrap_or_else(|fault| self.store.write_failed(&fault));
+                            let freed = self.store.change(Change::Free(range));
+                            freed.unwrap_or_else(|fault| self.store.tell(Event::Failed(&fault)));
                         }
                         return Err(fault);
                     }
@@ -131,9 +132,9 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
 
     /// Moves the bytes of a file that is stored in its inode to a block.
     pub(super) fn move_out_of_inode(&self) -> Result<(), Fault> {
-        if self.store.inline().is_some() {
+        if self.store.is_inline() {
             self.dirty_inline()?;
-            self.write_back_as(Inline::Forbidden)?;
+            self.write_back_as(false)?;
         }
         Ok(())
     }
@@ -143,15 +144,12 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
 fn holes(store: &impl Store, blocks: Range<u64>) -> Result<Vec<Range<u64>>, Fault> {
     let (mut found, mut at) = (Vec::new(), blocks.start);
     while at < blocks.end {
-        let here = match store.lookup(at)? {
-            Mapping::Mapped { blocks: here, .. } => here,
-            Mapping::Hole { blocks: here } => {
-                let end = at.saturating_add(here.max(1)).min(blocks.end);
-                found.push(at..end);
-                end - at
-            }
-        };
-        at = at.saturating_add(here.max(1));
+        let mapping = store.map(at)?;
+        let end = at.saturating_add(mapping.blocks()).min(blocks.end);
+        if !mapping.has_blocks() {
+            found.push(at..end);
+        }
+        at = end;
     }
     Ok(found)
 }
@@ -159,7 +157,7 @@ fn holes(store: &impl Store, blocks: Range<u64>) -> Result<Vec<Range<u64>>, Faul
 /// Allocates one to `blocks` blocks in a hole. Returns the number.
 fn insert_unwritten(store: &impl Store, file_block: u64, blocks: u64) -> Result<u64, Fault> {
     let run = store.claim(file_block, None, u32::try_from(blocks).unwrap_or(u32::MAX))?;
-    let change = Change::Insert { file_block, run, is_unwritten: true };
-    store.change(change, store.disk_size())?;
+    let extent = Extent { file_block, start: run.start, blocks: run.blocks, is_unwritten: true };
+    store.change(Change::Insert(extent, store.disk_size()))?;
     Ok(u64::from(run.blocks))
 }

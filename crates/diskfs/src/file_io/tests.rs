@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::sync::{Arc, Mutex as StdMutex};
 
 use vfscale_block::{Device, MemoryDevice};
@@ -5,15 +6,13 @@ use vfscale_sync::atomic::Ordering;
 use vfscale_sync::errseq::ErrorSeq;
 use vfscale_sync::page::{PAGE_SIZE, PageBox};
 
-use super::dirty::Taken;
-use super::pages::Marks;
-use super::units::offset_of;
 use super::*;
 use crate::base::fault::Fault;
 use crate::btree::memory::Memory;
 use crate::format::BlockRange;
 use crate::format::extent::Extent;
 use crate::inode::extents::{ExtentMap, MapOwner};
+use crate::page_cache::{FilePages, Mapping, Marks, PAGE, PageCache, offset_of, pages_of};
 
 mod crash;
 mod faults;
@@ -82,7 +81,7 @@ struct State {
     /// How many writes are in flight, and the most so far.
     in_flight: (u64, u64),
     /// The ranges whose write-behind was asked for.
-    behind: Vec<(u64, u64)>,
+    behind: Vec<Range<u64>>,
     /// Nothing can be written.
     is_sealed: bool,
 }
@@ -190,11 +189,6 @@ impl File {
         RegularFile::new(Arc::clone(&self.pages), self)
     }
 
-    fn lookup(&self, block: u64) -> Result<Mapping, Fault> {
-        let state = self.disk.state.lock().unwrap();
-        Ok(state.map.lookup(&state.nodes, INO, block).unwrap())
-    }
-
     fn inline(&self) -> Option<Arc<[u8]>> {
         self.disk.state.lock().unwrap().inline.clone()
     }
@@ -203,26 +197,37 @@ impl File {
         self.disk.state.lock().unwrap().size
     }
 
-    fn change_as(state: &mut State, change: Change<'_>, size: u64) -> Result<(), Fault> {
+    fn change_as(&self, state: &mut State, change: Change<'_>) -> Result<(), Fault> {
         State::fail(&mut state.changes_left)?;
+        let mut freed = Vec::new();
         let State { map, nodes, inline, .. } = state;
-        match change {
-            Change::Insert { file_block, run, is_unwritten } => {
-                assert!(inline.is_none() || file_block == 0, "the bytes in the inode are lost");
+        let size = match change {
+            Change::Insert(extent, size) => {
+                assert!(inline.is_none() || extent.file_block == 0, "the inode's bytes are lost");
                 *inline = None;
-                let BlockRange { start, blocks } = run;
-                let extent = Extent { file_block, start, blocks, is_unwritten };
                 map.insert(nodes, OWNER, extent).unwrap();
+                size
             }
-            Change::Written { from, to } => {
-                map.convert(nodes, OWNER, (from, to), false, usize::MAX, &mut 0).unwrap();
+            Change::Written(Range { start, end }, size) => {
+                map.convert(nodes, OWNER, (start, end), false, usize::MAX, &mut 0).unwrap();
+                size
             }
-            Change::Inline(bytes) => {
+            Change::Inline(bytes, size) => {
                 assert!(map.is_empty());
                 *inline = Some(bytes.into());
+                size
             }
-            Change::Size => {}
-        }
+            Change::Size(size) => size,
+            Change::Free(Range { start, end }) => {
+                map.remove(nodes, OWNER, (start, end), usize::MAX, &mut freed, &mut 0).unwrap();
+                state.size
+            }
+            Change::Unwrite(Range { start, end }) => {
+                map.convert(nodes, OWNER, (start, end), true, usize::MAX, &mut 0).unwrap();
+                state.size
+            }
+        };
+        state.give(&self.disk.device, &freed);
         assert!(size >= state.size);
         state.size = size;
         if state.sizes.last() != Some(&size) {
@@ -231,25 +236,35 @@ impl File {
         state.check();
         Ok(())
     }
+
+    fn write_pages(&self, start: u64, from: &[PageBox]) -> Result<(), Fault> {
+        self.disk.come_to(Point::Write);
+        let mut state = self.disk.state.lock().unwrap();
+        State::fail(&mut state.writes_left)?;
+        if state.bad.iter().any(|bad| (start..start + from.len() as u64).contains(bad)) {
+            state.refused += 1;
+            return Err(Fault::Refused(rustix::io::Errno::IO));
+        }
+        state.written.push(from.len());
+        drop(state);
+        Ok(self.disk.device.write_pages(start * PAGE, from)?)
+    }
 }
 
 impl Store for &File {
-    fn changeable(&self) -> Result<(), Fault> {
-        Ok(())
+    fn may(&self, act: Act) -> Result<(), Fault> {
+        let is_sealed = self.disk.state.lock().unwrap().is_sealed;
+        if is_sealed && act == Act::WriteBack { Err(Fault::ReadOnly) } else { Ok(()) }
     }
 
-    fn writable(&self) -> Result<(), Fault> {
-        if self.disk.state.lock().unwrap().is_sealed { Err(Fault::ReadOnly) } else { Ok(()) }
-    }
-
-    fn reserve(&self, blocks: u64) -> Result<(), Fault> {
+    fn reserve(&self, blocks: u64) -> Result<Reserved<'_, Self>, Fault> {
         let mut state = self.disk.state.lock().unwrap();
         if state.available() < blocks {
             return Err(Fault::NoSpace);
         }
         state.reserved += blocks;
-        state.reserves += 1;
-        Ok(())
+        state.reserves += u64::from(blocks > 0);
+        Ok(Reserved::new(self, blocks))
     }
 
     fn unreserve(&self, blocks: u64) {
@@ -258,16 +273,16 @@ impl Store for &File {
         state.reserved -= blocks;
     }
 
-    fn grain(&self) -> u64 {
-        1
+    fn map(&self, block: u64) -> Result<Mapping, Fault> {
+        let state = self.disk.state.lock().unwrap();
+        Ok(match &state.inline {
+            Some(bytes) if block == 0 => Mapping::Inline(Arc::clone(bytes)),
+            _ => state.map.lookup(&state.nodes, INO, block).unwrap(),
+        })
     }
 
-    fn lookup(&self, block: u64) -> Result<Mapping, Fault> {
-        File::lookup(self, block)
-    }
-
-    fn inline(&self) -> Option<Arc<[u8]>> {
-        File::inline(self)
+    fn is_inline(&self) -> bool {
+        self.disk.state.lock().unwrap().inline.is_some()
     }
 
     fn inline_room(&self) -> Option<u64> {
@@ -284,19 +299,6 @@ impl Store for &File {
         self.disk.device.read_pages(start * PAGE, into)?;
         self.disk.come_to(Point::HasRead);
         Ok(())
-    }
-
-    fn write_pages(&self, start: u64, from: &[PageBox]) -> Result<(), Fault> {
-        self.disk.come_to(Point::Write);
-        let mut state = self.disk.state.lock().unwrap();
-        State::fail(&mut state.writes_left)?;
-        if state.bad.iter().any(|bad| (start..start + from.len() as u64).contains(bad)) {
-            state.refused += 1;
-            return Err(Fault::Refused(rustix::io::Errno::IO));
-        }
-        state.written.push(from.len());
-        drop(state);
-        Ok(self.disk.device.write_pages(start * PAGE, from)?)
     }
 
     /// Writes as late as it may.
@@ -326,33 +328,29 @@ impl Store for &File {
         Ok(BlockRange { start: FIRST + at as u64, blocks: len as u32 })
     }
 
-    fn unclaim(&self, run: BlockRange) {
+    fn give_back(&self, claim: BlockRange, is_bad: bool) -> bool {
         let mut state = self.disk.state.lock().unwrap();
-        state.give(&self.disk.device, &[run]);
-        state.reserved += u64::from(run.blocks);
-    }
-
-    fn set_aside(&self, run: BlockRange) -> bool {
-        let mut state = self.disk.state.lock().unwrap();
-        let has_space = state.available() >= u64::from(run.blocks);
-        if has_space {
-            state.aside += u64::from(run.blocks);
+        let is_aside = is_bad && state.available() >= u64::from(claim.blocks);
+        if is_aside {
+            state.aside += u64::from(claim.blocks);
         } else {
-            state.give(&self.disk.device, &[run]);
+            state.give(&self.disk.device, &[claim]);
         }
-        state.reserved += u64::from(run.blocks);
-        has_space
+        state.reserved += u64::from(claim.blocks);
+        is_aside || !is_bad
     }
 
-    fn change(&self, change: Change<'_>, disk_size: u64) -> Result<(), Fault> {
+    fn change(&self, change: Change<'_>) -> Result<(), Fault> {
+        let claim = match &change {
+            Change::Insert(extent, _) => Some(extent.run()),
+            _ => None,
+        };
         self.disk.come_to(Point::Change);
-        let changed = self.writable().and_then(|()| {
-            File::change_as(&mut self.disk.state.lock().unwrap(), change, disk_size)
-        });
+        let changed = self
+            .may(Act::WriteBack)
+            .and_then(|()| self.change_as(&mut self.disk.state.lock().unwrap(), change));
         changed.inspect_err(|_| {
-            if let Change::Insert { run, .. } = change {
-                self.unclaim(run);
-            }
+            claim.map(|claim| self.give_back(claim, false));
         })
     }
 
@@ -375,44 +373,19 @@ impl Store for &File {
         Cut::Whole
     }
 
-    fn free(&self, from: u64, to: u64) -> Result<(), Fault> {
-        let mut state = self.disk.state.lock().unwrap();
-        State::fail(&mut state.changes_left)?;
-        let mut freed = Vec::new();
-        let State { map, nodes, .. } = &mut *state;
-        map.remove(nodes, OWNER, (from, to), usize::MAX, &mut freed, &mut 0).unwrap();
-        state.give(&self.disk.device, &freed);
-        Ok(())
+    fn tell(&self, event: Event<'_>) {
+        match event {
+            Event::Dirty(_) | Event::Renewed(_) => {}
+            Event::Filled(pages) => self.disk.state.lock().unwrap().behind.push(pages),
+            Event::Awaited(pages) => self.data().populate(pages.start, pages.end),
+            Event::Failed(fault) => self.write_errors.record(fault.errno().raw_os_error()),
+        }
     }
-
-    fn unwrite(&self, from: u64, to: u64) -> Result<(), Fault> {
-        let mut state = self.disk.state.lock().unwrap();
-        State::fail(&mut state.changes_left)?;
-        let State { map, nodes, .. } = &mut *state;
-        map.convert(nodes, OWNER, (from, to), true, usize::MAX, &mut 0).unwrap();
-        Ok(())
-    }
-
-    fn write_failed(&self, fault: &Fault) {
-        self.write_errors.record(fault.errno().raw_os_error());
-    }
-
-    fn set_dirty(&self, _: &FilePages) {}
-
-    fn note_renewed(&self, _: &FilePages) {}
 
     fn write_back_one(&self) -> bool {
         let was_dirty = self.data().pages.read().unstable_pages() > 0;
         let _ = self.data().write_back();
         was_dirty
-    }
-
-    fn write_behind(&self, from: u64, to: u64) {
-        self.disk.state.lock().unwrap().behind.push((from, to));
-    }
-
-    fn read_ahead(&self, from: u64, to: u64) {
-        self.data().populate(from, to);
     }
 }
 

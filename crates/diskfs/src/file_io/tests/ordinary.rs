@@ -1,9 +1,5 @@
 //! Operations on files, one at a time.
 
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
-
 use super::*;
 
 fn file_of(blocks: u64) -> (Arc<PageCache>, File) {
@@ -259,66 +255,6 @@ fn files_give_room_to_each_other() {
 }
 
 #[test]
-fn each_dirty_file_is_there_once() {
-    let (_cache, file) = file_of(5);
-    let files = DirtyFiles::new(2);
-    files.add(&file.pages, || 1);
-    files.add(&file.pages, || 2);
-    let taken = |taken: Option<Taken<'_, u32>>| taken.map(|file| *file);
-    assert_eq!((taken(files.take()), taken(files.take()), files.is_empty()), (Some(1), None, true));
-    file.pages.clear_queued();
-    let mark = files.mark();
-    files.add(&file.pages, || 3);
-    assert_eq!((taken(files.take_before(&mark)), files.is_empty()), (None, false));
-    assert_eq!(taken(files.take_before(&files.mark())), Some(3));
-}
-
-#[test]
-fn a_file_that_was_put_back_keeps_its_place() {
-    let files = DirtyFiles::new(1);
-    (1..=3).for_each(|file| files.push(file));
-    let mark = files.mark();
-    files.push(4);
-    let taken: Vec<_> = (0..3).map_while(|_| files.take()).collect();
-    // Out of order, and the second one is still being written.
-    let [first, second, third]: [Taken<'_, u32>; 3] = taken.try_into().unwrap();
-    third.put_back();
-    first.put_back();
-    assert!(!files.is_written());
-    let next = || files.take_before(&mark).map(|file| *file);
-    assert_eq!((next(), next(), next()), (Some(1), Some(3), None));
-    drop(second);
-    assert!(files.wait(&mark) && !files.is_written());
-    let mut written = Vec::new();
-    files.write_all(|file| written.push(*file));
-    assert_eq!((written, files.is_written()), (vec![4], true));
-}
-
-#[test]
-fn who_writes_all_waits_for_files_that_are_put_back() {
-    let files = DirtyFiles::new(1);
-    files.push(1);
-    files.push(2);
-    let first = files.take().unwrap();
-    let mut written = Vec::new();
-    let (reached, is_reached) = mpsc::channel();
-    thread::scope(|scope| {
-        let (files, written) = (&files, &mut written);
-        scope.spawn(move || {
-            files.write_all(|file| {
-                written.push(*file);
-                reached.send(()).unwrap();
-            });
-        });
-        // The thread has its mark, and waits soon.
-        is_reached.recv().unwrap();
-        thread::sleep(Duration::from_millis(20));
-        first.put_back();
-    });
-    assert_eq!(written, [2, 1]);
-}
-
-#[test]
 fn parts_of_a_file_are_written_in_turn() {
     let file = Disk::new(4000).open(&PageCache::new(64 << 20, 1));
     let (data, part) = (file.data(), vec![5; 600 * PAGE_SIZE]);
@@ -429,7 +365,7 @@ fn who_writes_in_order_is_written_behind() {
     }
     // Asked for when four megabytes are full: they end where a part of a chunk does.
     let behind = std::mem::take(&mut file.disk.state.lock().unwrap().behind);
-    assert_eq!(behind, [(0, 1024), (1024, 2048)]);
+    assert_eq!(behind, [0..1024, 1024..2048]);
     data.write_behind(0, 1024).unwrap();
     assert_eq!(file.disk.state.lock().unwrap().written, [1024]);
     assert_eq!((file.disk_size(), data.pages.read().unstable_pages()), (1024 * PAGE, 1076));
@@ -453,5 +389,5 @@ fn who_writes_here_and_there_is_not_written_behind() {
     file.data().write(1023 * PAGE, &[5; 90]).unwrap();
     assert_eq!(file.disk.state.lock().unwrap().behind, []);
     file.data().write(1023 * PAGE + 90, &[5; PAGE_SIZE]).unwrap();
-    assert_eq!(file.disk.state.lock().unwrap().behind, [(0, 1024)]);
+    assert_eq!(file.disk.state.lock().unwrap().behind, vec![0..1024]);
 }
