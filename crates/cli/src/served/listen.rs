@@ -17,8 +17,9 @@ use vfscale_fuse::{Mounted, Unserved};
 
 use super::wire::{self, ENDING, VERSION, device_of, receive, receive_fd};
 use super::{Refusal, Served, Ticket, compare};
-use crate::args::{self, Command, ServeArgs, SourceArgs};
+use crate::args::{self, Command};
 use crate::error::Failure;
+use crate::source::args::{ServeArgs, SourceArgs};
 use crate::source::{self, Source};
 
 /// Time that a command gets for each message, and for making its mount.
