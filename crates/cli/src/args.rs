@@ -10,7 +10,7 @@ use crate::device::{self, CephArgs};
 use crate::freeze::FreezeArgs;
 use crate::mount::MountArgs;
 use crate::run::args::RunArgs;
-use crate::source::args::ServeArgs;
+use crate::source::args::{ServeArgs, SourceArgs};
 use crate::umount;
 use crate::volume::{branch, copy_out, diff, fsck, grow, make, show, trim};
 
@@ -277,6 +277,19 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
         _ => {}
     }
     Ok(cli)
+}
+
+/// Parses the command line of a command that mounts, for the process that serves its mount.
+///
+/// # Errors
+/// Says why it names no mount.
+pub(crate) fn parse_mount(arguments: &[OsString]) -> Result<(SourceArgs, ServeArgs), String> {
+    let cli = parse(arguments).map_err(|e| e.render().to_string())?;
+    match cli.command {
+        Command::Mount(args) => Ok((args.source, args.serve)),
+        Command::Run(args) => Ok((args.source, args.serve)),
+        _ => Err("this command has no mount".into()),
+    }
 }
 
 /// Fails if the image of `run` is the first word behind `--`, which is the command.

@@ -96,8 +96,12 @@ pub(crate) fn is_server() -> bool {
 }
 
 /// Mounts what `args` name; `arguments` are the command line that they were parsed from, with the
-/// name of the program.
-pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode, Failure> {
+/// name of the program, and `parse` parses those of others whose mounts this process serves.
+pub(crate) fn mount(
+    args: MountArgs,
+    arguments: &[OsString],
+    parse: listen::Parse,
+) -> Result<ExitCode, Failure> {
     let options = args.serve.merged_options();
     if options.remount {
         // `mount(8)` names the source as well.
@@ -118,7 +122,7 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
     let served = Served::new(source.pool(), source.pool_maker());
     let ticket = first(&served, &args, &options)?;
     let builder = source::builder(&source, &args.serve, &options, image)?;
-    let mounted = builder.requests_at(listen::start(&served, image)).mount(dir)?;
+    let mounted = builder.requests_at(listen::start(&served, image, parse)).mount(dir)?;
     let _ = ticket.start(&mounted, source.syncer());
     if mounted.is_own() {
         source.publish_mount(&mounted);

@@ -73,6 +73,32 @@ pub const ROOMS: &[Layers] = &[
         ],
     ),
     (
+        "fuse",
+        &["mount", "server", "uring", "control", "attach", "session", "statistics", "wire", "base"],
+    ),
+    (
+        "cli",
+        &[
+            "helper",
+            "args",
+            "run",
+            "mount",
+            "freeze",
+            "umount",
+            "bench_program",
+            "volume",
+            "elsewhere",
+            "served",
+            "source",
+            "standby",
+            "device",
+            "child",
+            "mounts",
+            "options",
+            "error",
+        ],
+    ),
+    (
         "bench",
         &[
             "branches",
