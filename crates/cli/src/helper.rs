@@ -166,7 +166,7 @@ impl MountHelper {
         if self.fake {
             return Ok(ExitCode::SUCCESS);
         }
-        let code = mount::mount(args, &arguments)?;
+        let code = mount::mount(args, &arguments, args::parse_mount)?;
         // The background process has printed why it failed.
         let misused = Failure::Usage(String::new()).exit_code();
         Ok(match code {

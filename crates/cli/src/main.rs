@@ -74,7 +74,7 @@ fn main() -> ExitCode {
     cli.use_ceph();
     let outcome = match cli.command {
         Command::Run(args) => run::run(args, &arguments),
-        Command::Mount(args) => mount::mount(args, &arguments),
+        Command::Mount(args) => mount::mount(args, &arguments, args::parse_mount),
         Command::Umount(args) => umount::umount(&args),
         Command::Sync { dirs } => mount::sync(&dirs),
         Command::Freeze(args) => freeze::freeze(&args),

@@ -7,6 +7,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Args;
 use vfscale::block::named::is_rbd;
 use vfscale::posix::MountFlags;
 use vfscale_command::notify::notify;
@@ -14,12 +15,12 @@ use vfscale_command::signals::Blocked;
 use vfscale_command::{say, stderr, stderr::Log};
 use vfscale_fuse::Mounted;
 
-use crate::args::MountArgs;
 use crate::elsewhere;
 use crate::error::Failure;
 use crate::mounts;
 use crate::options::{self, MountOptions};
 use crate::served::{Forced, Served, Ticket, listen, start_thread};
+use crate::source::args::{ServeArgs, SourceArgs};
 use crate::source::{self, Source};
 use crate::standby::{self, Told};
 
@@ -32,14 +33,75 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// standard output that it is ready.
 const SERVER: &str = "VFSCALE_BACKGROUND_SERVER";
 
+#[derive(Debug, Args)]
+pub(crate) struct MountArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) serve: ServeArgs,
+
+    /// Say how the file system is served: the number of workers, the transport, and whether workers
+    /// poll
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+
+    /// Return as soon as it is mounted, and serve in the background
+    #[arg(short, long)]
+    pub(crate) background: bool,
+
+    /// Append the messages of the background to a file, each with its time. Without it they go to
+    /// the system's log
+    #[arg(long, value_name = "FILE", requires = "background")]
+    pub(crate) log_file: Option<PathBuf>,
+
+    /// Wait until nobody has the image of Ceph RBD mounted, or its holder has been gone for the
+    /// time of --grace, and mount it then. Two machines that do this serve one volume: when one
+    /// dies, the other one goes on after that time and the one after which Ceph knows that a client
+    /// is gone (30 seconds by default)
+    #[arg(long, conflicts_with_all = ["memory", "background", "take_over", "read_only"])]
+    pub(crate) standby: bool,
+
+    /// With --standby, the seconds for which the holder must have been gone (default: 5)
+    #[arg(long, value_name = "SECONDS", requires = "standby",
+          value_parser = options::parse_seconds)]
+    pub(crate) grace: Option<Duration>,
+
+    /// The image of a volume, or a block device with one (not with --memory), and the directory to
+    /// mount at, whose contents are hidden while it is mounted. A directory /dev/fd/N is the open
+    /// /dev/fuse of a mount that another program has made
+    #[arg(value_names = ["IMAGE", "DIR"], required = true, num_args = 1..=2)]
+    pub(crate) places: Vec<PathBuf>,
+}
+
+impl MountArgs {
+    /// Returns the image, if there is one, and the directory.
+    ///
+    /// # Errors
+    /// Returns [`Failure::Usage`] if the number of arguments does not fit `--memory`.
+    pub(crate) fn places(&self) -> Result<(Option<&Path>, &Path), Failure> {
+        match (&self.places[..], self.source.memory.is_some()) {
+            ([image, dir], false) => Ok((Some(image), dir)),
+            ([dir], true) => Ok((None, dir)),
+            ([_, _], true) => Err(Failure::Usage("--memory has no image: give a directory".into())),
+            _ => Err(Failure::Usage(
+                "say what to mount: IMAGE and DIR, or --memory and DIR (see --help)".into(),
+            )),
+        }
+    }
+}
+
 /// Returns whether this process serves in the background.
 pub(crate) fn is_server() -> bool {
     std::env::var_os(SERVER).is_some()
 }
 
 /// Mounts what `args` name; `arguments` are the command line that they were parsed from, with the
-/// name of the program.
-pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode, Failure> {
+/// name of the program, and `parse` parses those of others whose mounts this process serves.
+pub(crate) fn mount(
+    args: MountArgs,
+    arguments: &[OsString],
+    parse: listen::Parse,
+) -> Result<ExitCode, Failure> {
     let options = args.serve.merged_options();
     if options.remount {
         // `mount(8)` names the source as well.
@@ -60,7 +122,7 @@ pub(crate) fn mount(args: MountArgs, arguments: &[OsString]) -> Result<ExitCode,
     let served = Served::new(source.pool(), source.pool_maker());
     let ticket = first(&served, &args, &options)?;
     let builder = source::builder(&source, &args.serve, &options, image)?;
-    let mounted = builder.requests_at(listen::start(&served, image)).mount(dir)?;
+    let mounted = builder.requests_at(listen::start(&served, image, parse)).mount(dir)?;
     let _ = ticket.start(&mounted, source.syncer());
     if mounted.is_own() {
         source.publish_mount(&mounted);

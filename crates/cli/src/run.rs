@@ -14,16 +14,17 @@ use vfscale_command::signals::Blocked;
 use vfscale_fuse::Mounted;
 use vfscale_vfs::lockstat;
 
-use crate::args::RunArgs;
 use crate::child::{exit_code, spawn};
 use crate::elsewhere;
 use crate::error::Failure;
 use crate::options::MountOptions;
 use crate::source::{self, Source};
 
+use args::RunArgs;
 use temporary::TempDir;
 use trial::Trial;
 
+pub(crate) mod args;
 mod temporary;
 mod trial;
 

@@ -12,10 +12,13 @@ use vfscale::{Mode, Pool, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
 use vfscale_command::{Size, say};
 use vfscale_fuse::{Attachment, Builder, Mounted, Sharing, Transport};
 
-use crate::args::{ServeArgs, SourceArgs};
 use crate::device;
 use crate::error::Failure;
 use crate::options::{MountOptions, caller};
+
+use args::{ServeArgs, SourceArgs};
+
+pub(crate) mod args;
 
 /// Directory that shows the state of the tree.
 const STATE_DIR: &str = "/.vfscale";

@@ -19,9 +19,9 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use vfscale::posix::MountFlags;
 
 use self::place::{MountId, Place};
-use crate::device::{self, Device};
-use crate::error::MountError;
-use crate::syncing::Syncing;
+use crate::base::device::{self, Device};
+use crate::base::error::MountError;
+use crate::base::syncing::Syncing;
 
 mod place;
 

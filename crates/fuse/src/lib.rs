@@ -16,19 +16,18 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `mount`, `sharing`, `syncing`, `polling`, `transport`, `xattrs` | the public face: [`Builder`], its settings, [`Mounted`], [`Unmounter`] |
-//! | [`control`] | requests of other programs to a mount: grow, sync, statistics, unmount |
-//! | `statistics` | counts of requests and their service times, by worker |
-//! | `watch` | a thread that notices a remount to read-only, of which the kernel sends no message |
-//! | `attach` | mounting by `mount(2)` or `fusermount3`, and unmounting |
-//! | `device`, `session` | the device, its clones, the workers, the first exchange |
-//! | `uring` | the other transport: a queue and a thread for each CPU |
-//! | `wire` | bytes to requests, replies to bytes |
+//! | `mount` | the public face: [`Builder`], [`Mounted`], [`Unmounter`]; a thread that notices a remount to read-only |
 //! | `server` | each operation, by calls on a [`Vfs`](vfscale::Vfs); node and file tables |
+//! | `uring` | the other transport: a queue and a thread for each CPU |
+//! | [`control`] | requests of other programs to a mount: grow, sync, statistics, unmount |
+//! | `attach` | mounting by `mount(2)` or `fusermount3`, and unmounting |
+//! | `session` | the workers, the first exchange |
+//! | `statistics` | counts of requests and their service times, by worker |
+//! | `wire` | bytes to requests, replies to bytes |
+//! | `base` | the device and its clones, the mount table, errors, the settings of a mount |
 //!
-//! The trait `session::Service` is the boundary between transport (`device`, `session`, `uring`,
-//! `wire`) and file system (`server`). Either side can be replaced; both transports serve the same
-//! core.
+//! The trait `session::Service` is the boundary between transport (`session`, `uring`, `wire`) and
+//! file system (`server`). Either side can be replaced; both transports serve the same core.
 //!
 //! # Why no FUSE crate is used
 //!
@@ -68,33 +67,23 @@
 //! * File handles (`open_by_handle_at`) are valid as long as the kernel remembers the inode.
 
 mod attach;
+mod base;
 pub mod control;
-mod device;
-mod error;
-mod freezing;
 mod mount;
-mod mount_table;
-mod polling;
 mod server;
 mod session;
-mod sharing;
 mod statistics;
-mod syncing;
-mod transport;
-mod unserved;
 mod uring;
-mod watch;
 mod wire;
-mod xattrs;
 
 pub use attach::Attachment;
-pub use error::MountError;
+pub use base::error::MountError;
+pub use base::polling::{Polling, PollingChoice};
+pub use base::sharing::Sharing;
+pub use base::syncing::Syncing;
+pub use base::transport::Transport;
+pub use base::uring_switches::{UringObstacle, enable_uring};
+pub use mount::unserved::Unserved;
+pub use mount::xattrs::Xattrs;
 pub use mount::{Builder, Mounted, Unmounter};
-pub use polling::{Polling, PollingChoice};
-pub use sharing::Sharing;
 pub use statistics::{OperationStats, Statistics, Stats};
-pub use syncing::Syncing;
-pub use transport::Transport;
-pub use unserved::Unserved;
-pub use uring::switches::{UringObstacle, enable_uring};
-pub use xattrs::Xattrs;

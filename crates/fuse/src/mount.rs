@@ -11,22 +11,27 @@ use vfscale::posix::MountFlags;
 use vfscale::volume::Freezer;
 use vfscale::{File, Pool, Vfs};
 
+use self::unserved::Unserved;
+use self::watch::Watch;
+use self::xattrs::Xattrs;
 use crate::attach::{self, Attached, Attachment, Detach};
-use crate::device::Device;
-use crate::error::MountError;
-use crate::polling::{Polling, PollingChoice};
+use crate::base::device::Device;
+use crate::base::error::MountError;
+use crate::base::polling::{Polling, PollingChoice};
+use crate::base::sharing::Sharing;
+use crate::base::syncing::Syncing;
+use crate::base::transport::Transport;
+use crate::base::uring_switches::check_module;
 use crate::server::{Config, Server, VolumeRights};
 use crate::session::{self, Workers};
-use crate::sharing::Sharing;
 use crate::statistics::{Counters, Statistics, Stats};
-use crate::syncing::Syncing;
-use crate::transport::Transport;
-use crate::unserved::Unserved;
-use crate::uring::{self, Crew, switches::check_module};
-use crate::watch::Watch;
+use crate::uring::{self, Crew};
 use crate::wire::reply::Reply;
 use crate::wire::{InitFlags, notify};
-use crate::xattrs::{self, Xattrs};
+
+pub(crate) mod unserved;
+mod watch;
+pub(crate) mod xattrs;
 
 /// Options of a mount. Made by [`Builder::new`], consumed by [`Builder::mount`].
 #[derive(Clone)]

@@ -15,11 +15,11 @@ use std::time::Instant;
 use vfscale::Errno;
 use vfscale_sync::thread::spawn;
 
-use crate::device::Device;
-use crate::error::MountError;
-use crate::polling::{Clients, Poller};
+use crate::base::device::Device;
+use crate::base::error::MountError;
+use crate::base::polling::{Clients, Poller};
+use crate::base::uring_switches::UringObstacle;
 use crate::statistics::{Counters, WorkerCounters};
-use crate::uring::switches::UringObstacle;
 use crate::wire::reply::{Reply, Settings};
 use crate::wire::request::{Dialect, Header, Offer, Operation, Request};
 use crate::wire::{self, InitFlags};

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use vfscale::{Counts, driver::StorageCounts};
 
-use crate::polling::PollingChoice;
-use crate::transport::Transport;
+use crate::base::polling::PollingChoice;
+use crate::base::transport::Transport;
 use crate::wire::opcode;
 
 pub(crate) use codec::{BYTES_MAX, decode, encode};

@@ -29,10 +29,10 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use self::helpers::{Hand, Jobs, help};
 use self::queue::Queue;
 use self::slot::Serving;
-use self::switches::UringObstacle;
-use crate::device::Device;
-use crate::error::MountError;
-use crate::polling::{Clients, Poller};
+use crate::base::device::Device;
+use crate::base::error::MountError;
+use crate::base::polling::{Clients, Poller};
+use crate::base::uring_switches::UringObstacle;
 use crate::session::{self, Service, Shared, Workers};
 use crate::statistics::Counters;
 use crate::wire::InitFlags;
@@ -43,7 +43,6 @@ mod helpers;
 mod inbox;
 mod queue;
 mod slot;
-pub(crate) mod switches;
 
 /// The file with the numbers of all CPUs that the kernel may ever have.
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";

@@ -76,6 +76,32 @@ pub const ROOMS: &[Layers] = &[
     ("vfscale", &["transfer", "pool", "volume", "place", "diff", "error"]),
     ("pool", &["calls", "branch", "state", "space", "disk", "base"]),
     (
+        "fuse",
+        &["mount", "server", "uring", "control", "attach", "session", "statistics", "wire", "base"],
+    ),
+    (
+        "cli",
+        &[
+            "helper",
+            "args",
+            "run",
+            "mount",
+            "freeze",
+            "umount",
+            "bench_program",
+            "volume",
+            "elsewhere",
+            "served",
+            "source",
+            "standby",
+            "device",
+            "child",
+            "mounts",
+            "options",
+            "error",
+        ],
+    ),
+    (
         "bench",
         &[
             "branches",

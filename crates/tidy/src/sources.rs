@@ -69,7 +69,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/fuse/src/control.rs", "system calls: ioctl"),
     ("crates/fuse/src/control/branches.rs", "system calls: ioctl"),
     ("crates/fuse/src/control/socket.rs", "system calls: ioctl"),
-    ("crates/fuse/src/device.rs", "system calls: the device"),
+    ("crates/fuse/src/base/device.rs", "system calls: the device"),
     ("crates/fuse/src/uring/queue.rs", "system calls: io_uring"),
     ("crates/cli/src/run.rs", "system calls: between fork and exec"),
     ("crates/cli/src/elsewhere.rs", "system calls: fork"),

@@ -1,5 +1,11 @@
 //! Tests of the command line.
 
+use std::path::Path;
+use std::time::Duration;
+
+use vfscale::Scaling;
+use vfscale_command::Size;
+
 use super::*;
 
 fn parsed(args: &[&str]) -> Result<Command, clap::Error> {

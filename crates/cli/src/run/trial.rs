@@ -12,7 +12,7 @@ use vfscale::{BranchInfo, ForkOptions, Pool, PoolError};
 use vfscale_command::say;
 use vfscale_fuse::control::{self, BranchRequest};
 
-use crate::args::RunArgs;
+use super::args::RunArgs;
 use crate::error::Failure;
 use crate::mounts;
 use crate::options::MountOptions;

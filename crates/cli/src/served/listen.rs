@@ -17,23 +17,27 @@ use vfscale_fuse::{Mounted, Unserved};
 
 use super::wire::{self, ENDING, VERSION, device_of, receive, receive_fd};
 use super::{Refusal, Served, Ticket, compare};
-use crate::args::{self, Command, ServeArgs, SourceArgs};
 use crate::error::Failure;
+use crate::source::args::{ServeArgs, SourceArgs};
 use crate::source::{self, Source};
 
 /// Time that a command gets for each message, and for making its mount.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Parses the command line of another process that mounts, or says why it names no mount.
+pub(crate) type Parse = fn(&[OsString]) -> Result<(SourceArgs, ServeArgs), String>;
+
 /// Starts to listen for requests about an image, and returns the name of the socket; `None` if the
-/// image can't have branches, or if there can be no socket.
-pub(crate) fn start(served: &Arc<Served>, image: Option<&Path>) -> Option<String> {
+/// image can't have branches, or if there can be no socket. `parse` parses the command lines that
+/// arrive.
+pub(crate) fn start(served: &Arc<Served>, image: Option<&Path>, parse: Parse) -> Option<String> {
     let image = image.filter(|_| served.may_have_branches()).map(wire::image_id)?;
     let listen = || -> io::Result<String> {
         let mut random = [0; 16];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
         let name = format!("vfscale-{:032x}", u128::from_le_bytes(random));
         let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
-        let listening = Listening { served: Arc::clone(served), name: name.clone(), image };
+        let listening = Listening { served: Arc::clone(served), name: name.clone(), image, parse };
         let thread = std::thread::Builder::new().name("vfscale-listen".into());
         thread.spawn(move || listening.run(&listener))?;
         Ok(name)
@@ -47,6 +51,7 @@ struct Listening {
     served: Arc<Served>,
     name: String,
     image: OsString,
+    parse: Parse,
 }
 
 /// The mount that a command asks for.
@@ -108,7 +113,7 @@ impl Listening {
                     return refuse(stream, why);
                 }
                 let arguments: Vec<OsString> = rest.iter().map(|it| (*it).to_owned()).collect();
-                match wanted(branch, &arguments) {
+                match self.wanted(branch, &arguments) {
                     Ok(wanted) => self.mount(stream, &wanted),
                     Err(why) => refuse(stream, &why),
                 }
@@ -141,6 +146,13 @@ impl Listening {
             }
             _ => refuse(stream, "its server has another version of vfscale"),
         }
+    }
+
+    /// Returns the mount of a branch that a command line names, or why there is none.
+    fn wanted(&self, branch: &OsStr, arguments: &[OsString]) -> Result<Wanted, String> {
+        let branch = branch.to_str().ok_or("no branch has that name")?.to_owned();
+        let (source, serve) = (self.parse)(arguments)?;
+        Ok(Wanted { branch, source, serve })
     }
 
     /// Serves a mount until it is ended.
@@ -222,17 +234,6 @@ fn unserved(stream: &UnixStream) -> io::Result<Unserved> {
             Ok(Unserved::new(fd, PathBuf::from(dir), device))
         }
         _ => Err(io::ErrorKind::InvalidData.into()),
-    }
-}
-
-/// Parses the command line of a command.
-fn wanted(branch: &OsStr, arguments: &[OsString]) -> Result<Wanted, String> {
-    let branch = branch.to_str().ok_or("no branch has that name")?.to_owned();
-    let cli = args::parse(arguments).map_err(|e| e.render().to_string())?;
-    match cli.command {
-        Command::Mount(args) => Ok(Wanted { branch, source: args.source, serve: args.serve }),
-        Command::Run(args) => Ok(Wanted { branch, source: args.source, serve: args.serve }),
-        _ => Err("this command has no mount".into()),
     }
 }
 

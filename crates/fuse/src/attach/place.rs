@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, open, statx};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::mount_table;
+use crate::base::mount_table;
 
 /// The numbers of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@ use vfscale::pool::PoolMaker;
 use vfscale::posix::{At, OFlags};
 use vfscale::{Capabilities, Errno, Pool, Task};
 
-use super::{RequestCtx, Server, VolumeRights};
-use crate::{control, freezing, statistics, wire};
+use super::{RequestCtx, Server, VolumeRights, freezing};
+use crate::{control, statistics, wire};
 
 impl Server {
     pub(super) fn ioctl(

@@ -8,7 +8,7 @@ use vfscale::{Errno, FileType};
 
 use super::nodes::Level;
 use super::{RequestCtx, Server, flags};
-use crate::syncing::Syncing;
+use crate::base::syncing::Syncing;
 use crate::wire::request::Operation;
 
 /// Returns the node whose change the operation makes, and the weakest setting that makes it

@@ -3,7 +3,7 @@
 
 use super::Server;
 use super::durable::change_of;
-use crate::syncing::Syncing;
+use crate::base::syncing::Syncing;
 use crate::wire::request::Operation;
 
 /// Bytes of data from which on another thread transfers them: above it, waking that thread takes

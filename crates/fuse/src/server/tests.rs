@@ -8,8 +8,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
 use super::*;
-use crate::device::Device;
-use crate::polling::PollingChoice;
+use crate::base::device::Device;
+use crate::base::polling::PollingChoice;
 use crate::session::{Late, LateReplies, TRANSFER_MAX};
 use crate::wire::request::Dialect;
 use crate::wire::{IN_HEADER, OUT_HEADER};

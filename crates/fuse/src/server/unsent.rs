@@ -14,7 +14,7 @@ use vfscale::posix::Whence;
 use vfscale::{Errno, File};
 
 use super::files::Target;
-use crate::device::Device;
+use crate::base::device::Device;
 use crate::session::{DeferredReply, Late};
 use crate::wire::reply::Reply;
 

@@ -6,8 +6,8 @@ use vfscale::Errno;
 use vfscale::driver::{CacheCounts, LogCounts, StorageCounts};
 
 use super::{CLASSES, KINDS, OperationStats, Statistics, Stats, name_of, nanos};
-use crate::polling::PollingChoice;
-use crate::transport::Transport;
+use crate::base::polling::PollingChoice;
+use crate::base::transport::Transport;
 use crate::wire::opcode;
 
 /// Numbers of the log and the cache.

@@ -30,7 +30,7 @@ use rustix::io::Errno;
 use super::helpers::{Hand, Job};
 use super::inbox::{Inbox, Message};
 use super::slot::{Done, Serving, Slot, VECTORS};
-use crate::device::Device;
+use crate::base::device::Device;
 use crate::session::{DeferredReply, Late, Service};
 use crate::wire::notify;
 use crate::wire::reply::Reply;

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::polling::PollingChoice;
+use crate::base::polling::PollingChoice;
 use crate::session::{Late, LateReplies};
 use crate::statistics::Counters;
 use crate::wire::InitFlags;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-use crate::device;
+use crate::base::device;
 
 /// The switch of the kernel's FUSE module.
 const MODULE: &str = "/sys/module/fuse/parameters/enable_uring";
@@ -47,7 +47,7 @@ impl UringObstacle {
     }
 
     /// Returns the reason why the kernel has refused to make an io_uring.
-    pub(super) fn of_setup(source: io::Error) -> UringObstacle {
+    pub(crate) fn of_setup(source: io::Error) -> UringObstacle {
         match Errno::from_io_error(&source) {
             Some(Errno::PERM) => match sysctl() {
                 Some(value) if value != 0 => UringObstacle::Sysctl { value },
@@ -59,7 +59,7 @@ impl UringObstacle {
     }
 
     /// Returns the reason why the kernel has refused the entries of a queue.
-    pub(super) fn of_registration(source: io::Error) -> UringObstacle {
+    pub(crate) fn of_registration(source: io::Error) -> UringObstacle {
         match Errno::from_io_error(&source) {
             // The switch was on when the kernel offered it.
             Some(Errno::OPNOTSUPP) => UringObstacle::Module,

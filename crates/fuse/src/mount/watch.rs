@@ -22,7 +22,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use vfscale_sync::thread::spawn;
 
-use crate::mount_table::{self, escaped, lines};
+use crate::base::mount_table::{self, escaped, lines};
 use crate::server::Server;
 
 /// A thread that watches the flags of a mount.

@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use crate::attach::{self, Attached, Attachment, Detach};
-use crate::device::Device;
-use crate::error::MountError;
+use crate::base::device::Device;
+use crate::base::error::MountError;
 
 /// A mount that no process serves yet. Calls on it wait until one does, or fail once this and all
 /// copies of its descriptor are dropped.

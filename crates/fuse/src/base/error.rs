@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use vfscale::Escaped;
 
-use crate::uring::switches::UringObstacle;
+use crate::base::uring_switches::UringObstacle;
 
 /// The reason why mounting failed.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl fmt::Display for MountError {
 }
 
 fn device(f: &mut fmt::Formatter<'_>, source: &io::Error) -> fmt::Result {
-    let path = crate::device::PATH;
+    let path = crate::base::device::PATH;
     match source.kind() {
         io::ErrorKind::NotFound => write!(
             f,
