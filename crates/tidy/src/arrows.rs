@@ -57,6 +57,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
         "vfscale-crashtest",
         &["vfscale", "vfscale-block", "vfscale-diskfs", "vfscale-journal", "vfscale-sync"],
     ),
+    ("vfscale-harness", &[]),
     ("vfscale-tidy", &[]),
 ];
 
