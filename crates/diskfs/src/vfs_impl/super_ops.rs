@@ -7,7 +7,7 @@ use vfscale_journal::Journal;
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::errseq::ErrorSeq;
 use vfscale_vfs::driver::{
-    CacheCounts, DirOps, FileSystem, LogCounts, NameAccounting, Reclaimed, StorageCounts,
+    CacheCounts, DirOps, FileSystem, LogCounts, Names, Reclaimed, StorageCounts,
 };
 use vfscale_vfs::inode::{Inode, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
@@ -41,8 +41,8 @@ impl FileSystem for DiskFs {
         self.show_options()
     }
 
-    fn dir_ops(&self) -> Option<&dyn DirOps> {
-        Some(self)
+    fn names(&self) -> Names<'_> {
+        Names::Backed(self)
     }
 
     fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno> {
@@ -191,5 +191,3 @@ impl FileSystem for DiskFs {
         counts
     }
 }
-
-impl NameAccounting for DiskFs {}

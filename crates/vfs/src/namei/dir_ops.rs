@@ -108,7 +108,7 @@ impl BackedName {
     }
 
     pub(crate) fn dir_ops(&self) -> Result<&dyn DirOps, Errno> {
-        self.sb().fs().dir_ops().ok_or(Errno::ROFS)
+        self.sb().dir_ops().ok_or(Errno::ROFS)
     }
 
     pub(crate) fn lock(&self) -> Option<KeyGuard<'_>> {

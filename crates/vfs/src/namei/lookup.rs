@@ -168,7 +168,7 @@ impl DriverLookup {
 /// The driver's.
 pub(crate) fn look_up(dir: &Dentry, name: &[u8]) -> Result<(), Errno> {
     let sb = dir.sb();
-    let Some(directories) = sb.fs().dir_ops() else { return Ok(()) };
+    let Some(directories) = sb.dir_ops() else { return Ok(()) };
     let key = Name::new(name);
     loop {
         let turn = sb.lock_name(dir, &key);

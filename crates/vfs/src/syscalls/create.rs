@@ -98,7 +98,7 @@ pub(super) fn make_inode(
         xattrs: &[],
     };
     let sb = dir.sb();
-    let inode = sb.fs().create(sb, &new)?;
+    let inode = sb.accounting().create(sb, &new)?;
     if !flags.is_empty() {
         inode.set_flags(flags);
     }
@@ -153,7 +153,7 @@ impl NewInodeAttrs {
 /// Uncharges the name that the driver charged for `inode`, because the name is not made.
 pub(super) fn unname(inode: &Inode, name_len: usize) {
     if name_len > 0 {
-        inode.sb().fs().unlinked(inode, name_len);
+        inode.sb().accounting().unlinked(inode, name_len);
     }
 }
 
@@ -273,7 +273,7 @@ pub(crate) fn leave_unknown<'g>(
 ) -> Fail {
     let Fail::First(deferred) = missed else { return missed };
     let dir = walk.cur();
-    let can = dir.dentry.sb().fs().dir_ops().is_some_and(|ops| ops.create_finds_names());
+    let can = dir.dentry.sb().dir_ops().is_some_and(|ops| ops.create_finds_names());
     let may = || {
         let write = walk.want_write(dir)?;
         may_make().map(|()| write)
@@ -558,9 +558,9 @@ fn link_inode(
     if bucket.find(name.hash(), |child| child.is_named(name, guard)).is_some() {
         return Err(Errno::EXIST);
     }
-    inode.sb().fs().link(inode, name.len())?;
+    inode.sb().accounting().link(inode, name.len())?;
     if let Err(errno) = inode.add_link() {
-        inode.sb().fs().unlinked(inode, name.len());
+        inode.sb().accounting().unlinked(inode, name.len());
         return Err(errno);
     }
     inode.get();
@@ -637,7 +637,7 @@ pub(crate) fn make_backed_unnamed(
         NewInodeAttrs::new(inode, mode, task.cred(&guard), task.mask(), &guard)
     };
     let new: NewInode<'_> = birth.inode(&what, 0);
-    let directories = inode.sb().fs().dir_ops().ok_or(Errno::ROFS)?;
+    let directories = inode.sb().dir_ops().ok_or(Errno::ROFS)?;
     let made = directories.create_unnamed(inode, &new)?;
     if linkable {
         made.set_linkable();

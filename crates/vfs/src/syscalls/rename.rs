@@ -201,7 +201,7 @@ impl Task {
         let swapped = target.filter(|_| exchange);
         let moves_dir = source.inode().is_dir() || swapped.is_some_and(|t| t.inode().is_dir());
         let sb = old_dir.sb();
-        let directories = sb.fs().dir_ops().ok_or(Errno::ROFS)?;
+        let directories = sb.dir_ops().ok_or(Errno::ROFS)?;
         let moves_away = moves_dir && !std::ptr::eq(old_dir, new_dir);
         let _moves = moves_away.then(|| sb.lock_moves());
         let _turns = sb.lock_names((old_dir, &old.name()), (new_dir, &new.name()));
@@ -630,7 +630,7 @@ impl<'g> RenameCall<'g> {
         // An exchange of names needs no additional space.
         let (old_len, new_len) = (self.old.name.len(), self.new.name.len());
         let resizes = old_len != new_len && !self.exchanges();
-        let fs = source.sb().fs();
+        let fs = source.sb().accounting();
         if resizes {
             fs.renamed(source.inode(), old_len, new_len)?;
         }

@@ -173,7 +173,7 @@ fn unlink(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail
     let inode = victim.inode();
     let count_out = || {
         inode.unlink();
-        inode.sb().fs().unlinked(inode, name.len());
+        inode.sb().accounting().unlinked(inode, name.len());
     };
     let removed = victim.set_removed(dir, count_out, guard);
     fsnotify::name_removed(Place { dir, name: name.bytes() }, inode, guard);
@@ -228,7 +228,7 @@ fn rmdir(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail>
     let inode = victim.inode();
     let count_out = || {
         mark_directory_dead(inode);
-        inode.sb().fs().unlinked(inode, name.len());
+        inode.sb().accounting().unlinked(inode, name.len());
     };
     let removed = victim.set_removed(dir, count_out, guard);
     // This precedes the moment when another thread can find `dir` empty and remove it.
