@@ -6,9 +6,7 @@ use rustix::io::Errno;
 use vfscale_journal::Journal;
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::errseq::ErrorSeq;
-use vfscale_vfs::driver::{
-    CacheCounts, DirOps, FileSystem, LogCounts, Names, Reclaimed, StorageCounts,
-};
+use vfscale_vfs::driver::{CacheCounts, FileSystem, LogCounts, Names, Reclaimed, StorageCounts};
 use vfscale_vfs::inode::{Inode, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::types::{FstrimRange, StatFs};

@@ -252,8 +252,8 @@ impl SuperBlock {
         self.scaling.slots()
     }
 
-    /// Locks changes of names, in addition to the lock of the bucket, if the patch for bucket locks
-    /// is disabled.
+    /// Locks changes of names, before the lock of the bucket, if the patch for bucket locks is
+    /// disabled. For [`Dentry::lock_name`] and [`Dentry::lock_names`].
     #[inline]
     pub(crate) fn lock_dcache(&self) -> Option<MutexGuard<'_, (), DcacheLock>> {
         self.dcache_lock.as_ref().map(Mutex::lock)

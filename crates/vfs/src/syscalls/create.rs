@@ -19,6 +19,7 @@ use crate::file::synchronous::sync_names;
 use crate::namei::dir_ops::{self, BackedName};
 use crate::namei::lookup::{Deferred, DriverChange, look_up, run_changes, run_lookups};
 use crate::namei::walk::{Fail, Last, Lookup, PATH_MAX, Walk, WalkPos};
+use crate::objects::dcache::children::NameGuard;
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::dcache::name::Name;
 use crate::objects::driver::{NewInode, Reclaimed, XattrPair};
@@ -170,8 +171,7 @@ pub(crate) fn make(
     umask: u32,
     guard: &Guard,
 ) -> std::result::Result<DentryRef, Errno> {
-    let _dcache = dir.sb().lock_dcache();
-    let mut bucket = dir.children().lock(name.hash(), guard);
+    let mut bucket = dir.lock_name(name.hash(), guard);
     if dir.inode().is_dead() {
         return Err(Errno::NOENT);
     }
@@ -550,8 +550,7 @@ fn link_inode(
     guard: &Guard,
 ) -> std::result::Result<(), Errno> {
     let inode = source.inode();
-    let _dcache = dir.sb().lock_dcache();
-    let mut bucket = dir.children().lock(name.hash(), guard);
+    let mut bucket = dir.lock_name(name.hash(), guard);
     if dir.inode().is_dead() {
         return Err(Errno::NOENT);
     }
@@ -575,7 +574,7 @@ fn link_inode(
 }
 
 /// Drops a reference after the lock, because dropping the last one may do work.
-fn drop_outside(dentry: DentryRef, bucket: Bucket<'_, Dentry, Children>) {
+fn drop_outside(dentry: DentryRef, bucket: NameGuard<'_>) {
     drop(bucket);
     drop(dentry);
 }

@@ -63,7 +63,7 @@ use vfscale_sync::atomic::{Ordering, fence};
 use vfscale_sync::brlock::{BrReadGuard, BrWriteGuard};
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::seqrwlock::SeqRwWriteGuard;
-use vfscale_sync::table::{LockReq, LockSet, RcuTable};
+use vfscale_sync::table::{LockReq, LockSet};
 
 use crate::base::error::{Named, Result};
 use crate::base::lock_classes::{Children, DirectoryMove, RenameLock};
@@ -424,9 +424,8 @@ impl<'g> RenameCall<'g> {
     /// of that name, moves to the old one in an exchange; otherwise it is negative or its file was
     /// removed, and it leaves the table. The names are locked.
     fn move_backed(&self, source: &'g Dentry, found: &'g Dentry) {
-        let dcache = self.new.dir.sb().lock_dcache();
         let one = |side: &Side<'g>| LockReq::One(side.dir.children(), side.name.hash());
-        let mut locks = RcuTable::lock_set([one(&self.old), one(&self.new)], self.guard);
+        let mut locks = self.new.dir.lock_names([one(&self.old), one(&self.new)], self.guard);
         let is_at = |locks: &Locks<'g, 2>, i: usize, dentry: &Dentry| {
             locks.find(i, dentry.hash(), |child| std::ptr::eq(child, dentry)).is_some()
         };
@@ -437,7 +436,7 @@ impl<'g> RenameCall<'g> {
         if lost {
             // The dcache dropped one of the directories during the rename. The next walk looks the
             // names up again.
-            drop((locks, dcache));
+            drop(locks);
             for dentry in [source, found] {
                 detach(dentry, self.guard);
             }
@@ -450,7 +449,7 @@ impl<'g> RenameCall<'g> {
             removed = self.replace(&mut locks, source, found_there.then_some(found), |_| {});
         }
         locks.settle();
-        drop((locks, dcache));
+        drop(locks);
         if let Some(removed) = removed {
             dentry::finish_removal(removed, self.guard);
         }
@@ -478,7 +477,6 @@ impl<'g> RenameCall<'g> {
             return Ok(None);
         }
         let _turn = if moves_away { Some(self.turn(source, target)?) } else { None };
-        let _dcache = self.new.dir.sb().lock_dcache();
         let one = |side: &Side<'g>| LockReq::One(side.dir.children(), side.name.hash());
         let (old, new) = (one(&self.old), one(&self.new));
         match self.replaced(target) {
@@ -495,7 +493,7 @@ impl<'g> RenameCall<'g> {
         names: &Names<'g>,
     ) -> std::result::Result<Option<&'g Dentry>, Fail> {
         let (source, target) = (names.source.0, names.target.map(|(target, _)| target));
-        let mut locks = RcuTable::lock_set(reqs, self.guard);
+        let mut locks = self.new.dir.lock_names(reqs, self.guard);
         self.locked(&locks, names)?;
         if N > 2 && !locks.is_empty(2) {
             return Err(Errno::NOTEMPTY.into());

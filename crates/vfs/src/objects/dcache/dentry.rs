@@ -759,8 +759,7 @@ const _: () = {
 /// caller holds no lock.
 pub(crate) fn detach_pseudo(dentry: &Dentry, guard: &Guard) {
     let parent = dentry.parent(guard);
-    let _dcache = parent.sb().lock_dcache();
-    parent.children().lock(dentry.hash(), guard).remove(dentry);
+    parent.lock_name(dentry.hash(), guard).remove(dentry);
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
