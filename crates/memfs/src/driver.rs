@@ -29,7 +29,7 @@ use vfscale_sync::percpu::Budget;
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::reclaim;
 use vfscale_vfs::driver::{
-    FIRST_TABLE_BYTES, FileOps, FileSystem, NameAccounting, NewInode, Reclaimed,
+    FIRST_TABLE_BYTES, FileOps, FileSystem, NameAccounting, Names, NewInode, Reclaimed,
 };
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
@@ -285,6 +285,10 @@ fn inode_bytes(is_dir: bool, target_len: usize) -> u64 {
 impl FileSystem for MemFs {
     fn name(&self) -> &'static str {
         "memfs"
+    }
+
+    fn names(&self) -> Names<'_> {
+        Names::Cached(self)
     }
 
     fn options(&self) -> String {

@@ -50,7 +50,7 @@ use rustix::io::Errno;
 use vfscale_sync::lock::Mutex;
 use vfscale_sync::lock_class;
 use vfscale_sync::rcu::{Guard, Rcu};
-use vfscale_vfs::driver::{DirEntry, DirOps, FileOps, FileSystem, Found, NameAccounting};
+use vfscale_vfs::driver::{DirEntry, DirOps, FileOps, FileSystem, Found, Names};
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::{At, Fd, FileType, Mode, OFlags, StatFs, Task, Vfs, WeakVfs};
@@ -271,8 +271,8 @@ impl FileSystem for ProcFs {
         "vfscale"
     }
 
-    fn dir_ops(&self) -> Option<&dyn DirOps> {
-        Some(self)
+    fn names(&self) -> Names<'_> {
+        Names::Backed(self)
     }
 
     fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno> {
@@ -306,5 +306,3 @@ impl FileOps for ProcFs {
         Ok(0)
     }
 }
-
-impl NameAccounting for ProcFs {}

@@ -79,8 +79,8 @@ pub use objects::dcache::lru::CACHE_LIMIT_DEFAULT;
 pub use objects::dcache::name::NAME_MAX;
 
 pub use objects::driver::{
-    AttrChange, DirOps, FileOps, FileSystem, Found, NameAccounting, ParentName, Reclaimed, Rename,
-    XattrChange, XattrPair,
+    AttrChange, DirOps, FileOps, FileSystem, Found, NameAccounting, Names, ParentName, Reclaimed,
+    Rename, XattrChange, XattrPair,
 };
 pub use objects::driver::{CacheCounts, LogCounts, StorageCounts};
 pub use objects::fsnotify::queue::{FileChange, WatchEvent, WatchId};

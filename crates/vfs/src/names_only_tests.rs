@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use crate::base::scaling::Scaling;
 use crate::base::types::{FallocateFlags, StatFs};
 use crate::mount::namespace::Vfs;
-use crate::objects::driver::{FileOps, FileSystem, NameAccounting, NewInode};
+use crate::objects::driver::{FileOps, FileSystem, NameAccounting, Names, NewInode};
 use crate::objects::inode::{Inode, InodeInit, InodeRef};
 use crate::objects::super_block::SuperBlock;
 
@@ -32,6 +32,10 @@ pub(crate) fn names_only(scaling: Scaling) -> Vfs {
 impl FileSystem for NamesOnly {
     fn name(&self) -> &'static str {
         "names"
+    }
+
+    fn names(&self) -> Names<'_> {
+        Names::Cached(self)
     }
 
     fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno> {

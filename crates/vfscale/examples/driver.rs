@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 
 use vfscale::driver::inode::{Inode, InodeInit, InodeRef};
 use vfscale::driver::super_block::SuperBlock;
-use vfscale::driver::{DirEntry, DirOps, FileOps, FileSystem, Found, NameAccounting};
+use vfscale::driver::{DirEntry, DirOps, FileOps, FileSystem, Found, Names};
 use vfscale::posix::{MountFlags, StatFs};
 use vfscale::{Errno, FileType};
 
@@ -56,15 +56,13 @@ impl FileOps for Squares {
     }
 }
 
-impl NameAccounting for Squares {}
-
 impl FileSystem for Squares {
     fn name(&self) -> &'static str {
         "squares"
     }
 
-    fn dir_ops(&self) -> Option<&dyn DirOps> {
-        Some(self)
+    fn names(&self) -> Names<'_> {
+        Names::Backed(self)
     }
 
     fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno> {

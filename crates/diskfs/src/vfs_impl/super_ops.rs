@@ -6,9 +6,7 @@ use rustix::io::Errno;
 use vfscale_journal::Journal;
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::errseq::ErrorSeq;
-use vfscale_vfs::driver::{
-    CacheCounts, DirOps, FileSystem, LogCounts, NameAccounting, Reclaimed, StorageCounts,
-};
+use vfscale_vfs::driver::{CacheCounts, FileSystem, LogCounts, Names, Reclaimed, StorageCounts};
 use vfscale_vfs::inode::{Inode, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::types::{FstrimRange, StatFs};
@@ -41,8 +39,8 @@ impl FileSystem for DiskFs {
         self.show_options()
     }
 
-    fn dir_ops(&self) -> Option<&dyn DirOps> {
-        Some(self)
+    fn names(&self) -> Names<'_> {
+        Names::Backed(self)
     }
 
     fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno> {
@@ -191,5 +189,3 @@ impl FileSystem for DiskFs {
         counts
     }
 }
-
-impl NameAccounting for DiskFs {}

@@ -106,7 +106,7 @@ impl File {
         if dir.inode().is_dead() {
             return Err(Errno::NOENT);
         }
-        if let Some(directories) = dir.inode().sb().fs().dir_ops() {
+        if let Some(directories) = dir.inode().sb().dir_ops() {
             return self.collect_from(directories, pos, batch);
         }
         let guard = rcu::pin();

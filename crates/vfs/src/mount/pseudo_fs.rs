@@ -31,7 +31,7 @@ use vfscale_sync::rcu::Guard;
 
 use crate::base::types::{FallocateFlags, FileType, MountFlags, StatFs};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
-use crate::objects::driver::{FileOps, FileSystem, NameAccounting, NewInode};
+use crate::objects::driver::{FileOps, FileSystem, NameAccounting, Names, NewInode};
 use crate::objects::inode::{Inode, InodeInit, InodeRef};
 use crate::objects::super_block::SuperBlock;
 use crate::objects::super_ref::SuperRef;
@@ -134,6 +134,10 @@ struct PseudoFs {
 impl FileSystem for PseudoFs {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn names(&self) -> Names<'_> {
+        Names::Cached(self)
     }
 
     fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno> {

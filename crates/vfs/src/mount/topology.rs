@@ -168,8 +168,7 @@ pub(crate) fn claim_mountpoint(dentry: &Dentry, guard: &Guard) -> Result<(), Err
     }
     loop {
         let parent = dentry.parent(guard);
-        let _dcache = parent.sb().lock_dcache();
-        let _bucket = parent.children().lock(dentry.hash(), guard);
+        let _name = parent.lock_name(dentry.hash(), guard);
         if dentry.is_unhashed() {
             return Err(Errno::NOENT);
         }

@@ -108,7 +108,7 @@ impl BackedName {
     }
 
     pub(crate) fn dir_ops(&self) -> Result<&dyn DirOps, Errno> {
-        self.sb().fs().dir_ops().ok_or(Errno::ROFS)
+        self.sb().dir_ops().ok_or(Errno::ROFS)
     }
 
     pub(crate) fn lock(&self) -> Option<KeyGuard<'_>> {
@@ -133,8 +133,7 @@ impl BackedName {
     /// name has another dentry.
     fn forbid_mounts(&self, found: &Dentry, guard: &Guard) -> bool {
         let dir = self.dir.dentry();
-        let _dcache = dir.sb().lock_dcache();
-        let bucket = dir.children().lock(found.hash(), guard);
+        let bucket = dir.lock_name(found.hash(), guard);
         let is_it = |child: &Dentry| std::ptr::eq(child, found);
         let is_there = bucket.find(found.hash(), is_it).is_some();
         if is_there {
@@ -149,9 +148,8 @@ impl BackedName {
         let dir = self.dir.dentry();
         dir.sb().assert_locked(dir, &self.name());
         let guard = rcu::pin();
-        let dcache = dir.sb().lock_dcache();
         let name = self.name();
-        let mut bucket = dir.children().lock(name.hash(), &guard);
+        let mut bucket = dir.lock_name(name.hash(), &guard);
         let found = self.found.as_ref().filter(|found| bucket.remove(found));
         let gone = found.map(|found| found.borrow(&guard));
         let gone = gone.map(|old| old.set_removed(dir, || {}, &guard));
@@ -163,7 +161,7 @@ impl BackedName {
             Dentry::insert_made(&mut bucket, dir, &name, inode)
         };
         fsnotify::name_made(self.place(), made.inode(), &guard);
-        drop((bucket, dcache));
+        drop(bucket);
         if let Some(gone) = gone {
             dentry::finish_removal(gone, &guard);
         }

@@ -21,7 +21,7 @@
 
 use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
-use vfscale_sync::table::{LockReq, RcuTable};
+use vfscale_sync::table::LockReq;
 
 use crate::base::error::Stop;
 use crate::file::open_file::File;
@@ -168,7 +168,7 @@ impl DriverLookup {
 /// The driver's.
 pub(crate) fn look_up(dir: &Dentry, name: &[u8]) -> Result<(), Errno> {
     let sb = dir.sb();
-    let Some(directories) = sb.fs().dir_ops() else { return Ok(()) };
+    let Some(directories) = sb.dir_ops() else { return Ok(()) };
     let key = Name::new(name);
     loop {
         let turn = sb.lock_name(dir, &key);
@@ -244,8 +244,7 @@ fn enter(dir: &Dentry, name: &Name<'_>, found: Found) -> Result<Entered, Errno> 
     {
         return adopt(alias, dir, name, found.check, &guard);
     }
-    let _dcache = dir.sb().lock_dcache();
-    let mut bucket = dir.children().lock(name.hash(), &guard);
+    let mut bucket = dir.lock_name(name.hash(), &guard);
     if dir.is_unhashed() {
         // The directory is unhashed, so its table must stay empty. Walks find no name in it.
         return Ok(Entered::Listed { reported: false });
@@ -279,11 +278,10 @@ fn adopt(
         let busy = parent.try_ref(guard).map(|parent| Busy::Name(parent, old_name.into()));
         return Ok(Entered::Busy(busy.unwrap_or(Busy::Moves)));
     };
-    let _dcache = sb.lock_dcache();
     let hash = alias.hash();
     let reqs = [(parent, hash), (dir, name.hash())];
     let reqs = reqs.map(|(dir, hash)| LockReq::One(dir.children(), hash));
-    let mut locks = RcuTable::lock_set(reqs, guard);
+    let mut locks = dir.lock_names(reqs, guard);
     let is_there = locks.find(0, hash, |child| std::ptr::eq(child, alias)).is_some();
     if !is_there || dir.is_unhashed() {
         // The dcache lost one of the two before the locks were taken. A walk that still needs the

@@ -601,8 +601,7 @@ impl<'g> Walk<'g> {
     /// Looks up a name under the lock of its bucket, so it waits for changes of the bucket.
     #[cold]
     fn find_locked(&self, dir: &'g Dentry, name: &Name<'_>) -> Option<(&'g Dentry, u32)> {
-        let _dcache = dir.sb().lock_dcache();
-        let bucket = dir.children().lock(name.hash(), self.guard);
+        let bucket = dir.lock_name(name.hash(), self.guard);
         let child = bucket.find(name.hash(), |child| child.is_named(name, self.guard))?;
         Some((child, child.seq().begin()))
     }

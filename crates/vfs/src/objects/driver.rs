@@ -12,6 +12,8 @@
 //!
 //! # Two kinds of drivers
 //!
+//! [`FileSystem::names`] says which kind a driver is.
+//!
 //! A driver **without** [`DirOps`] is like the ramfs of Linux. The children table of a directory in
 //! the dcache *is* the directory, and a name pins its dentry. The VFS reports each name that it
 //! makes or removes to the driver ([`NameAccounting`]), which can charge it.
@@ -80,9 +82,10 @@ mod file_system;
 mod storage;
 
 pub use accounting::NameAccounting;
+pub(crate) use accounting::NoAccounting;
 pub use dir_ops::{DirEntry, DirOps, Found, ParentName, Rename};
 pub use file_ops::{FileOps, OVERWRITE_MAX};
-pub use file_system::{FileSystem, Reclaimed};
+pub use file_system::{FileSystem, Names, Reclaimed};
 pub use storage::{CacheCounts, LogCounts, StorageCounts};
 
 /// Binary logarithm of the number of buckets that a new directory has on several CPUs: two of its

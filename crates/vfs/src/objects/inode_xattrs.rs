@@ -34,7 +34,7 @@ pub(crate) fn drop_capabilities(inode: &Inode, guard: &Guard) {
     }
     let removed = extra.change_xattrs(guard, |set| set.remove(XattrName::CAPABILITY));
     if let Ok(Some(freed)) = removed {
-        inode.sb().fs().uncharge(freed);
+        inode.sb().accounting().uncharge(freed);
         inode.touch_ctime();
     }
 }

@@ -39,7 +39,7 @@ use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::dcache::lru::Lru;
 use crate::objects::dcache::name::Name;
 use crate::objects::dcache::sharded_counts::ShardedRing;
-use crate::objects::driver::{DirOps, FileSystem, Reclaimed};
+use crate::objects::driver::{DirOps, FileSystem, NameAccounting, Names, NoAccounting, Reclaimed};
 use crate::objects::file_description::{OpenFile, SharedFile};
 use crate::objects::fsnotify::marks::WatchCounts;
 use crate::objects::icache::InodeList;
@@ -142,7 +142,7 @@ impl SuperBlock {
     ) -> Result<SuperRef, Errno> {
         let dev = NEXT_DEV.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let slots = scaling.slots();
-        let is_backed = fs.dir_ops().is_some();
+        let is_backed = matches!(fs.names(), Names::Backed(_));
         let inode_list = InodeList::new(&scaling, is_backed);
         let sb = SuperRef::new(Box::new(SuperBlock {
             fs,
@@ -195,6 +195,24 @@ impl SuperBlock {
         &*self.fs
     }
 
+    /// Returns the directory operations of a backed driver.
+    #[inline]
+    pub(crate) fn dir_ops(&self) -> Option<&dyn DirOps> {
+        match self.fs.names() {
+            Names::Backed(ops) => Some(ops),
+            Names::Cached(_) => None,
+        }
+    }
+
+    /// Returns the accounting of names and of attributes that the VFS stores.
+    #[inline]
+    pub(crate) fn accounting(&self) -> &dyn NameAccounting {
+        match self.fs.names() {
+            Names::Backed(_) => &NoAccounting,
+            Names::Cached(accounting) => accounting,
+        }
+    }
+
     /// Makes a call that needs space, and repeats it as [`again_for_space`] does. The caller holds
     /// no lock.
     #[inline]
@@ -234,8 +252,8 @@ impl SuperBlock {
         self.scaling.slots()
     }
 
-    /// Locks changes of names, in addition to the lock of the bucket, if the patch for bucket locks
-    /// is disabled.
+    /// Locks changes of names, before the lock of the bucket, if the patch for bucket locks is
+    /// disabled. For [`Dentry::lock_name`] and [`Dentry::lock_names`].
     #[inline]
     pub(crate) fn lock_dcache(&self) -> Option<MutexGuard<'_, (), DcacheLock>> {
         self.dcache_lock.as_ref().map(Mutex::lock)
@@ -333,7 +351,7 @@ impl SuperBlock {
 
     /// Returns whether its names can be changed at all.
     fn is_writable(&self) -> bool {
-        self.fs.dir_ops().is_none_or(DirOps::is_writable)
+        self.dir_ops().is_none_or(DirOps::is_writable)
     }
 
     /// Returns the inode of negative dentries. It exists as long as the superblock, and so as long
@@ -393,7 +411,7 @@ impl SuperBlock {
     /// Lists an inode that is about to be hashed by number. Gives the cache a reference to it
     /// unless the driver caches no inodes.
     fn cache_inode(&self, inode: &Inode) {
-        if self.fs.dir_ops().is_some_and(DirOps::caches_inodes) {
+        if self.dir_ops().is_some_and(DirOps::caches_inodes) {
             inode.set_cached();
         }
         if let Some(list) = &self.inode_list {

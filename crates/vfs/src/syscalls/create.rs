@@ -19,6 +19,7 @@ use crate::file::synchronous::sync_names;
 use crate::namei::dir_ops::{self, BackedName};
 use crate::namei::lookup::{Deferred, DriverChange, look_up, run_changes, run_lookups};
 use crate::namei::walk::{Fail, Last, Lookup, PATH_MAX, Walk, WalkPos};
+use crate::objects::dcache::children::NameGuard;
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::dcache::name::Name;
 use crate::objects::driver::{NewInode, Reclaimed, XattrPair};
@@ -98,7 +99,7 @@ pub(super) fn make_inode(
         xattrs: &[],
     };
     let sb = dir.sb();
-    let inode = sb.fs().create(sb, &new)?;
+    let inode = sb.accounting().create(sb, &new)?;
     if !flags.is_empty() {
         inode.set_flags(flags);
     }
@@ -153,7 +154,7 @@ impl NewInodeAttrs {
 /// Uncharges the name that the driver charged for `inode`, because the name is not made.
 pub(super) fn unname(inode: &Inode, name_len: usize) {
     if name_len > 0 {
-        inode.sb().fs().unlinked(inode, name_len);
+        inode.sb().accounting().unlinked(inode, name_len);
     }
 }
 
@@ -170,8 +171,7 @@ pub(crate) fn make(
     umask: u32,
     guard: &Guard,
 ) -> std::result::Result<DentryRef, Errno> {
-    let _dcache = dir.sb().lock_dcache();
-    let mut bucket = dir.children().lock(name.hash(), guard);
+    let mut bucket = dir.lock_name(name.hash(), guard);
     if dir.inode().is_dead() {
         return Err(Errno::NOENT);
     }
@@ -273,7 +273,7 @@ pub(crate) fn leave_unknown<'g>(
 ) -> Fail {
     let Fail::First(deferred) = missed else { return missed };
     let dir = walk.cur();
-    let can = dir.dentry.sb().fs().dir_ops().is_some_and(|ops| ops.create_finds_names());
+    let can = dir.dentry.sb().dir_ops().is_some_and(|ops| ops.create_finds_names());
     let may = || {
         let write = walk.want_write(dir)?;
         may_make().map(|()| write)
@@ -550,17 +550,16 @@ fn link_inode(
     guard: &Guard,
 ) -> std::result::Result<(), Errno> {
     let inode = source.inode();
-    let _dcache = dir.sb().lock_dcache();
-    let mut bucket = dir.children().lock(name.hash(), guard);
+    let mut bucket = dir.lock_name(name.hash(), guard);
     if dir.inode().is_dead() {
         return Err(Errno::NOENT);
     }
     if bucket.find(name.hash(), |child| child.is_named(name, guard)).is_some() {
         return Err(Errno::EXIST);
     }
-    inode.sb().fs().link(inode, name.len())?;
+    inode.sb().accounting().link(inode, name.len())?;
     if let Err(errno) = inode.add_link() {
-        inode.sb().fs().unlinked(inode, name.len());
+        inode.sb().accounting().unlinked(inode, name.len());
         return Err(errno);
     }
     inode.get();
@@ -575,7 +574,7 @@ fn link_inode(
 }
 
 /// Drops a reference after the lock, because dropping the last one may do work.
-fn drop_outside(dentry: DentryRef, bucket: Bucket<'_, Dentry, Children>) {
+fn drop_outside(dentry: DentryRef, bucket: NameGuard<'_>) {
     drop(bucket);
     drop(dentry);
 }
@@ -637,7 +636,7 @@ pub(crate) fn make_backed_unnamed(
         NewInodeAttrs::new(inode, mode, task.cred(&guard), task.mask(), &guard)
     };
     let new: NewInode<'_> = birth.inode(&what, 0);
-    let directories = inode.sb().fs().dir_ops().ok_or(Errno::ROFS)?;
+    let directories = inode.sb().dir_ops().ok_or(Errno::ROFS)?;
     let made = directories.create_unnamed(inode, &new)?;
     if linkable {
         made.set_linkable();

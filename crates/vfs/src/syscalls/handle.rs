@@ -120,7 +120,7 @@ fn find_dentry(place: &Path, handle: &FileHandle) -> std::result::Result<DentryR
     let sb = place.mount().sb();
     let inode = find_inode(sb, handle)?;
     if inode.is_dir()
-        && let Some(directories) = sb.fs().dir_ops()
+        && let Some(directories) = sb.dir_ops()
     {
         return connect(place, directories, &inode);
     }
@@ -130,7 +130,7 @@ fn find_dentry(place: &Path, handle: &FileHandle) -> std::result::Result<DentryR
 /// Finds the inode of a handle: one in use, or one that the driver finds by its number.
 fn find_inode(sb: &SuperBlock, handle: &FileHandle) -> std::result::Result<InodeRef, Errno> {
     let cached = sb.find_inode(handle.ino, &rcu::pin());
-    let inode = match (cached, sb.fs().dir_ops()) {
+    let inode = match (cached, sb.dir_ops()) {
         (Some(inode), _) => inode,
         (None, Some(directories)) => {
             directories.inode(sb, handle.ino, handle.generation)?.ok_or(Errno::STALE)?

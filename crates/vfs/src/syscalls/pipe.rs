@@ -142,7 +142,7 @@ impl Task {
         let make = || {
             let guard = rcu::pin();
             let cred = self.cred(&guard);
-            let inode = sb.fs().create(
+            let inode = sb.accounting().create(
                 sb,
                 &NewInode {
                     mode: FileType::RegularFile.as_raw_mode() | bits,

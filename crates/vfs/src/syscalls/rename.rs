@@ -63,7 +63,7 @@ use vfscale_sync::atomic::{Ordering, fence};
 use vfscale_sync::brlock::{BrReadGuard, BrWriteGuard};
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::seqrwlock::SeqRwWriteGuard;
-use vfscale_sync::table::{LockReq, LockSet, RcuTable};
+use vfscale_sync::table::{LockReq, LockSet};
 
 use crate::base::error::{Named, Result};
 use crate::base::lock_classes::{Children, DirectoryMove, RenameLock};
@@ -201,7 +201,7 @@ impl Task {
         let swapped = target.filter(|_| exchange);
         let moves_dir = source.inode().is_dir() || swapped.is_some_and(|t| t.inode().is_dir());
         let sb = old_dir.sb();
-        let directories = sb.fs().dir_ops().ok_or(Errno::ROFS)?;
+        let directories = sb.dir_ops().ok_or(Errno::ROFS)?;
         let moves_away = moves_dir && !std::ptr::eq(old_dir, new_dir);
         let _moves = moves_away.then(|| sb.lock_moves());
         let _turns = sb.lock_names((old_dir, &old.name()), (new_dir, &new.name()));
@@ -424,9 +424,8 @@ impl<'g> RenameCall<'g> {
     /// of that name, moves to the old one in an exchange; otherwise it is negative or its file was
     /// removed, and it leaves the table. The names are locked.
     fn move_backed(&self, source: &'g Dentry, found: &'g Dentry) {
-        let dcache = self.new.dir.sb().lock_dcache();
         let one = |side: &Side<'g>| LockReq::One(side.dir.children(), side.name.hash());
-        let mut locks = RcuTable::lock_set([one(&self.old), one(&self.new)], self.guard);
+        let mut locks = self.new.dir.lock_names([one(&self.old), one(&self.new)], self.guard);
         let is_at = |locks: &Locks<'g, 2>, i: usize, dentry: &Dentry| {
             locks.find(i, dentry.hash(), |child| std::ptr::eq(child, dentry)).is_some()
         };
@@ -437,7 +436,7 @@ impl<'g> RenameCall<'g> {
         if lost {
             // The dcache dropped one of the directories during the rename. The next walk looks the
             // names up again.
-            drop((locks, dcache));
+            drop(locks);
             for dentry in [source, found] {
                 detach(dentry, self.guard);
             }
@@ -450,7 +449,7 @@ impl<'g> RenameCall<'g> {
             removed = self.replace(&mut locks, source, found_there.then_some(found), |_| {});
         }
         locks.settle();
-        drop((locks, dcache));
+        drop(locks);
         if let Some(removed) = removed {
             dentry::finish_removal(removed, self.guard);
         }
@@ -478,7 +477,6 @@ impl<'g> RenameCall<'g> {
             return Ok(None);
         }
         let _turn = if moves_away { Some(self.turn(source, target)?) } else { None };
-        let _dcache = self.new.dir.sb().lock_dcache();
         let one = |side: &Side<'g>| LockReq::One(side.dir.children(), side.name.hash());
         let (old, new) = (one(&self.old), one(&self.new));
         match self.replaced(target) {
@@ -495,7 +493,7 @@ impl<'g> RenameCall<'g> {
         names: &Names<'g>,
     ) -> std::result::Result<Option<&'g Dentry>, Fail> {
         let (source, target) = (names.source.0, names.target.map(|(target, _)| target));
-        let mut locks = RcuTable::lock_set(reqs, self.guard);
+        let mut locks = self.new.dir.lock_names(reqs, self.guard);
         self.locked(&locks, names)?;
         if N > 2 && !locks.is_empty(2) {
             return Err(Errno::NOTEMPTY.into());
@@ -630,7 +628,7 @@ impl<'g> RenameCall<'g> {
         // An exchange of names needs no additional space.
         let (old_len, new_len) = (self.old.name.len(), self.new.name.len());
         let resizes = old_len != new_len && !self.exchanges();
-        let fs = source.sb().fs();
+        let fs = source.sb().accounting();
         if resizes {
             fs.renamed(source.inode(), old_len, new_len)?;
         }

@@ -19,7 +19,7 @@ use std::path::Path as StdPath;
 
 use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
-use vfscale_sync::table::{LockReq, RcuTable};
+use vfscale_sync::table::LockReq;
 
 use crate::base::error::{Named, Result};
 use crate::base::time;
@@ -158,14 +158,13 @@ fn unlink(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail
         return leave_removal(walk, pos, false, write);
     }
     let (victim, seq) = victim(walk, tree, pos, false)?;
-    let dcache = dir.sb().lock_dcache();
-    let mut bucket = dir.children().lock(name.hash(), guard);
+    let mut bucket = dir.lock_name(name.hash(), guard);
     if !victim.has_same_name(seq) {
         return Err(Fail::Retry);
     }
     if victim.is_mounted() {
         // The lock order allows none of these locks while a mount tree changes.
-        drop((bucket, dcache, write));
+        drop((bucket, write));
         tree.detach_elsewhere(victim, guard)?;
         return Err(Fail::Retry);
     }
@@ -173,7 +172,7 @@ fn unlink(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail
     let inode = victim.inode();
     let count_out = || {
         inode.unlink();
-        inode.sb().fs().unlinked(inode, name.len());
+        inode.sb().accounting().unlinked(inode, name.len());
     };
     let removed = victim.set_removed(dir, count_out, guard);
     fsnotify::name_removed(Place { dir, name: name.bytes() }, inode, guard);
@@ -207,14 +206,13 @@ fn rmdir(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail>
         return Err(if_still(victim, seq, Errno::NOTEMPTY));
     }
     let reqs = [LockReq::One(dir.children(), name.hash()), LockReq::All(victim.children())];
-    let dcache = dir.sb().lock_dcache();
-    let mut locks = RcuTable::lock_set(reqs, guard);
+    let mut locks = dir.lock_names(reqs, guard);
     if !victim.has_same_name(seq) {
         return Err(Fail::Retry);
     }
     let is_empty = locks.is_empty(1);
     if victim.is_mounted() {
-        drop((locks, dcache, write));
+        drop((locks, write));
         if !is_empty && !tree.has_mountpoint(victim, guard) {
             return Err(Errno::NOTEMPTY.into());
         }
@@ -228,7 +226,7 @@ fn rmdir(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail>
     let inode = victim.inode();
     let count_out = || {
         mark_directory_dead(inode);
-        inode.sb().fs().unlinked(inode, name.len());
+        inode.sb().accounting().unlinked(inode, name.len());
     };
     let removed = victim.set_removed(dir, count_out, guard);
     // This precedes the moment when another thread can find `dir` empty and remove it.

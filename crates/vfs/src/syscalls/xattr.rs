@@ -37,10 +37,10 @@ use crate::task::task_struct::{At, DirFd, Task, bytes, lookup_flags};
 /// changing attributes.
 fn charge_extra(inode: &Inode, extra: &InodeExtra) -> std::result::Result<(), Errno> {
     if !extra.is_charged() {
-        inode.sb().fs().charge(EXTRA_BYTES)?;
+        inode.sb().accounting().charge(EXTRA_BYTES)?;
         if !extra.set_charged() {
             // Another thread set the first attribute concurrently, and its charge counts.
-            inode.sb().fs().uncharge(EXTRA_BYTES);
+            inode.sb().accounting().uncharge(EXTRA_BYTES);
         }
     }
     Ok(())
@@ -48,13 +48,13 @@ fn charge_extra(inode: &Inode, extra: &InodeExtra) -> std::result::Result<(), Er
 
 /// Charges growth before the attributes grow.
 fn charge(inode: &Inode, delta: i64) -> std::result::Result<(), Errno> {
-    if delta > 0 { inode.sb().fs().charge(delta as u64) } else { Ok(()) }
+    if delta > 0 { inode.sb().accounting().charge(delta as u64) } else { Ok(()) }
 }
 
 /// Uncharges shrinkage after the attributes shrank.
 fn uncharge(inode: &Inode, delta: i64) {
     if delta < 0 {
-        inode.sb().fs().uncharge(delta.unsigned_abs());
+        inode.sb().accounting().uncharge(delta.unsigned_abs());
     }
 }
 
@@ -568,7 +568,7 @@ fn remove(
     let Some(freed) = extra.change_xattrs(guard, |set| set.remove(name))? else {
         return Ok(Done::No);
     };
-    inode.sb().fs().uncharge(freed);
+    inode.sb().accounting().uncharge(freed);
     inode.touch_ctime();
     Ok(Done::Yes)
 }

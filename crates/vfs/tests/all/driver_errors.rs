@@ -13,8 +13,8 @@ use vfscale_vfs::driver::NewInode;
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::{
-    At, DirOps, Errno, FileOps, FileSystem, FileType, Found, Mode, NameAccounting, OFlags, Result,
-    StatFs, Task, Vfs,
+    At, DirOps, Errno, FileOps, FileSystem, FileType, Found, Mode, NameAccounting, Names, OFlags,
+    Result, StatFs, Task, Vfs,
 };
 
 const DIR: u32 = 0o040755;
@@ -45,8 +45,8 @@ impl FileSystem for Failing {
         "failing"
     }
 
-    fn dir_ops(&self) -> Option<&dyn DirOps> {
-        self.keeps_directories.then_some(self)
+    fn names(&self) -> Names<'_> {
+        if self.keeps_directories { Names::Backed(self) } else { Names::Cached(self) }
     }
 
     fn fill_super(&self, sb: &SuperBlock) -> std::result::Result<InodeRef, Errno> {

@@ -11,9 +11,7 @@ use vfscale_sync::lock_class;
 use vfscale_vfs::driver::DirEntry;
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef};
 use vfscale_vfs::super_block::SuperBlock;
-use vfscale_vfs::{
-    DirOps, Errno, FileOps, FileSystem, FileType, Found, NameAccounting, ParentName, StatFs,
-};
+use vfscale_vfs::{DirOps, Errno, FileOps, FileSystem, FileType, Found, Names, ParentName, StatFs};
 
 lock_class! {
     /// The root inode that the driver holds.
@@ -176,8 +174,8 @@ impl FileSystem for Numbers {
         "numbers"
     }
 
-    fn dir_ops(&self) -> Option<&dyn DirOps> {
-        Some(self)
+    fn names(&self) -> Names<'_> {
+        Names::Backed(self)
     }
 
     fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno> {
@@ -206,11 +204,5 @@ impl FileSystem for Numbers {
 impl FileOps for Numbers {
     fn read_at(&self, _: &Inode, _: u64, _: &mut [u8]) -> Result<usize, Errno> {
         Ok(0)
-    }
-}
-
-impl NameAccounting for Numbers {
-    fn unlinked(&self, _: &Inode, _: usize) {
-        panic!("no name is removed");
     }
 }

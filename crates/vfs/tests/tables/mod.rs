@@ -19,8 +19,8 @@ use vfscale_vfs::driver::NewInode;
 use vfscale_vfs::inode::{Inode, InodeInit, InodeRef, InodeTimes};
 use vfscale_vfs::super_block::SuperBlock;
 use vfscale_vfs::{
-    AttrChange, DirOps, Errno, FileOps, FileSystem, FileType, Found, NameAccounting, ParentName,
-    Rename, StatFs, Timestamp,
+    AttrChange, DirOps, Errno, FileOps, FileSystem, FileType, Found, Names, ParentName, Rename,
+    StatFs, Timestamp,
 };
 
 lock_class! {
@@ -453,8 +453,8 @@ impl FileSystem for Tables {
         "tables"
     }
 
-    fn dir_ops(&self) -> Option<&dyn DirOps> {
-        Some(self)
+    fn names(&self) -> Names<'_> {
+        Names::Backed(self)
     }
 
     fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno> {
@@ -558,5 +558,3 @@ impl FileOps for Tables {
         inode.private::<Target>().map(|target| &target.0[..]).ok_or(Errno::INVAL)
     }
 }
-
-impl NameAccounting for Tables {}

@@ -286,7 +286,7 @@ impl Dentry {
             return true;
         }
         let inode = (flags & NEGATIVE == 0).then(|| self.inode());
-        let directories = self.sb().fs().dir_ops();
+        let directories = self.sb().dir_ops();
         directories.is_none_or(|names| names.is_current(dir, name.bytes(), inode))
     }
 
@@ -661,8 +661,8 @@ pub(crate) unsafe fn take_down(
 ) {
     // SAFETY: the caller guarantees it.
     let dentry = unsafe { raw.as_ref() };
-    if is_name && sb.fs().dir_ops().is_none() {
-        sb.fs().unlinked(dentry.inode(), dentry.name(guard).len());
+    if is_name && sb.dir_ops().is_none() {
+        sb.accounting().unlinked(dentry.inode(), dentry.name(guard).len());
     }
     if !dentry.is_unlisted() {
         dentry.inode().leave_alias(dentry, guard);
@@ -759,8 +759,7 @@ const _: () = {
 /// caller holds no lock.
 pub(crate) fn detach_pseudo(dentry: &Dentry, guard: &Guard) {
     let parent = dentry.parent(guard);
-    let _dcache = parent.sb().lock_dcache();
-    parent.children().lock(dentry.hash(), guard).remove(dentry);
+    parent.lock_name(dentry.hash(), guard).remove(dentry);
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

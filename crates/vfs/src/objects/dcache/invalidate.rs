@@ -54,7 +54,6 @@ fn all_move(dentry: &Dentry, guard: &Guard) -> bool {
 /// Unhashes a dentry; returns false if it has children that stay.
 fn detach_one(dentry: &Dentry, guard: &Guard) -> bool {
     let parent = dentry.parent(guard);
-    let _dcache = dentry.sb().lock_dcache();
     let Some(mut locks) = LockedName::lock(dentry, parent, guard) else {
         // The dentry is unhashed, unless it was just moved to another directory.
         return dentry.is_unhashed();

@@ -82,7 +82,6 @@ fn drop_unused(dentry: &Dentry, guard: &Guard) -> bool {
         return false;
     }
     let parent = dentry.parent(guard);
-    let _dcache = dentry.sb().lock_dcache();
     let Some(mut locks) = LockedName::lock(dentry, parent, guard) else { return false };
     if !locks.is_leaf() {
         return false;

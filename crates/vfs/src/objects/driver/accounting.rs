@@ -10,7 +10,7 @@ use crate::objects::super_block::SuperBlock;
 /// stores.
 ///
 /// The VFS makes and removes names itself, and notifies the driver, which can charge them or
-/// refuse. A backed driver implements the trait with an empty block: none of its methods is called.
+/// refuse.
 pub trait NameAccounting {
     /// Makes an inode with one link (a directory two, a file without a name none).
     ///
@@ -59,3 +59,8 @@ pub trait NameAccounting {
         let _ = bytes;
     }
 }
+
+/// The accounting of a backed driver, which charges for names and attributes itself.
+pub(crate) struct NoAccounting;
+
+impl NameAccounting for NoAccounting {}

@@ -18,6 +18,15 @@ pub struct Reclaimed {
     pub changes: u64,
 }
 
+/// The part of a driver for its names, by the [kind](crate::driver) of driver.
+#[derive(Clone, Copy)]
+pub enum Names<'a> {
+    /// The driver stores directories, and the dcache is a cache of them.
+    Backed(&'a dyn DirOps),
+    /// The dcache alone stores the names; the driver accounts for them.
+    Cached(&'a dyn NameAccounting),
+}
+
 /// A file system driver.
 ///
 /// An inode is a part of its superblock. A driver that holds [`InodeRef`]s drops them in
@@ -26,7 +35,7 @@ pub struct Reclaimed {
 ///
 /// One value serves one superblock, from any number of threads. Counterpart of
 /// `struct super_operations` in Linux.
-pub trait FileSystem: FileOps + NameAccounting + Send + Sync + 'static {
+pub trait FileSystem: FileOps + Send + Sync + 'static {
     /// Returns the name of the type, the third column of `/proc/mounts`.
     fn name(&self) -> &'static str;
 
@@ -42,11 +51,8 @@ pub trait FileSystem: FileOps + NameAccounting + Send + Sync + 'static {
         String::new()
     }
 
-    /// Returns the directory operations of a backed driver, by default `None`. Always the same
-    /// answer.
-    fn dir_ops(&self) -> Option<&dyn DirOps> {
-        None
-    }
+    /// Returns which of the two stores the names, driver or dcache. Always the same answer.
+    fn names(&self) -> Names<'_>;
 
     /// Makes the root directory of a new superblock.
     ///

@@ -99,7 +99,7 @@ impl Inode {
     /// it.
     #[cold]
     fn spread(&self, exclusive: ExclusiveGuard<'_>, slots: usize) {
-        let charge = || self.sb().fs().charge(ReaderParts::bytes(slots) as u64);
+        let charge = || self.sb().accounting().charge(ReaderParts::bytes(slots) as u64);
         if self.is_shared() || charge().is_ok() {
             self.kind.fetch_or(SHARED, Ordering::Relaxed);
             exclusive.spread(slots);

@@ -166,10 +166,10 @@ impl SuperBlock {
         }
         if let Some(extra) = inode.last_extra(guard) {
             extra.close();
-            self.fs.uncharge(extra_bytes(extra, guard));
+            self.accounting().uncharge(extra_bytes(extra, guard));
         }
         if inode.is_shared() {
-            self.fs.uncharge(inode.sharers_bytes());
+            self.accounting().uncharge(inode.sharers_bytes());
         }
         let locked = inode.lock_last_data();
         self.fs.evict(inode);

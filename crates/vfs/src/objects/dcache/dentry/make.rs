@@ -188,8 +188,7 @@ impl Dentry {
         guard: &Guard,
     ) -> DentryRef {
         let root = sb.root();
-        let _dcache = sb.lock_dcache();
-        let mut bucket = root.children().lock(hash, guard);
+        let mut bucket = root.lock_name(hash, guard);
         let hash = bucket.free_hash(hash);
         let init = DentryInit { flags: UNHASHED | PSEUDO | ATTACHED, hash, references: 1 };
         let parent = std::ptr::from_ref(root).cast_mut();

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use super::*;
 use crate::base::types::{Mode, OFlags, StatFs};
 use crate::mount::namespace::Vfs;
-use crate::objects::driver::{DirEntry, DirOps, FileOps, FileSystem, Found, NameAccounting};
+use crate::objects::driver::{DirEntry, DirOps, FileOps, FileSystem, Found, Names};
 use crate::objects::inode::InodeInit;
 
 /// A driver with an empty directory.
@@ -17,8 +17,8 @@ impl FileSystem for Empty {
         "empty"
     }
 
-    fn dir_ops(&self) -> Option<&dyn DirOps> {
-        Some(self)
+    fn names(&self) -> Names<'_> {
+        Names::Backed(self)
     }
 
     fn fill_super(&self, sb: &SuperBlock) -> Result<InodeRef, Errno> {
@@ -35,8 +35,6 @@ impl FileOps for Empty {
         Err(Errno::ISDIR)
     }
 }
-
-impl NameAccounting for Empty {}
 
 impl DirOps for Empty {
     fn lookup(&self, _: &Inode, _: &[u8]) -> Result<Found, Errno> {
