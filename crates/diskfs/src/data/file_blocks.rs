@@ -448,8 +448,8 @@ impl Store for FileBlocks<'_> {
                     renewed.note(self.node, pages);
                 }
             }
-            Event::Filled(pages) => state.write_behind.request(self.node, pages.start, pages.end),
-            Event::Awaited(pages) => state.read_ahead.request(self.node, pages.start, pages.end),
+            Event::Filled(pages) => state.write_behind.request(self.node, pages),
+            Event::Awaited(pages) => state.read_ahead.request(self.node, pages),
             Event::Failed(fault) => self.write_failed(fault),
         }
     }
