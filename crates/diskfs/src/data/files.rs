@@ -66,7 +66,7 @@ use super::renewed::Renewed;
 use super::state::FilesState;
 use super::write_behind::WriteBehind;
 use crate::base::fault::Fault;
-use crate::file_io::{Cut, RegularFile};
+use crate::file_io::{RegularFile, Truncation};
 use crate::inode::core::DataFork;
 use crate::inode::incore::{Node, NodeNow};
 use crate::page_cache::{CacheBudget, DirtyFiles, FilePages, LowDirty, PageCache};
@@ -531,8 +531,8 @@ impl Files {
             file.discard();
         }
         match self.blocks(node).cut(size) {
-            Cut::Whole => Ok(()),
-            Cut::Part(fault) | Cut::Failed(fault) => Err(fault),
+            Truncation::Whole => Ok(()),
+            Truncation::Part(fault) | Truncation::Failed(fault) => Err(fault),
         }
     }
 
