@@ -14,6 +14,7 @@ mod gate;
 mod pace;
 mod read_ahead;
 mod renewed;
+mod requests;
 mod state;
 #[cfg(test)]
 mod tests;

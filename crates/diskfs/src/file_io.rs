@@ -101,7 +101,7 @@ mod write;
 mod write_back;
 
 pub use file::RegularFile;
-pub use store::{Act, Change, Cut, Event, Reserved, Store, Writing};
+pub use store::{Act, Change, Event, Reserved, Store, Truncation, Writing};
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -31,7 +31,7 @@ pub use file_pages::{FilePages, InvalidateLock, PagesLock, WriteBackLock};
 pub use mapping::Mapping;
 #[cfg(test)]
 pub(crate) use pages::Marks;
-pub(crate) use pages::{CHUNK_PAGES, WritebackBatch};
+pub(crate) use pages::{CHUNK_PAGES, RemovedPages, WritebackBatch};
 pub(crate) use units::{
     BEHIND_PAGES, PAGE, READ_PAGES_MAX, WRITE_PAGES_MAX, offset_of, page_of, pages_of,
 };

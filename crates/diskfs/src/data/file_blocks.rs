@@ -8,7 +8,7 @@ use vfscale_sync::page::PageBox;
 use super::state::FilesState;
 use crate::base::fault::Fault;
 use crate::btree::Tree;
-use crate::file_io::{Act, Change, Cut, Event, Reserved, Store, Writing};
+use crate::file_io::{Act, Change, Event, Reserved, Store, Truncation, Writing};
 use crate::format::extent::{Extent, FILE_BLOCKS_MAX};
 use crate::format::{BlockRange, byte_of_block};
 use crate::inode::core::{DataFork, InodeCore};
@@ -221,21 +221,21 @@ impl<'a> FileBlocks<'a> {
     }
 
     /// Truncates the file, and removes the mark of an unfinished truncation if it has one.
-    pub(super) fn cut(&self, size: u64) -> Cut {
+    pub(super) fn cut(&self, size: u64) -> Truncation {
         let is_marked =
             || self.state.volume.orphans().has(self.node) && self.node.stored().nlink > 0;
         match self.is_cut(size) {
-            Ok(true) if !is_marked() => return Cut::Whole,
+            Ok(true) if !is_marked() => return Truncation::Whole,
             Ok(_) => {}
-            Err(fault) => return Cut::Failed(fault),
+            Err(fault) => return Truncation::Failed(fault),
         }
         let (mut at, mut is_begun) = (pages_of(size), false);
         loop {
             match self.step(RangeStep::Cut { size }, at, u64::MAX) {
-                Ok(u64::MAX) => return Cut::Whole,
+                Ok(u64::MAX) => return Truncation::Whole,
                 Ok(end) => (at, is_begun) = (end, true),
-                Err(fault) if is_begun => return Cut::Part(fault),
-                Err(fault) => return Cut::Failed(fault),
+                Err(fault) if is_begun => return Truncation::Part(fault),
+                Err(fault) => return Truncation::Failed(fault),
             }
         }
     }
@@ -435,7 +435,7 @@ impl Store for FileBlocks<'_> {
         }
     }
 
-    fn truncate(&self, size: u64) -> Cut {
+    fn truncate(&self, size: u64) -> Truncation {
         self.cut(size)
     }
 
@@ -448,8 +448,8 @@ impl Store for FileBlocks<'_> {
                     renewed.note(self.node, pages);
                 }
             }
-            Event::Filled(pages) => state.write_behind.request(self.node, pages.start, pages.end),
-            Event::Awaited(pages) => state.read_ahead.request(self.node, pages.start, pages.end),
+            Event::Filled(pages) => state.write_behind.request(self.node, pages),
+            Event::Awaited(pages) => state.read_ahead.request(self.node, pages),
             Event::Failed(fault) => self.write_failed(fault),
         }
     }

@@ -61,12 +61,12 @@ use super::file_blocks::{FileBlocks, Throttle};
 use super::flusher::Woken;
 use super::gate::{Gate, Inside, Shut};
 use super::pace::Pace;
-use super::read_ahead::ReadAhead;
+use super::read_ahead::{READERS, ReadAhead};
 use super::renewed::Renewed;
 use super::state::FilesState;
-use super::write_behind::{Request, WriteBehind};
+use super::write_behind::WriteBehind;
 use crate::base::fault::Fault;
-use crate::file_io::{Cut, RegularFile};
+use crate::file_io::{RegularFile, Truncation};
 use crate::inode::core::DataFork;
 use crate::inode::incore::{Node, NodeNow};
 use crate::page_cache::{CacheBudget, DirtyFiles, FilePages, LowDirty, PageCache};
@@ -173,10 +173,10 @@ impl Files {
     /// Creates the queue of read-ahead for `this`, whose memory it does not prevent from being
     /// freed.
     fn read_ahead(this: Weak<Self>) -> Arc<ReadAhead> {
-        ReadAhead::new(move |node, from, to| {
+        ReadAhead::new(READERS, move |request| {
             let Some(files) = this.upgrade() else { return false };
-            if let Some(file) = files.cached_file(node) {
-                file.populate(from, to);
+            if let Some(file) = files.cached_file(&request.node) {
+                file.populate(request.pages.start, request.pages.end);
             }
             true
         })
@@ -185,12 +185,12 @@ impl Files {
     /// Creates the queue of write-behind for `this`, whose memory it does not prevent from being
     /// freed.
     fn write_behind(this: Weak<Self>, writers_max: usize) -> Arc<WriteBehind> {
-        WriteBehind::new(writers_max, move |request: &Request| {
+        WriteBehind::new(writers_max, move |request| {
             let Some(files) = this.upgrade() else { return false };
             let volume = &files.state.volume;
             let is_written = !volume.is_read_only() && volume.failure().is_none();
             if let Some(file) = files.cached_file(&request.node).filter(|_| is_written)
-                && let Err(fault) = file.write_behind(request.from, request.to)
+                && let Err(fault) = file.write_behind(request.pages.start, request.pages.end)
                 && !matches!(fault, Fault::ReadOnly)
                 && !fault.is_no_space()
             {
@@ -531,8 +531,8 @@ impl Files {
             file.discard();
         }
         match self.blocks(node).cut(size) {
-            Cut::Whole => Ok(()),
-            Cut::Part(fault) | Cut::Failed(fault) => Err(fault),
+            Truncation::Whole => Ok(()),
+            Truncation::Part(fault) | Truncation::Failed(fault) => Err(fault),
         }
     }
 

@@ -10,12 +10,12 @@
 //! because it looks its blocks up as every reader does
 //! (`RegularFile::populate`).
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::ops::Range;
+use std::sync::Arc;
 
-use vfscale_sync::worker::{Priority, WorkItem};
-use vfscale_sync::{Mutex, lock_class};
+use vfscale_sync::lock_class;
 
+use super::requests::{Request, Requests};
 use crate::inode::incore::Node;
 use crate::page_cache::READ_PAGES_MAX;
 
@@ -26,80 +26,24 @@ lock_class! {
 
 /// The number of threads, and so of megabytes that are read concurrently: more than a disk needs,
 /// for devices that are reached by a network.
-const READERS: usize = 6;
+pub(super) const READERS: usize = 6;
 /// The most megabytes that may wait.
 const WAITING_MAX: usize = 64;
 
-/// Pages of a file, all in one megabyte.
-struct Request {
-    node: Arc<Node>,
-    from: u64,
-    to: u64,
-}
-
-#[derive(Default)]
-struct ReadAheadQueue {
-    waiting: VecDeque<Request>,
-    is_over: bool,
-}
-
-/// Reads the pages from one to another, exclusive, of a file into memory. Returns false if the
-/// volume's files have ended.
-type ReadFn = dyn Fn(&Arc<Node>, u64, u64) -> bool + Send + Sync;
-
-/// The queue of read-ahead, and the work item that serves it. `Send` and `Sync`.
-pub(super) struct ReadAhead {
-    read: Box<ReadFn>,
-    item: WorkItem,
-    queue: Mutex<ReadAheadQueue, ReadAheadLock>,
-}
+/// The queue of read-ahead. The pages of a request are in one megabyte.
+pub(super) type ReadAhead = Requests<ReadAheadLock>;
 
 impl ReadAhead {
-    /// Creates the queue, which threads serve by `read`. That returns false if the volume's files
-    /// have ended.
-    pub(super) fn new(
-        read: impl Fn(&Arc<Node>, u64, u64) -> bool + Send + Sync + 'static,
-    ) -> Arc<Self> {
-        Arc::new_cyclic(|this: &Weak<Self>| {
-            let this = Weak::clone(this);
-            let run = move || this.upgrade().iter().for_each(|this| this.run());
-            let item = WorkItem::new(Priority::Normal, READERS, run);
-            Self { read: Box::new(read), item, queue: Mutex::default() }
-        })
-    }
-
-    /// Requests the pages `from` to `to` of a file. Never waits for I/O.
-    pub(super) fn request(&self, node: &Arc<Node>, from: u64, to: u64) {
-        let mut queue = self.queue.lock();
-        let (mut at, mut added) = (from, 0);
-        while at < to && queue.waiting.len() < WAITING_MAX && !queue.is_over {
-            let end = (at - at % READ_PAGES_MAX).saturating_add(READ_PAGES_MAX).min(to);
-            queue.waiting.push_back(Request { node: Arc::clone(node), from: at, to: end });
-            (at, added) = (end, added + 1);
-        }
-        drop(queue);
-        (0..READERS.min(added)).for_each(|_| self.item.queue());
-    }
-
-    fn next(&self) -> Option<Request> {
-        self.queue.lock().waiting.pop_front()
-    }
-
-    fn run(&self) {
-        while let Some(Request { node, from, to }) = self.next() {
-            if !(self.read)(&node, from, to) {
-                return;
+    /// Requests the reading of pages of a file. Never waits for I/O.
+    pub(super) fn request(&self, node: &Arc<Node>, pages: Range<u64>) {
+        self.add(|waiting| {
+            let (mut at, mut added) = (pages.start, 0);
+            while at < pages.end && waiting.len() < WAITING_MAX {
+                let end = (at - at % READ_PAGES_MAX).saturating_add(READ_PAGES_MAX).min(pages.end);
+                waiting.push_back(Request { node: Arc::clone(node), pages: at..end });
+                (at, added) = (end, added + 1);
             }
-        }
-    }
-
-    /// Ends it, and waits until the threads have read what they are reading.
-    pub(super) fn stop(&self) {
-        let mut queue = self.queue.lock();
-        queue.is_over = true;
-        let waiting = std::mem::take(&mut queue.waiting);
-        drop(queue);
-        drop(waiting);
-        self.item.cancel();
+            added.min(READERS)
+        });
     }
 }

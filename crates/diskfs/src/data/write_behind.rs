@@ -12,12 +12,12 @@
 //! error is recorded as one of any write-back. A request that is served after the file was
 //! truncated finds nothing.
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::ops::Range;
+use std::sync::Arc;
 
-use vfscale_sync::worker::{Priority, WorkItem};
-use vfscale_sync::{Mutex, lock_class};
+use vfscale_sync::lock_class;
 
+use super::requests::{Request, Requests};
 use crate::inode::incore::Node;
 
 lock_class! {
@@ -28,83 +28,23 @@ lock_class! {
 /// The most files that may wait.
 const WAITING_MAX: usize = 64;
 
-/// Pages of a file.
-pub(super) struct Request {
-    pub(super) node: Arc<Node>,
-    pub(super) from: u64,
-    /// Behind the last one.
-    pub(super) to: u64,
-}
-
-#[derive(Default)]
-struct WriteBehindQueue {
-    waiting: VecDeque<Request>,
-    is_over: bool,
-}
-
-/// Writes the pages of a request back. Returns false if the volume's files have ended.
-type WriteFn = dyn Fn(&Request) -> bool + Send + Sync;
-
-/// The queue of write-behind, and the work item that serves it. `Send` and `Sync`.
-pub(super) struct WriteBehind {
-    write: Box<WriteFn>,
-    item: WorkItem,
-    queue: Mutex<WriteBehindQueue, WriteBehindLock>,
-}
+/// The queue of write-behind.
+pub(super) type WriteBehind = Requests<WriteBehindLock>;
 
 impl WriteBehind {
-    /// Creates the queue, which up to `writers_max` threads, at least one, serve by `write`. That
-    /// returns false if the volume's files have ended.
-    pub(super) fn new(
-        writers_max: usize,
-        write: impl Fn(&Request) -> bool + Send + Sync + 'static,
-    ) -> Arc<Self> {
-        Arc::new_cyclic(|this: &Weak<Self>| {
-            let this = Weak::clone(this);
-            let run = move || this.upgrade().iter().for_each(|this| this.run());
-            let item = WorkItem::new(Priority::Normal, writers_max, run);
-            Self { write: Box::new(write), item, queue: Mutex::default() }
-        })
-    }
-
-    /// Requests the pages `from` to `to` of a file. Never waits for I/O.
-    pub(super) fn request(&self, node: &Arc<Node>, from: u64, to: u64) {
-        let mut queue = self.queue.lock();
-        if queue.is_over {
-            return;
-        }
-        if let Some(same) = queue.waiting.iter_mut().find(|other| Arc::ptr_eq(&other.node, node)) {
-            (same.from, same.to) = (same.from.min(from), same.to.max(to));
-            return;
-        }
-        if queue.waiting.len() == WAITING_MAX {
-            return;
-        }
-        queue.waiting.push_back(Request { node: Arc::clone(node), from, to });
-        drop(queue);
-        self.item.queue();
-    }
-
-    fn next(&self) -> Option<Request> {
-        self.queue.lock().waiting.pop_front()
-    }
-
-    fn run(&self) {
-        while let Some(request) = self.next() {
-            if !(self.write)(&request) {
-                return;
+    /// Requests the write-back of pages of a file. Never waits for I/O.
+    pub(super) fn request(&self, node: &Arc<Node>, pages: Range<u64>) {
+        self.add(|waiting| {
+            if let Some(same) = waiting.iter_mut().find(|other| Arc::ptr_eq(&other.node, node)) {
+                let Range { start, end } = &mut same.pages;
+                (*start, *end) = (pages.start.min(*start), pages.end.max(*end));
+                return 0;
             }
-        }
-    }
-
-    /// Ends it, and waits until the threads have written what they are writing. What waits is left
-    /// to others: it is dirty. May be called again.
-    pub(super) fn stop(&self) {
-        let mut queue = self.queue.lock();
-        queue.is_over = true;
-        let waiting = std::mem::take(&mut queue.waiting);
-        drop(queue);
-        drop(waiting);
-        self.item.cancel();
+            if waiting.len() == WAITING_MAX {
+                return 0;
+            }
+            waiting.push_back(Request { node: Arc::clone(node), pages });
+            1
+        });
     }
 }

@@ -6,7 +6,7 @@ use vfscale_sync::atomic::Ordering;
 use vfscale_sync::page::PAGE_SIZE;
 
 use super::file::RegularFile;
-use super::store::{Act, Change, Cut, Event, Reserved, Store};
+use super::store::{Act, Change, Event, Reserved, Store, Truncation};
 use crate::base::fault::Fault;
 use crate::format::extent::Extent;
 use crate::page_cache::{FilePages, PAGE, page_of, pages_of};
@@ -38,9 +38,9 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let writing = self.pages.writing_back.lock();
         let invalidate = self.pages.invalidate.write();
         let outcome = match self.store.truncate(size) {
-            Cut::Whole => Ok(()),
-            Cut::Part(fault) => Err(fault),
-            Cut::Failed(fault) => return Err(fault),
+            Truncation::Whole => Ok(()),
+            Truncation::Part(fault) => Err(fault),
+            Truncation::Failed(fault) => return Err(fault),
         };
         self.pages.size.store(size, Ordering::Release);
         self.drop_pages(pages_of(size), u64::MAX);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use vfscale_sync::atomic::Ordering;
 
 use super::store::{Event, Store};
-use crate::page_cache::FilePages;
+use crate::page_cache::{FilePages, RemovedPages};
 
 /// A regular file, made for a call. See the [module](super). `P` refers to its pages: a reference
 /// of its own, or that of the caller.
@@ -62,6 +62,11 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let mut pages = self.pages.write();
         let removed = pages.remove(from, to);
         drop(pages);
+        self.release(&removed);
+    }
+
+    /// Returns what removed pages had: their room, and the space that was reserved for them.
+    pub(super) fn release(&self, removed: &RemovedPages) {
         self.pages.cache.remove_unstable(removed.unstable);
         self.pages.cache.return_pages(removed.pages);
         self.unreserve(removed.reserved);

@@ -33,7 +33,7 @@ pub enum Change<'a> {
 
 /// The result of a truncation.
 #[derive(Debug)]
-pub enum Cut {
+pub enum Truncation {
     /// The file has its new size, and all blocks behind it are freed.
     Whole,
     /// The file has its new size; some blocks behind it remain.
@@ -131,7 +131,8 @@ impl fmt::Debug for Writing<'_> {
     }
 }
 
-/// One file of a volume, as its data see it.
+/// One file of a volume, as its data see it: where its blocks are ([`map`](Self::map)), room for
+/// more, its device, and whom to tell.
 ///
 /// Space is reserved ([`reserve`](Self::reserve)) before it is needed: write-back must not run out
 /// of it.
@@ -211,7 +212,7 @@ pub trait Store: Sized {
     /// Cuts the file on the device to `size`, or leaves its size if it is not larger, and frees its
     /// blocks behind `size`: in several transactions if need be, of which the first one cuts. If it
     /// fails later, or there is a crash, the rest is freed when the volume is mounted. May block.
-    fn truncate(&self, size: u64) -> Cut;
+    fn truncate(&self, size: u64) -> Truncation;
 
     /// Takes note of an event. Does not wait for I/O.
     fn tell(&self, event: Event<'_>);

@@ -517,9 +517,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         }
         self.store.tell(Event::Failed(&fault));
         let removed = self.pages.write().give_up(first, first + count, batch);
-        self.pages.cache.remove_unstable(removed.unstable);
-        self.pages.cache.return_pages(removed.pages);
-        self.unreserve(removed.reserved);
+        self.release(&removed);
         if !is_no_space(&fault) {
             tracing::error!(first, pages = removed.pages, %fault, "written data are lost");
         }
