@@ -58,6 +58,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "vfscale",
             "vfscale-block",
+            "vfscale-difftest",
             "vfscale-diskfs",
             "vfscale-journal",
             "vfscale-sync",
