@@ -40,7 +40,7 @@ pub const DISCARDED: u8 = 0xD5;
 
 /// The contents of an extent.
 #[derive(Clone, Debug)]
-pub(crate) enum ExtentData {
+pub enum ExtentData {
     /// The bytes from the given index on, up to the length of the extent.
     Bytes(Arc<[u8]>, usize),
     /// One byte, repeated.
@@ -51,7 +51,8 @@ pub(crate) enum ExtentData {
 
 impl ExtentData {
     /// Returns the contents without the first `count` bytes.
-    pub(crate) fn skip(&self, count: u64) -> Self {
+    #[must_use]
+    pub fn skip(&self, count: u64) -> Self {
         match self {
             Self::Bytes(bytes, from) => Self::Bytes(bytes.clone(), from + count as usize),
             Self::Fill(byte) => Self::Fill(*byte),
@@ -70,13 +71,13 @@ impl ExtentData {
 
 /// Extents by their start, each with its end and its contents.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Layer {
+pub struct Layer {
     extents: BTreeMap<u64, (u64, ExtentData)>,
 }
 
 impl Layer {
     /// Replaces the contents of `start..end`.
-    pub(crate) fn put(&mut self, start: u64, end: u64, data: ExtentData) {
+    pub fn put(&mut self, start: u64, end: u64, data: ExtentData) {
         if start >= end {
             return;
         }
@@ -172,7 +173,8 @@ impl CowDevice {
     }
 
     /// Creates a copy of `base` with the changes in `shared` and, above them, those in `own`.
-    pub(crate) fn with_layers(
+    #[must_use]
+    pub fn with_layers(
         name: Arc<str>,
         base: Arc<dyn Device>,
         size: u64,
@@ -183,12 +185,12 @@ impl CowDevice {
     }
 
     /// Replaces the contents of `start..end`, which the caller has checked.
-    pub(crate) fn put(&self, start: u64, end: u64, data: ExtentData) {
+    pub fn put(&self, start: u64, end: u64, data: ExtentData) {
         self.own.write().put(start, end, data);
     }
 
     /// Replaces all own changes.
-    pub(crate) fn replace(&self, own: Layer) {
+    pub fn replace(&self, own: Layer) {
         *self.own.write() = own;
     }
 

@@ -1,7 +1,7 @@
 //! The device trait, and the checks that every device makes first.
 
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use vfscale_sync::page::{PAGE_SIZE, PageBox, read_pages, write_pages};
@@ -55,9 +55,16 @@ pub struct Discards {
 /// order, each block contains the data of one of the writes, and a read may see some blocks before
 /// and some after.
 pub trait Device: Send + Sync + fmt::Debug {
+    /// Returns the device below, which answers what this one leaves to it: all methods but those of
+    /// reads, writes, flushes and discards. Batches and pages are made of single reads and writes of
+    /// this device, so that none of them goes past it. `None` for a device with storage of its own.
+    fn below(&self) -> Option<&dyn Device> {
+        None
+    }
+
     /// Returns the name for error messages: a path, if the device has one.
     fn name(&self) -> &str {
-        "unnamed device"
+        self.below().map_or("unnamed device", Device::name)
     }
 
     /// Describes the device and its I/O methods, in one line for people.
@@ -118,21 +125,21 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Returns how the device discards; `None` if it does nothing. The answer may change when a
     /// discard has found that the storage below can't do it.
     fn discards(&self) -> Option<Discards> {
-        None
+        self.below()?.discards()
     }
 
     /// Returns an id that no other device has had, if the device began as a copy of another one and
     /// both are stored on one device below: the storage that one of the copies gives up may show
     /// its contents to the other one. `None` for all other devices.
     fn identity(&self) -> Option<[u8; 16]> {
-        None
+        self.below()?.identity()
     }
 
     /// Returns whether a write may fail because storage is short, unless its blocks are
     /// [reserved](Self::reserve). Constant, unless something else was put below while nobody
     /// writes.
     fn must_reserve(&self) -> bool {
-        false
+        self.below().is_some_and(Device::must_reserve)
     }
 
     /// Reserves storage for `blocks` blocks of 4096 bytes, wherever they lie and whatever is
@@ -146,21 +153,22 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// [`Error::Io`] with [`OsError::NO_SPACE`](crate::OsError::NO_SPACE): too little is left, and
     /// nothing was reserved. [`Error::Io`] of others.
     fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {
-        let _ = (blocks, is_urgent);
-        Ok(())
+        self.below().map_or(Ok(()), |below| below.reserve(blocks, is_urgent))
     }
 
     /// Gives back `blocks` blocks that were reserved, after they were written or when they will not
     /// be. Does not block.
     fn unreserve(&self, blocks: u64) {
-        let _ = blocks;
+        if let Some(below) = self.below() {
+            below.unreserve(blocks);
+        }
     }
 
     /// Gives back `blocks` blocks that were reserved, as [`unreserve`](Self::unreserve) does, but
     /// up to `most` of them stay reserved, if there is storage for them that no write has used.
     /// Returns how many stay. No other user of the storage gets them in between. Does not block.
     fn renew(&self, blocks: u64, most: u64) -> u64 {
-        most.min(blocks)
+        self.below().map_or(most.min(blocks), |below| below.renew(blocks, most))
     }
 
     /// Reserves storage for the whole blocks of 4096 bytes in these ranges of bytes, until the
@@ -173,8 +181,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// # Errors
     /// As [`reserve`](Self::reserve), and [`Error::Full`].
     fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
-        let _ = ranges;
-        Ok(())
+        self.below().map_or(Ok(()), |below| below.reserve_ranges(ranges))
     }
 
     /// Reads several ranges, given as `(offset, buffer)`, in parallel if the device can.
@@ -245,123 +252,132 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// [`Error::Unsupported`] if the device has a fixed size, or would have to shrink;
     /// [`Error::Misaligned`]; [`Error::Io`].
     fn set_size(&self, size: u64) -> Result<(), Error> {
-        let _ = size;
+        if let Some(below) = self.below() {
+            return below.set_size(size);
+        }
         let (device, operation) = (self.name().into(), Operation::Resize);
         Err(Error::Unsupported { device, operation, why: "this device has a fixed size" })
     }
 }
 
-macro_rules! forward {
-    ($($pointer:ty),+) => {$(
-        impl<D: Device + ?Sized> Device for $pointer {
-            fn name(&self) -> &str {
-                (**self).name()
-            }
+/// A pointer to a device is one: it passes every call on, as `&`, `Box` and `Arc` do. So a device
+/// that changes no call is a [`Deref`] to the one below. A device that changes some has
+/// [`Device::below`].
+impl<P> Device for P
+where
+    P: Deref<Target: Device> + Send + Sync + fmt::Debug,
+{
+    fn below(&self) -> Option<&dyn Device> {
+        (**self).below()
+    }
 
-            fn describe(&self) -> String {
-                (**self).describe()
-            }
+    fn name(&self) -> &str {
+        (**self).name()
+    }
 
-            fn size(&self) -> u64 {
-                (**self).size()
-            }
+    fn describe(&self) -> String {
+        (**self).describe()
+    }
 
-            fn block_size(&self) -> u32 {
-                (**self).block_size()
-            }
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
 
-            fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-                (**self).read_at(offset, buf)
-            }
+    fn block_size(&self) -> u32 {
+        (**self).block_size()
+    }
 
-            fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
-                (**self).write_at(offset, buf)
-            }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        (**self).read_at(offset, buf)
+    }
 
-            fn flush(&self) -> Result<(), Error> {
-                (**self).flush()
-            }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
+        (**self).write_at(offset, buf)
+    }
 
-            fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
-                (**self).discard(offset, len)
-            }
+    fn flush(&self) -> Result<(), Error> {
+        (**self).flush()
+    }
 
-            fn discards(&self) -> Option<Discards> {
-                (**self).discards()
-            }
+    fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
+        (**self).discard(offset, len)
+    }
 
-            fn identity(&self) -> Option<[u8; 16]> {
-                (**self).identity()
-            }
+    fn discards(&self) -> Option<Discards> {
+        (**self).discards()
+    }
 
-            fn must_reserve(&self) -> bool {
-                (**self).must_reserve()
-            }
+    fn identity(&self) -> Option<[u8; 16]> {
+        (**self).identity()
+    }
 
-            fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {
-                (**self).reserve(blocks, is_urgent)
-            }
+    fn must_reserve(&self) -> bool {
+        (**self).must_reserve()
+    }
 
-            fn unreserve(&self, blocks: u64) {
-                (**self).unreserve(blocks);
-            }
+    fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {
+        (**self).reserve(blocks, is_urgent)
+    }
 
-            fn renew(&self, blocks: u64, most: u64) -> u64 {
-                (**self).renew(blocks, most)
-            }
+    fn unreserve(&self, blocks: u64) {
+        (**self).unreserve(blocks);
+    }
 
-            fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
-                (**self).reserve_ranges(ranges)
-            }
+    fn renew(&self, blocks: u64, most: u64) -> u64 {
+        (**self).renew(blocks, most)
+    }
 
-            fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), Error> {
-                (**self).read_many(reads)
-            }
+    fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
+        (**self).reserve_ranges(ranges)
+    }
 
-            fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), Error> {
-                (**self).write_many(writes)
-            }
+    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), Error> {
+        (**self).read_many(reads)
+    }
 
-            fn read_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
-                (**self).read_pages(offset, pages)
-            }
+    fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), Error> {
+        (**self).write_many(writes)
+    }
 
-            fn write_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
-                (**self).write_pages(offset, pages)
-            }
+    fn read_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
+        (**self).read_pages(offset, pages)
+    }
 
-            fn begin_write_pages<'d>(
-                &'d self,
-                offset: u64,
-                pages: &Arc<Vec<PageBox>>,
-            ) -> PendingWrite<'d> {
-                (**self).begin_write_pages(offset, pages)
-            }
+    fn write_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
+        (**self).write_pages(offset, pages)
+    }
 
-            fn set_size(&self, size: u64) -> Result<(), Error> {
-                (**self).set_size(size)
-            }
-        }
-    )+};
+    fn begin_write_pages<'d>(&'d self, offset: u64, pages: &Arc<Vec<PageBox>>) -> PendingWrite<'d> {
+        (**self).begin_write_pages(offset, pages)
+    }
+
+    fn set_size(&self, size: u64) -> Result<(), Error> {
+        (**self).set_size(size)
+    }
 }
 
-forward!(&D, Box<D>, Arc<D>);
-
-/// The range of a call, before it is checked.
+/// The range of a call, and the checks that a device makes first.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CallRange {
-    pub(crate) operation: Operation,
-    pub(crate) offset: u64,
-    pub(crate) length: u64,
+pub struct CallRange {
+    /// The call.
+    pub operation: Operation,
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub length: u64,
 }
 
 impl CallRange {
-    pub(crate) fn new(operation: Operation, offset: u64, length: usize) -> Self {
+    /// Creates the range of a call with a buffer of `length` bytes.
+    pub fn new(operation: Operation, offset: u64, length: usize) -> Self {
         Self { operation, offset, length: length as u64 }
     }
 
     /// Checks that the range is inside of `device`.
-    pub(crate) fn inside(self, device: &impl Device) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`].
+    pub fn inside(self, device: &impl Device) -> Result<Self, Error> {
         let Self { operation, offset, length } = self;
         let size = device.size();
         match offset.checked_add(length) {
@@ -374,7 +390,10 @@ impl CallRange {
     }
 
     /// Checks that the range is in whole blocks.
-    pub(crate) fn in_blocks(self, device: &impl Device) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// [`Error::Misaligned`].
+    pub fn in_blocks(self, device: &impl Device) -> Result<Self, Error> {
         let Self { operation, offset, length } = self;
         let block_size = device.block_size();
         if (offset | length) & u64::from(block_size - 1) == 0 {
@@ -390,7 +409,8 @@ impl CallRange {
     }
 
     /// Returns the start and end of the whole blocks inside of the range, in bytes.
-    pub(crate) fn whole_blocks(self, block_size: u32) -> (u64, u64) {
+    #[must_use]
+    pub fn whole_blocks(self, block_size: u32) -> (u64, u64) {
         let unit = u64::from(block_size);
         let end = (self.offset + self.length) / unit * unit;
         (self.offset.next_multiple_of(unit).min(end), end)

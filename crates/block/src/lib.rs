@@ -27,9 +27,6 @@
 //! has |
 //! | [`MemoryDevice`] | nothing: the data is lost with its process |
 //! | [`CowDevice`] | nothing: a trial copy, whose base does not change |
-//! | [`RecordingDevice`] | the contents of the states that it rebuilds: its flushes are the
-//! promises |
-//! | [`FaultyDevice`] | as for the inner device, unless a fault lies about it |
 //!
 //! # Locks
 //!
@@ -41,7 +38,6 @@ mod ceph;
 pub mod cow;
 mod device;
 mod error;
-pub mod faulty;
 pub mod file;
 pub mod guard;
 mod holder;
@@ -50,14 +46,12 @@ pub mod named;
 mod pending;
 #[cfg(feature = "rbd")]
 pub mod rbd;
-pub mod recording;
 
 pub use aligned::AlignedBuf;
 pub use ceph::Ceph;
 pub use cow::{CowDevice, DISCARDED};
-pub use device::{Device, Discards};
+pub use device::{CallRange, Device, Discards};
 pub use error::{Error, Operation, OsError};
-pub use faulty::{Fault, FaultyDevice, Gate};
 pub use file::{FileDevice, FileOptions};
 pub use guard::Guarded;
 pub use holder::Holder;
@@ -66,4 +60,3 @@ pub use named::DeviceOptions;
 pub use pending::PendingWrite;
 #[cfg(feature = "rbd")]
 pub use rbd::RbdDevice;
-pub use recording::{CrashId, CrashPlan, CrashState, CrashStates, Moment, RecordingDevice};

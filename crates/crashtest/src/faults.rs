@@ -23,8 +23,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use vfscale::Errno;
-use vfscale_block::{CowDevice, CrashState, Device, Fault, FaultyDevice, Operation, OsError};
+use vfscale_block::{CowDevice, Device, Operation, OsError};
 use vfscale_sync::random::Random;
+use vfscale_testkit::{CrashState, Fault, FaultyDevice};
 
 use crate::model::history::History;
 use crate::model::tree::Tree;
@@ -159,7 +160,7 @@ impl<'a> Faults<'a> {
         worst: &WorstError,
         states: usize,
         random: &mut Random,
-        at: &mut Option<vfscale_block::CrashId>,
+        at: &mut Option<vfscale_testkit::CrashId>,
     ) -> Result<usize, String> {
         let recorded = recording(slice::from_ref(&self.base)).swap_remove(0);
         let device = Arc::new(FaultyDevice::new(recorded.clone()));

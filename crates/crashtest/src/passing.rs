@@ -14,8 +14,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use vfscale_block::{CowDevice, Device, Fault, FaultyDevice, Operation};
+use vfscale_block::{CowDevice, Device, Operation};
 use vfscale_sync::random::Random;
+use vfscale_testkit::{Fault, FaultyDevice};
 
 use crate::model::history::History;
 use crate::model::tree::Tree;

@@ -6,10 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use vfscale::posix::MountFlags;
-use vfscale_block::{
-    CowDevice, CrashId, CrashPlan, CrashState, Device, MemoryDevice, Moment, RecordingDevice,
-};
+use vfscale_block::{CowDevice, Device, MemoryDevice};
 use vfscale_sync::random::Random;
+use vfscale_testkit::{CrashId, CrashPlan, CrashState, Moment, RecordingDevice};
 
 use crate::model::clock::Clock;
 use crate::model::history::History;

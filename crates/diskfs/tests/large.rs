@@ -45,6 +45,10 @@ impl Thin {
 }
 
 impl Device for Thin {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&self.inner)
+    }
+
     fn size(&self) -> u64 {
         self.inner.size()
     }

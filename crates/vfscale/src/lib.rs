@@ -54,8 +54,7 @@
 //!   the clock.
 //! * [`driver`] is for writers of file systems; `examples/driver.rs` is one in 60 lines.
 //! * [`idle_memory`] bounds the memory that the process keeps for files to come.
-//! * [`block`] has the devices of volumes: files, memory, and devices that fail or record on
-//!   purpose.
+//! * [`block`] has the devices of volumes: files, memory, and copies of others.
 //!
 //! Everything is `Send` and `Sync`. Calls block only for short critical sections, with two
 //! exceptions. Calls on a volume wait for its device. Calls that wait for an advisory lock or for

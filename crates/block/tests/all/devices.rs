@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::thread;
 
 use proptest::prelude::*;
-use vfscale_block::{
-    AlignedBuf, CowDevice, Device, Error, FaultyDevice, FileDevice, FileOptions, MemoryDevice,
-    RecordingDevice,
-};
+use vfscale_block::{AlignedBuf, CowDevice, Device, Error, FileDevice, FileOptions, MemoryDevice};
+use vfscale_testkit::{FaultyDevice, RecordingDevice};
 
 use vfscale_sync::page::{PAGE_SIZE, Page, read_pages};
 

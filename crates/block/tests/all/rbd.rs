@@ -90,28 +90,12 @@ impl std::fmt::Debug for Removed {
     }
 }
 
-macro_rules! forward {
-    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
-        impl Device for Owned {
-            $(fn $name(&self $(, $argument: $type)*) -> $result {
-                self.0.$name($($argument),*)
-            })*
-        }
-    };
-}
+impl std::ops::Deref for Owned {
+    type Target = RbdDevice;
 
-forward! {
-    size() -> u64;
-    block_size() -> u32;
-    read_at(offset: u64, buf: &mut [u8]) -> Result<(), Error>;
-    write_at(offset: u64, buf: &[u8]) -> Result<(), Error>;
-    flush() -> Result<(), Error>;
-    discard(offset: u64, len: u64) -> Result<(), Error>;
-    read_many(reads: &mut [(u64, &mut [u8])]) -> Result<(), Error>;
-    write_many(writes: &[(u64, &[u8])]) -> Result<(), Error>;
-    read_pages(offset: u64, pages: &[vfscale_sync::page::PageBox]) -> Result<(), Error>;
-    write_pages(offset: u64, pages: &[vfscale_sync::page::PageBox]) -> Result<(), Error>;
-    set_size(size: u64) -> Result<(), Error>;
+    fn deref(&self) -> &RbdDevice {
+        &self.0
+    }
 }
 
 /// Returns a device for the tests of all devices.

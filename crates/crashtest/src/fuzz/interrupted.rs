@@ -16,10 +16,11 @@ use std::fmt;
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-use vfscale_block::{CrashState, Device, Fault, FaultyDevice, Operation, RecordingDevice};
+use vfscale_block::{Device, Operation};
 use vfscale_diskfs::check;
 use vfscale_diskfs::{format::BLOCK_BYTES, format::byte_of_block};
 use vfscale_sync::random::Random;
+use vfscale_testkit::{CrashState, Fault, FaultyDevice, RecordingDevice};
 
 use super::image::{Image, copy, new_volume, open};
 use super::media;

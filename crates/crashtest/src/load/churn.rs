@@ -22,9 +22,10 @@ use std::thread;
 
 use vfscale::posix::OFlags;
 use vfscale::{Errno, File, Mode, Task, Vfs};
-use vfscale_block::{Device, RecordingDevice};
+use vfscale_block::Device;
 use vfscale_sync::cpu;
 use vfscale_sync::random::Random;
+use vfscale_testkit::RecordingDevice;
 
 use crate::script::pattern;
 

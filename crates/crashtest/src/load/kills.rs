@@ -38,11 +38,10 @@ use std::thread;
 use std::time::Duration;
 
 use vfscale::{Errno, PATCHES, Scaling, Volume};
-use vfscale_block::{
-    CrashId, CrashState, Device, Fault, FaultyDevice, MemoryDevice, Operation, RecordingDevice,
-};
+use vfscale_block::{Device, MemoryDevice, Operation};
 use vfscale_sync::cpu;
 use vfscale_sync::random::Random;
+use vfscale_testkit::{CrashId, CrashState, Fault, FaultyDevice, RecordingDevice};
 
 use crate::load::churn::{self, Promises};
 use crate::load::joined;

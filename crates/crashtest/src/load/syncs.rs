@@ -29,8 +29,9 @@ use std::time::Duration;
 
 use vfscale::posix::{MountFlags, OFlags};
 use vfscale::{Errno, Mode, Task, Vfs};
-use vfscale_block::{CrashId, Fault, FaultyDevice, MemoryDevice, Operation};
+use vfscale_block::{MemoryDevice, Operation};
 use vfscale_sync::random::Random;
+use vfscale_testkit::{CrashId, Fault, FaultyDevice};
 
 use crate::load::churn::{Promise, Promises};
 use crate::load::joined;

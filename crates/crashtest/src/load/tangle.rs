@@ -24,8 +24,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use vfscale::posix::{At, RenameFlags};
 use vfscale::{Errno, Mode, Task, Vfs};
-use vfscale_block::{Device, RecordingDevice};
+use vfscale_block::Device;
 use vfscale_sync::random::Random;
+use vfscale_testkit::RecordingDevice;
 
 use crate::model::history::History;
 use crate::model::tree::Tree;

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use vfscale::{Errno, OpenOptions, Task, Vfs, Volume};
-use vfscale_block::{CowDevice, CrashPlan, Device, MemoryDevice};
+use vfscale_block::{CowDevice, Device, MemoryDevice};
 use vfscale_crashtest::number;
 use vfscale_crashtest::script::op::Op;
 use vfscale_crashtest::script::{self, Script};
@@ -22,6 +22,7 @@ use vfscale_diskfs::copies;
 use vfscale_diskfs::vfs_impl::Cut;
 use vfscale_pool::{Branch, Kind, Pool};
 use vfscale_sync::random::{Random, seed};
+use vfscale_testkit::CrashPlan;
 
 const DEVICE: u64 = 40 << 20;
 const BRANCH: u64 = 24 << 20;

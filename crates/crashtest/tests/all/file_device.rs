@@ -12,15 +12,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use vfscale::Vfs;
-use vfscale_block::{
-    Device, Fault, FaultyDevice, FileDevice, FileOptions, MemoryDevice, Operation, OsError,
-};
+use vfscale_block::{Device, FileDevice, FileOptions, MemoryDevice, Operation, OsError};
 use vfscale_crashtest::number;
 use vfscale_crashtest::script;
 use vfscale_crashtest::subject::volume::Volumes;
 use vfscale_crashtest::subject::{Disk, LostRange, Opened, Subject};
 use vfscale_crashtest::sweep::{Summary, Sweep, SweepPlan};
 use vfscale_sync::random::{Random, seed};
+use vfscale_testkit::{Fault, FaultyDevice};
 
 use crate::below::{Below, Event, How};
 

@@ -7,13 +7,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use vfscale_block::{CrashState, MemoryDevice};
+use vfscale_block::MemoryDevice;
 use vfscale_crashtest::number;
 use vfscale_crashtest::script::op::Op;
 use vfscale_crashtest::subject::volume::Volumes;
 use vfscale_crashtest::subject::{Disk, Subject};
 use vfscale_crashtest::sweep::{disks, dynamic, recording, sample};
 use vfscale_sync::random::{Random, seed};
+use vfscale_testkit::CrashState;
 
 const DEVICE: u64 = 16 << 20;
 /// Size of the smallest possible log.

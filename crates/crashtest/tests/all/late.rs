@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use vfscale_block::{Device, Discards, Error, PendingWrite};
+use vfscale_block::{Device, Error, PendingWrite};
 use vfscale_crashtest::subject::volume::Volumes;
 use vfscale_crashtest::subject::{Disk, Opened, Subject};
 use vfscale_crashtest::sweep::{Summary, Sweep, SweepPlan};
@@ -62,6 +62,10 @@ impl Drop for InFlight<'_> {
 }
 
 impl Device for Late {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&self.inner)
+    }
+
     fn size(&self) -> u64 {
         self.inner.size()
     }
@@ -90,10 +94,6 @@ impl Device for Late {
         self.inner.discard(offset, len)
     }
 
-    fn discards(&self) -> Option<Discards> {
-        self.inner.discards()
-    }
-
     fn begin_write_pages<'d>(&'d self, offset: u64, pages: &Arc<Vec<PageBox>>) -> PendingWrite<'d> {
         let is_now = self.when == When::Either && self.random.lock().unwrap().below(2) == 0;
         if is_now {
@@ -101,10 +101,6 @@ impl Device for Late {
         }
         let mut writing = InFlight(self, Some((offset, Arc::clone(pages))));
         PendingWrite::in_flight(move || writing.1.take().map_or(Ok(()), |write| self.end(write)))
-    }
-
-    fn set_size(&self, size: u64) -> Result<(), Error> {
-        self.inner.set_size(size)
     }
 }
 

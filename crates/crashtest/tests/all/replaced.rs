@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use vfscale::posix::{At, RenameFlags};
 use vfscale::{OpenOptions, Task, Volume};
-use vfscale_block::{CrashPlan, CrashState, Device, MemoryDevice, RecordingDevice};
+use vfscale_block::{Device, MemoryDevice};
 use vfscale_crashtest::number;
 use vfscale_crashtest::subject::Subject;
 use vfscale_crashtest::subject::volume::Volumes;
 use vfscale_sync::random::seed;
+use vfscale_testkit::{CrashPlan, CrashState, RecordingDevice};
 
 const DEVICE: u64 = 16 << 20;
 /// Number of replacements of the file.

@@ -9,9 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use vfscale::Vfs;
-use vfscale_block::{
-    CrashPlan, CrashState, Device, Fault, FaultyDevice, MemoryDevice, Operation, RecordingDevice,
-};
+use vfscale_block::{Device, MemoryDevice, Operation};
 use vfscale_crashtest::faults::{Extent, Faults, WorstError};
 use vfscale_crashtest::number;
 use vfscale_crashtest::script::op::Op;
@@ -21,6 +19,7 @@ use vfscale_crashtest::subject::{Disk, Opened, Subject};
 use vfscale_crashtest::sweep::{Summary, Sweep, SweepPlan};
 use vfscale_diskfs::check;
 use vfscale_sync::random::{Random, seed};
+use vfscale_testkit::{CrashPlan, CrashState, Fault, FaultyDevice, RecordingDevice};
 
 const DEVICE: u64 = 32 << 20;
 /// Size of the smallest possible log.

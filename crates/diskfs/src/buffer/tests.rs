@@ -2,8 +2,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use vfscale_block::{Device, FaultyDevice, MemoryDevice, Operation};
+use vfscale_block::{Device, MemoryDevice, Operation};
 use vfscale_journal::{LogItem, Lsn, Pushed};
+use vfscale_testkit::FaultyDevice;
 
 use super::{Buffer, BufferCache};
 use crate::Uuid;
@@ -90,7 +91,7 @@ fn what_is_used_often_stays() {
 #[test]
 fn many_readers_of_a_missing_block_read_it_once() {
     let device = device();
-    device.arm(vfscale_block::Fault::on(Operation::Read).delay(Duration::from_millis(20)));
+    device.arm(vfscale_testkit::Fault::on(Operation::Read).delay(Duration::from_millis(20)));
     let cache = cache(&device, 256);
     let barrier = Barrier::new(4);
     thread::scope(|scope| {
@@ -107,7 +108,7 @@ fn many_readers_of_a_missing_block_read_it_once() {
 #[test]
 fn a_read_that_fails_is_tried_again_by_the_next() {
     let device = device();
-    device.arm(vfscale_block::Fault::on(Operation::Read).nth(1));
+    device.arm(vfscale_testkit::Fault::on(Operation::Read).nth(1));
     let cache = cache(&device, 256);
     assert!(matches!(cache.read(3, &expected()), Err(Fault::Device(_))));
     assert_eq!(cache.read(3, &expected()).unwrap().body()[0], 3);
@@ -121,7 +122,7 @@ fn damage_is_found_and_not_kept() {
         Err(Fault::Damage(damage)) => damage.number(),
         other => panic!("{other:?}"),
     };
-    device.arm(vfscale_block::Fault::on_any().flip(byte_of_block(20) + 2000, 4));
+    device.arm(vfscale_testkit::Fault::on_any().flip(byte_of_block(20) + 2000, 4));
     assert_eq!(damaged(20), 2);
     device.disarm();
     assert_eq!(cache.read(20, &expected()).unwrap().body()[0], 20);
@@ -146,7 +147,7 @@ fn a_block_in_memory_is_not_given_to_another_owner() {
 #[test]
 fn what_is_published_replaces_what_is_being_read() {
     let device = device();
-    device.arm(vfscale_block::Fault::on(Operation::Read).delay(Duration::from_millis(30)));
+    device.arm(vfscale_testkit::Fault::on(Operation::Read).delay(Duration::from_millis(30)));
     let cache = cache(&device, 256);
     thread::scope(|scope| {
         let reader = scope.spawn(|| cache.read(40, &expected()).unwrap().body()[0]);
@@ -192,7 +193,7 @@ fn freeing_waits_for_a_write_that_has_begun() {
     let buffer = cache.get(60, &expected()).unwrap();
     buffer.set_block(sealed(60, 1).into());
     let before = device.calls(Operation::Write);
-    device.arm(vfscale_block::Fault::on(Operation::Write).delay(Duration::from_millis(30)));
+    device.arm(vfscale_testkit::Fault::on(Operation::Write).delay(Duration::from_millis(30)));
     thread::scope(|scope| {
         let pusher = scope.spawn(|| push(&buffer, 10));
         while device.calls(Operation::Write) == before {

@@ -13,8 +13,9 @@ mod unreadable;
 use std::sync::Arc;
 use std::time::Duration;
 
-use vfscale_block::{Device, FaultyDevice, MemoryDevice, Operation, OsError};
+use vfscale_block::{Device, MemoryDevice, Operation, OsError};
 use vfscale_journal::Scaling;
+use vfscale_testkit::FaultyDevice;
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::{
     At, AtFlags, Errno, Mode, MountFlags, OpenOptions, RenameFlags, Stat, Task, Vfs, XattrFlags,
@@ -548,7 +549,7 @@ fn a_remount_that_fails_changes_nothing() {
     let fs = DiskFs::open(device.clone(), options).unwrap();
     let task = Vfs::new(fs).unwrap().task();
     task.write("/f", b"bytes").unwrap();
-    device.arm(vfscale_block::Fault::on(Operation::Flush).from(0).fail(OsError::IO));
+    device.arm(vfscale_testkit::Fault::on(Operation::Flush).from(0).fail(OsError::IO));
     let remounted = task.posix().remount("/", MountFlags::RDONLY);
     assert_eq!(remounted.unwrap_err().errno(), Errno::IO);
     // Nothing can become durable any more: the error says that, and not that the volume is

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use vfscale_block::{Device, FaultyDevice, Gate, MemoryDevice, Operation, OsError};
+use vfscale_block::{Device, MemoryDevice, Operation, OsError};
 use vfscale_journal::{Durable, Hooks, Lsn, Reservation};
+use vfscale_testkit::{FaultyDevice, Gate};
 
 use super::hooks::VolumeHooks;
 use super::tx::TxReservation;
@@ -136,7 +137,7 @@ fn an_error_of_the_log_fails_everything_that_follows() {
     let bytes = Reservation::item_bytes(BLOCK_BYTES as u64);
     // The first transaction begins the epoch of the log.
     drop(journal.begin(Reservation::new(bytes)).unwrap());
-    faulty.arm(vfscale_block::Fault::on(Operation::Flush));
+    faulty.arm(vfscale_testkit::Fault::on(Operation::Flush));
     let mut log = journal.begin(Reservation::new(bytes)).unwrap();
     log.add(volume.cache().fresh(100, Block::zeroed().into()));
     let sequence = log.commit().unwrap().sequence;
@@ -252,7 +253,7 @@ fn a_flush_that_fails_fails_everybody_who_waits_for_it() {
     let faulty = Arc::new(FaultyDevice::new(device()));
     let hooks = hooks(&faulty);
     hooks.mark_data_written();
-    let flush = vfscale_block::Fault::on(Operation::Flush);
+    let flush = vfscale_testkit::Fault::on(Operation::Flush);
     faulty.arm(flush.clone().delay(Duration::from_millis(10)));
     faulty.arm(flush.fail(OsError::IO));
     let failed = AtomicUsize::new(0);
@@ -278,7 +279,7 @@ fn a_flush_does_not_wait_for_another() {
     let faulty = Arc::new(FaultyDevice::new(device()));
     let hooks = hooks(&faulty);
     let gate = Gate::new();
-    faulty.arm(vfscale_block::Fault::on(Operation::Flush).nth(1).hold(&gate));
+    faulty.arm(vfscale_testkit::Fault::on(Operation::Flush).nth(1).hold(&gate));
     let flushes = |count: u64| {
         hooks.flush_data(count).unwrap();
         faulty.calls(Operation::Flush)
@@ -371,7 +372,7 @@ fn a_volume_whose_log_can_not_be_opened_accepts_no_change() {
     let held: Arc<dyn Device> = device.clone();
     let volume = Volume::open(held.clone(), VolumeOptions::default()).unwrap();
     let need = TxReservation { log_blocks: 40, space: 1, from_pool: false };
-    device.arm(vfscale_block::Fault::on(Operation::Write));
+    device.arm(vfscale_testkit::Fault::on(Operation::Write));
     volume.begin(need).unwrap_err();
     device.disarm();
     volume.begin(need).unwrap_err();

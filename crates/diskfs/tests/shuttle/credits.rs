@@ -11,8 +11,13 @@ use vfscale_diskfs::{Fault, TxReservation, Volume, VolumeOptions};
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::{Task, Vfs};
 
-use crate::limited::{FIXED, Limited, SUMS};
 use crate::volumes::{Disk, device, mounted, one_list, schedules};
+use vfscale_testkit::Limited;
+
+/// The log, of 256 blocks, and the superblocks.
+const FIXED: i64 = 256 + 3;
+/// Blocks for write-back, and for removals.
+const SUMS: i64 = 2 * 128;
 
 /// Returns a new volume on a device of which so many blocks can be reserved.
 fn limited(total: i64) -> Arc<Limited<Arc<Disk>>> {

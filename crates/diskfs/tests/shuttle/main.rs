@@ -6,7 +6,6 @@
 mod cache;
 mod credits;
 mod cuts;
-mod limited;
 mod names;
 mod stops;
 mod volume;

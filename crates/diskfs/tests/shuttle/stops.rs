@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shuttle::thread;
-use vfscale_block::{Device, FaultyDevice};
+use vfscale_block::Device;
 use vfscale_diskfs::tools::check;
 use vfscale_diskfs::vfs_impl::{DiskFs, DiskOptions, OnError};
+use vfscale_testkit::FaultyDevice;
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::{At, Errno, MountFlags, OpenOptions, Task, Vfs};
 

@@ -9,7 +9,7 @@
 use std::sync::{Arc, OnceLock};
 
 use shuttle::thread;
-use vfscale_block::{Device, FaultyDevice};
+use vfscale_block::Device;
 use vfscale_diskfs::data::Files;
 use vfscale_diskfs::icache::table::NodeTable;
 use vfscale_diskfs::inode::core::InodeCore;
@@ -17,6 +17,7 @@ use vfscale_diskfs::inode::incore::Node;
 use vfscale_diskfs::tools::check;
 use vfscale_diskfs::{Fault, TxReservation, Volume, VolumeOptions};
 use vfscale_sync::atomic::{AtomicU64, Ordering};
+use vfscale_testkit::FaultyDevice;
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::types::{FallocateFlags, SetTime, Timestamp};
 use vfscale_vfs::{At, AtFlags, File, FileHandle, OFlags, OpenOptions, Task};

@@ -4,11 +4,12 @@ use std::sync::{Arc, OnceLock};
 
 use shuttle::sync::RwLock;
 use shuttle::thread;
-use vfscale_block::{Device, FaultyDevice, MemoryDevice, Operation, OsError};
+use vfscale_block::{Device, MemoryDevice, Operation, OsError};
 use vfscale_diskfs::Fault;
 use vfscale_diskfs::tools::mkfs::{self, MkfsOptions};
 use vfscale_diskfs::vfs_impl::{DiskFs, DiskOptions};
 use vfscale_sync::model::{self, Schedules};
+use vfscale_testkit::FaultyDevice;
 use vfscale_vfs::Vfs;
 
 const SCHEDULES: usize = 300;
@@ -67,12 +68,8 @@ impl From<MemoryDevice> for Disk {
 }
 
 impl Device for Disk {
-    fn name(&self) -> &str {
-        self.memory.name()
-    }
-
-    fn describe(&self) -> String {
-        self.memory.describe()
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&self.memory)
     }
 
     fn size(&self) -> u64 {
@@ -99,10 +96,6 @@ impl Device for Disk {
     fn discard(&self, offset: u64, len: u64) -> Result<(), vfscale_block::Error> {
         let _whole = self.copying.read().unwrap();
         self.memory.discard(offset, len)
-    }
-
-    fn set_size(&self, size: u64) -> Result<(), vfscale_block::Error> {
-        self.memory.set_size(size)
     }
 }
 

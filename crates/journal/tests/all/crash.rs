@@ -4,9 +4,10 @@
 use std::sync::{Arc, Mutex};
 
 use crate::common::{self, DEVICE_BYTES, History, LOG, Store, VOLUME, open, options};
-use vfscale_block::{CrashPlan, CrashState, Device, MemoryDevice, RecordingDevice};
+use vfscale_block::{Device, MemoryDevice};
 use vfscale_journal::{Error, Journal, Options};
 use vfscale_sync::random::{Random, seed};
+use vfscale_testkit::{CrashPlan, CrashState, RecordingDevice};
 
 /// Number of states after which a recovery is itself interrupted.
 const AGAIN: usize = 97;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::Mutex;
 
 use crate::common::{DEVICE_BYTES, LOG, Store, VOLUME, open, options};
-use vfscale_block::{Device, Fault, FaultyDevice, MemoryDevice, Operation};
+use vfscale_block::{Device, MemoryDevice, Operation};
 use vfscale_journal::{Error, Journal, Reservation};
 use vfscale_sync::random::Random;
+use vfscale_testkit::{Fault, FaultyDevice};
 
 type Faulty = Arc<FaultyDevice<MemoryDevice>>;
 

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vfscale_block::{Device, Fault, FaultyDevice, Gate, MemoryDevice, Operation};
+use vfscale_block::{Device, MemoryDevice, Operation};
 use vfscale_sync::random::{Random, seed};
+use vfscale_testkit::{Fault, FaultyDevice, Gate};
 
 use crate::base::plant::Plant;
 use crate::{Error, Pool};

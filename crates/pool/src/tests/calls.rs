@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use vfscale_block::{Device, Error as DeviceError, FaultyDevice, MemoryDevice, Operation};
+use vfscale_block::{Device, Error as DeviceError, MemoryDevice, Operation};
+use vfscale_testkit::FaultyDevice;
 
 use crate::disk::format::DEPTH_MAX;
 use crate::{Error, Kind, Pool};

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use vfscale_block::{Device, MemoryDevice, RecordingDevice};
+use vfscale_block::{Device, MemoryDevice};
 use vfscale_sync::random::seed;
+use vfscale_testkit::RecordingDevice;
 
 use crate::disk::format::{Bytes, ZONE_PLACES};
 use crate::tests::crash::{Model, Recording, Run, content, device, number, plan};

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use vfscale_block::{
-    CrashPlan, Device, Fault, FaultyDevice, MemoryDevice, Operation, RecordingDevice,
-};
+use vfscale_block::{Device, MemoryDevice, Operation};
 use vfscale_sync::random::{Random, seed};
+use vfscale_testkit::{CrashPlan, Fault, FaultyDevice, RecordingDevice};
 
 use crate::base::plant::{Plant, Plants};
 use crate::state::commit::Shared;

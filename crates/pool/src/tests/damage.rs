@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use vfscale_block::{CowDevice, Device, Fault, FaultyDevice, MemoryDevice, Operation, OsError};
+use vfscale_block::{CowDevice, Device, MemoryDevice, Operation, OsError};
+use vfscale_testkit::{Fault, FaultyDevice};
 
 use crate::disk::format::{BITMAP, LOG, NODE, PLACE_BYTES, ZONE_PLACES};
 use crate::state::map::{Map, levels};

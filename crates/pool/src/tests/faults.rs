@@ -3,11 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use vfscale_block::{
-    CowDevice, CrashPlan, Device, Fault, FaultyDevice, MemoryDevice, Operation, OsError,
-    RecordingDevice,
-};
+use vfscale_block::{CowDevice, Device, MemoryDevice, Operation, OsError};
 use vfscale_sync::random::Random;
+use vfscale_testkit::{CrashPlan, Fault, FaultyDevice, RecordingDevice};
 
 use crate::{Branch, Error, Pool};
 

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use vfscale_block::{CowDevice, Device, Fault, FaultyDevice, MemoryDevice, Operation, OsError};
+use vfscale_block::{CowDevice, Device, MemoryDevice, Operation, OsError};
 use vfscale_sync::random::{Random, seed};
+use vfscale_testkit::{Fault, FaultyDevice};
 
 use crate::base::plant::{Plant, Plants};
 use crate::disk::format::PLACE_BYTES;

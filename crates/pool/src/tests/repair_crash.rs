@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use vfscale_block::{CrashPlan, Device, RecordingDevice};
+use vfscale_block::Device;
+use vfscale_testkit::{CrashPlan, RecordingDevice};
 
 use crate::Pool;
 use crate::base::plant::Plant;

@@ -39,13 +39,15 @@ fn a_crate_that_nobody_drew_is_told() {
     assert_eq!(check("vfscale-shed", "vfscale-sync", None).len(), 2);
 }
 
-/// A place for each crate, so that no two use each other, directly or through others.
+/// A place for each crate, so that no two use each other, directly or through others. The devices
+/// of tests are apart: they use `block`, whose tests use them.
 #[test]
 fn the_drawing_itself_has_no_circle() {
     let mut placed: Vec<&str> = Vec::new();
     while placed.len() < ALLOWED.len() {
         let next = ALLOWED.iter().find(|(name, uses)| {
             let extra = ALLOWED_IN_TESTS.iter().filter(|(n, _)| n == name).flat_map(|(_, u)| *u);
+            let extra = extra.filter(|used| **used != "vfscale-testkit");
             !placed.contains(name) && uses.iter().chain(extra).all(|u| placed.contains(u))
         });
         placed.push(next.expect("a circle").0);

@@ -6,11 +6,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::ops::Range;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use vfscale_block::{CowDevice, Device, Discards, Error as DeviceError, Guarded};
+use vfscale_block::{CowDevice, Device, Guarded};
 use vfscale_diskfs::vfs_impl::{CacheBudget, DiskFs};
 use vfscale_pool::{Adoption, Branch, Error, Kind, Repaired};
 use vfscale_sync::worker::{Priority, WorkItem};
@@ -435,73 +435,11 @@ impl BranchDevice {
     }
 }
 
-impl Device for BranchDevice {
-    fn name(&self) -> &str {
-        self.0.branch.name()
-    }
+impl Deref for BranchDevice {
+    type Target = Branch;
 
-    fn describe(&self) -> String {
-        self.0.branch.describe()
-    }
-
-    fn size(&self) -> u64 {
-        self.0.branch.size()
-    }
-
-    fn block_size(&self) -> u32 {
-        self.0.branch.block_size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.0.branch.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.0.branch.write_at(offset, buf)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.0.branch.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.0.branch.discard(offset, len)
-    }
-
-    fn discards(&self) -> Option<Discards> {
-        self.0.branch.discards()
-    }
-
-    fn identity(&self) -> Option<[u8; 16]> {
-        self.0.branch.identity()
-    }
-
-    fn must_reserve(&self) -> bool {
-        self.0.branch.must_reserve()
-    }
-
-    fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), DeviceError> {
-        self.0.branch.reserve(blocks, is_urgent)
-    }
-
-    fn unreserve(&self, blocks: u64) {
-        self.0.branch.unreserve(blocks);
-    }
-
-    fn renew(&self, blocks: u64, most: u64) -> u64 {
-        self.0.branch.renew(blocks, most)
-    }
-
-    fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), DeviceError> {
-        self.0.branch.reserve_ranges(ranges)
-    }
-
-    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), DeviceError> {
-        self.0.branch.read_many(reads)
-    }
-
-    fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), DeviceError> {
-        self.0.branch.write_many(writes)
+    fn deref(&self) -> &Branch {
+        &self.0.branch
     }
 }
 

@@ -1,11 +1,10 @@
 //! A device that is replaced once, below an open volume.
 
 use std::fmt;
-use std::ops::Range;
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-use vfscale_block::{Device, Discards, Error, Operation, OsError, PendingWrite};
-use vfscale_sync::page::PageBox;
+use vfscale_block::{Device, Error, Operation, OsError};
 
 /// A device that passes all calls on to another one: first to that which it began with, and from a
 /// [`replace`](Self::replace) on to a second one. A call that runs at that time may go to either.
@@ -23,102 +22,20 @@ impl Switch {
     pub(crate) fn replace(&self, second: Arc<dyn Device>) {
         let _ = self.second.set(second);
     }
+}
+
+impl Deref for Switch {
+    type Target = Arc<dyn Device>;
 
     #[inline]
-    fn now(&self) -> &Arc<dyn Device> {
+    fn deref(&self) -> &Arc<dyn Device> {
         self.second.get().unwrap_or(&self.first)
     }
 }
 
 impl fmt::Debug for Switch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.now().fmt(f)
-    }
-}
-
-impl Device for Switch {
-    fn name(&self) -> &str {
-        self.now().name()
-    }
-
-    fn describe(&self) -> String {
-        self.now().describe()
-    }
-
-    fn size(&self) -> u64 {
-        self.now().size()
-    }
-
-    fn block_size(&self) -> u32 {
-        self.now().block_size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        self.now().read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
-        self.now().write_at(offset, buf)
-    }
-
-    fn flush(&self) -> Result<(), Error> {
-        self.now().flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
-        self.now().discard(offset, len)
-    }
-
-    fn discards(&self) -> Option<Discards> {
-        self.now().discards()
-    }
-
-    fn identity(&self) -> Option<[u8; 16]> {
-        self.now().identity()
-    }
-
-    fn must_reserve(&self) -> bool {
-        self.now().must_reserve()
-    }
-
-    fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {
-        self.now().reserve(blocks, is_urgent)
-    }
-
-    fn unreserve(&self, blocks: u64) {
-        self.now().unreserve(blocks);
-    }
-
-    fn renew(&self, blocks: u64, most: u64) -> u64 {
-        self.now().renew(blocks, most)
-    }
-
-    fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
-        self.now().reserve_ranges(ranges)
-    }
-
-    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), Error> {
-        self.now().read_many(reads)
-    }
-
-    fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), Error> {
-        self.now().write_many(writes)
-    }
-
-    fn read_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
-        self.now().read_pages(offset, pages)
-    }
-
-    fn write_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
-        self.now().write_pages(offset, pages)
-    }
-
-    fn begin_write_pages<'d>(&'d self, offset: u64, pages: &Arc<Vec<PageBox>>) -> PendingWrite<'d> {
-        self.now().begin_write_pages(offset, pages)
-    }
-
-    fn set_size(&self, size: u64) -> Result<(), Error> {
-        self.now().set_size(size)
+        (**self).fmt(f)
     }
 }
 

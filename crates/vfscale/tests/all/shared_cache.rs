@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use vfscale::Volume;
 use vfscale::volume::CacheBudget;
-use vfscale_block::{Device, Fault, FaultyDevice, Gate, MemoryDevice, Operation};
+use vfscale_block::{Device, MemoryDevice, Operation};
 use vfscale_diskfs::mkfs::{self, MkfsOptions};
+use vfscale_testkit::{Fault, FaultyDevice, Gate};
 
 const MIB: u64 = 1 << 20;
 const BUDGET: u64 = 8 * MIB;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vfscale::block::{Device, Discards, Error as DeviceError, MemoryDevice};
+use vfscale::block::{Device, Error as DeviceError, MemoryDevice};
 
 const BLOCK: usize = 4096;
 
@@ -49,12 +49,8 @@ impl Counted {
 }
 
 impl Device for Counted {
-    fn name(&self) -> &str {
-        self.device.name()
-    }
-
-    fn describe(&self) -> String {
-        self.device.describe()
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&self.device)
     }
 
     fn size(&self) -> u64 {
@@ -81,13 +77,5 @@ impl Device for Counted {
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.device.discard(offset, len)
-    }
-
-    fn discards(&self) -> Option<Discards> {
-        self.device.discards()
-    }
-
-    fn set_size(&self, size: u64) -> Result<(), DeviceError> {
-        self.device.set_size(size)
     }
 }

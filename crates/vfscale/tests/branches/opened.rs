@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use vfscale::block::Device;
 use vfscale::{Errno, Pool, PoolError, Task, Volume};
-use vfscale_block::{CrashPlan, Fault, FaultyDevice, MemoryDevice, Operation, RecordingDevice};
+use vfscale_block::{MemoryDevice, Operation};
 use vfscale_diskfs::mkfs::{self, MkfsOptions};
 use vfscale_diskfs::{OpenError, copies};
+use vfscale_testkit::{CrashPlan, Fault, FaultyDevice, RecordingDevice};
 
 use crate::common::{image, read, within};
 

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use vfscale::block::{Device, Error as DeviceError};
 use vfscale::{Errno, ForkOptions, Pool, PoolError, VolumeError};
-use vfscale_block::{CrashPlan, MemoryDevice, RecordingDevice};
+use vfscale_block::MemoryDevice;
 use vfscale_diskfs::mkfs::{self, MkfsOptions};
 use vfscale_diskfs::{OpenError, copies};
+use vfscale_testkit::{CrashPlan, RecordingDevice};
 
 use crate::common::{image, read, within};
 

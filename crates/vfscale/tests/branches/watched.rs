@@ -1,10 +1,9 @@
 //! A branch that counts the writes for which the pool had no room.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vfscale::block::{Device, Discards, Error as DeviceError, OsError};
+use vfscale::block::{Device, Error as DeviceError, OsError};
 use vfscale_pool::Branch;
 
 /// A branch that counts the writes which have found the pool full.
@@ -24,12 +23,8 @@ impl Watched {
 }
 
 impl Device for Watched {
-    fn name(&self) -> &str {
-        self.branch.name()
-    }
-
-    fn describe(&self) -> String {
-        self.branch.describe()
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&self.branch)
     }
 
     fn size(&self) -> u64 {
@@ -54,33 +49,5 @@ impl Device for Watched {
 
     fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
         self.watch(self.branch.discard(offset, len))
-    }
-
-    fn discards(&self) -> Option<Discards> {
-        self.branch.discards()
-    }
-
-    fn identity(&self) -> Option<[u8; 16]> {
-        self.branch.identity()
-    }
-
-    fn must_reserve(&self) -> bool {
-        self.branch.must_reserve()
-    }
-
-    fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), DeviceError> {
-        self.branch.reserve(blocks, is_urgent)
-    }
-
-    fn unreserve(&self, blocks: u64) {
-        self.branch.unreserve(blocks);
-    }
-
-    fn renew(&self, blocks: u64, most: u64) -> u64 {
-        self.branch.renew(blocks, most)
-    }
-
-    fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), DeviceError> {
-        self.branch.reserve_ranges(ranges)
     }
 }

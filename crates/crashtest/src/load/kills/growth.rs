@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use vfscale::posix::At;
 use vfscale::{Errno, Volume};
-use vfscale_block::{Device, RecordingDevice};
+use vfscale_block::Device;
+use vfscale_testkit::RecordingDevice;
 
 /// Bytes by which a volume grows each time.
 const STEP: u64 = 3 << 20;

@@ -3,7 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vfscale_block::{Fault as DeviceFault, FaultyDevice, Gate, Operation};
+use vfscale_block::Operation;
+use vfscale_testkit::{Fault as DeviceFault, FaultyDevice, Gate};
 
 use super::syncs::crashed;
 use super::volume::{Mounted, made};

@@ -3,7 +3,8 @@
 use std::sync::atomic::AtomicBool as Flag;
 use std::thread;
 
-use vfscale_block::{Fault as DeviceFault, FaultyDevice, Gate, Operation, OsError};
+use vfscale_block::{Operation, OsError};
+use vfscale_testkit::{Fault as DeviceFault, FaultyDevice, Gate};
 
 use super::file_blocks::Throttle;
 use super::volume::{BLOCKS, Mounted, made};

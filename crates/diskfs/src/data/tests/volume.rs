@@ -1,7 +1,8 @@
 //! Files of whole volumes.
 
 use proptest::prelude::*;
-use vfscale_block::{CrashPlan, FaultyDevice, Operation, OsError, RecordingDevice};
+use vfscale_block::{Operation, OsError};
+use vfscale_testkit::{CrashPlan, FaultyDevice, RecordingDevice};
 
 use super::super::file_blocks::RangeStep as CutStep;
 use super::*;
@@ -267,7 +268,7 @@ fn a_write_that_fails_is_told_by_the_next_sync() {
     let node = mounted.create();
     let free = mounted.volume().space().figures().free;
     mounted.files.file(&node).write(0, &[1; 10 * PAGE_SIZE]).unwrap();
-    faulty.arm(vfscale_block::Fault::on(Operation::Write).fail(OsError::new(5)));
+    faulty.arm(vfscale_testkit::Fault::on(Operation::Write).fail(OsError::new(5)));
     mounted.files.write_back_all().unwrap_err();
     faulty.disarm();
     mounted.files.sync(&node, true).unwrap();
@@ -292,7 +293,7 @@ fn a_request_that_fails_once_loses_nothing() {
     let node = mounted.create();
     let bytes = vec![1; 100 * PAGE_SIZE];
     mounted.files.file(&node).write(0, &bytes).unwrap();
-    faulty.arm(vfscale_block::Fault::on(Operation::Write).nth(1).fail(OsError::new(5)));
+    faulty.arm(vfscale_testkit::Fault::on(Operation::Write).nth(1).fail(OsError::new(5)));
     mounted.files.sync(&node, true).unwrap();
     assert_eq!(faulty.fired(), 1);
     faulty.disarm();

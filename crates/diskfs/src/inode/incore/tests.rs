@@ -1,4 +1,5 @@
-use vfscale_block::{Device, FaultyDevice, MemoryDevice, Operation};
+use vfscale_block::{Device, MemoryDevice, Operation};
+use vfscale_testkit::FaultyDevice;
 
 use super::*;
 use crate::Uuid;

@@ -1,4 +1,5 @@
-use vfscale_block::{Fault, FaultyDevice, MemoryDevice, Operation, OsError, RecordingDevice};
+use vfscale_block::{MemoryDevice, Operation, OsError};
+use vfscale_testkit::{Fault, FaultyDevice, RecordingDevice};
 use vfscale_vfs::{Task, Vfs};
 
 use super::*;
@@ -92,7 +93,7 @@ fn a_crash_leaves_the_one_id_or_the_other() {
     let recorded: Arc<dyn Device> = recording.clone();
     set_id(&recorded, None, Some(NEW)).unwrap();
     let mut seen = [0; 2];
-    for state in recording.crash_states(vfscale_block::CrashPlan::default()) {
+    for state in recording.crash_states(vfscale_testkit::CrashPlan::default()) {
         let device: Arc<dyn Device> = state.device();
         let superblock = superblock(&device);
         assert_eq!(superblock.volume(), ID);

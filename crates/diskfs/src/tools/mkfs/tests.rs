@@ -1,8 +1,7 @@
 use std::time::Instant;
 
-use vfscale_block::{
-    CrashPlan, Fault, FaultyDevice, FileDevice, MemoryDevice, Operation, OsError, RecordingDevice,
-};
+use vfscale_block::{FileDevice, MemoryDevice, Operation, OsError};
+use vfscale_testkit::{CrashPlan, Fault, FaultyDevice, RecordingDevice};
 
 use super::*;
 use crate::alloc::Groups;

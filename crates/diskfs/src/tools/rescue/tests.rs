@@ -1,4 +1,5 @@
-use vfscale_block::{Fault as Planned, FaultyDevice, MemoryDevice, Operation};
+use vfscale_block::{MemoryDevice, Operation};
+use vfscale_testkit::{Fault as Planned, FaultyDevice};
 use vfscale_vfs::Vfs;
 
 use super::*;

@@ -157,7 +157,7 @@ fn a_cut_that_fails_opens_the_gates() {
     let vfs = Vfs::new(fs.clone()).unwrap();
     let task = vfs.task();
     task.write("/file", [1; 9000]).unwrap();
-    device.arm(vfscale_block::Fault::on(Operation::Write).fail(OsError::IO));
+    device.arm(vfscale_testkit::Fault::on(Operation::Write).fail(OsError::IO));
     let mut is_called = false;
     assert!(fs.cut(|_| is_called = true).is_err());
     assert!(!is_called);

@@ -1,9 +1,10 @@
 //! Volumes that get a new log, and lose the changes in the former one.
 
-use vfscale_block::{CowDevice, CrashPlan, CrashState, RecordingDevice};
+use vfscale_block::CowDevice;
 use vfscale_journal::{
     Error as LogError, Inspection, Known, Lsn, RecordHeader, RecordKind, Region, VolumeId,
 };
+use vfscale_testkit::{CrashPlan, CrashState, RecordingDevice};
 
 use super::*;
 use crate::format::{BLOCK_BYTES, Identity, byte_of_block};

@@ -47,14 +47,14 @@ impl Faulty {
         };
         let block = BLOCK_BYTES as u64;
         for part in [0..start * block, (start + blocks) * block..self.device.size()] {
-            let fault = vfscale_block::Fault::on(Operation::Write).within(part);
+            let fault = vfscale_testkit::Fault::on(Operation::Write).within(part);
             self.device.arm(fault.fail(OsError::new(5)));
         }
     }
 
     /// Runs write-back as the background writer does, and makes it fail.
     fn fail_to_write_back(&self) {
-        self.device.arm(vfscale_block::Fault::on(Operation::Write).fail(OsError::new(5)));
+        self.device.arm(vfscale_testkit::Fault::on(Operation::Write).fail(OsError::new(5)));
         self.fs.files.write_back_all().unwrap_err();
         self.device.disarm();
     }
@@ -185,7 +185,7 @@ fn changes_fail_at_once_when_the_log_has_failed() {
         file.sync_all().unwrap();
         assert_eq!(volume.fs.options(), format!("errors={on_error}"));
         volume.task.posix().mkdirat(At::Cwd, "/dir", Mode::from(0o700)).unwrap();
-        volume.device.arm(vfscale_block::Fault::on(Operation::Write).fail(OsError::new(5)));
+        volume.device.arm(vfscale_testkit::Fault::on(Operation::Write).fail(OsError::new(5)));
         assert_eq!(errno(file.sync_fs()), Some(Errno::IO));
         volume.device.disarm();
         assert_eq!(changes(&volume, &file), refusal(on_error), "{on_error}");
@@ -338,7 +338,7 @@ fn a_log_that_has_failed_is_remembered() {
             panic!("the log is inside")
         };
         let log = crate::format::byte_of_block(start)..crate::format::byte_of_block(start + blocks);
-        let fault = vfscale_block::Fault::on(Operation::Write).within(log);
+        let fault = vfscale_testkit::Fault::on(Operation::Write).within(log);
         volume.device.arm(fault.fail(OsError::IO));
         volume.task.posix().mkdirat(At::Cwd, "/dir", Mode::from(0o700)).unwrap();
         volume.fs.volume().sync().unwrap_err();
@@ -376,7 +376,7 @@ fn only_what_has_stopped_is_remembered() {
     let volume = Faulty::new();
     volume.begin();
     let Faulty { device, fs, task } = volume;
-    device.arm(vfscale_block::Fault::on(Operation::Write).fail(OsError::IO));
+    device.arm(vfscale_testkit::Fault::on(Operation::Write).fail(OsError::IO));
     task.write("/file", b"x").unwrap();
     assert_eq!(
         errno(task.posix().open("/", OFlags::RDONLY, Mode::empty()).unwrap().sync_fs()),

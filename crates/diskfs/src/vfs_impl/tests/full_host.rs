@@ -1,7 +1,7 @@
 //! A volume whose device has no storage for blocks that were never written, as an image on a full
 //! file system: all but the log and the superblock.
 
-use vfscale_block::Fault as Planned;
+use vfscale_testkit::Fault as Planned;
 use vfscale_vfs::OFlags;
 
 use super::*;

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vfscale_block::Fault as BlockFault;
 use vfscale_journal::{Error as LogError, Inspection, Lsn, Region};
+use vfscale_testkit::Fault as BlockFault;
 
 use super::*;
 use crate::LogPlace;
@@ -144,8 +144,8 @@ struct Counting {
 }
 
 impl Device for Counting {
-    fn name(&self) -> &str {
-        self.inner.name()
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&self.inner)
     }
 
     fn size(&self) -> u64 {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use vfscale_block::{CowDevice, CrashPlan, RecordingDevice};
+use vfscale_block::CowDevice;
+use vfscale_testkit::{CrashPlan, RecordingDevice};
 
 use super::*;
 use crate::format::byte_of_block;
@@ -18,6 +19,10 @@ struct Named {
 }
 
 impl Device for Named {
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&self.inner)
+    }
+
     fn size(&self) -> u64 {
         self.inner.size()
     }

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use vfscale_vfs::OpenOptions;
 
-use vfscale_block::{Fault as DeviceFault, Gate};
+use vfscale_testkit::{Fault as DeviceFault, Gate};
 
 use super::*;
 use crate::format::superblock::LogPlace;

@@ -80,7 +80,7 @@ fn a_sync_of_a_removed_file_makes_it_durable() {
 fn a_sync_fails_where_nothing_becomes_durable() {
     let FaultyVolume { device, fs, task, .. } = &FaultyVolume::new(None);
     let file = unnamed(task);
-    device.arm(vfscale_block::Fault::on(Operation::Write).fail(OsError::IO));
+    device.arm(vfscale_testkit::Fault::on(Operation::Write).fail(OsError::IO));
     fs.volume().sync().unwrap_err();
     device.disarm();
     assert_eq!(file.sync_all().unwrap_err().errno(), Errno::IO);

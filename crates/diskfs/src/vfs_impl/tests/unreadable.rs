@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use vfscale_block::Fault as DeviceFault;
+use vfscale_testkit::Fault as DeviceFault;
 use vfscale_vfs::OFlags;
 
 use super::*;

@@ -1,9 +1,8 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use vfscale_block::{
-    CrashPlan, Fault, FaultyDevice, MemoryDevice, Operation, OsError, RecordingDevice,
-};
+use vfscale_block::{MemoryDevice, Operation, OsError};
+use vfscale_testkit::{CrashPlan, Fault, FaultyDevice, RecordingDevice};
 
 use super::*;
 use crate::{Features, Geometry, Uuid};

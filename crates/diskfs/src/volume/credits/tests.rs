@@ -13,10 +13,12 @@ use crate::tools::mkfs::{self, MkfsOptions};
 use crate::volume::credits::Purpose;
 use crate::volume::tx::TxReservation;
 use crate::volume::{Volume, VolumeOptions};
-use limited::{FIXED, Limited, SUMS};
+use vfscale_testkit::Limited;
 
-#[path = "../../../tests/shuttle/limited.rs"]
-mod limited;
+/// The log, of 256 blocks, and the superblocks.
+const FIXED: i64 = 256 + 3;
+/// Blocks for write-back, and for removals.
+const SUMS: i64 = 2 * 128;
 
 fn open(left: i64) -> (Arc<Limited<MemoryDevice>>, Volume) {
     let memory = MemoryDevice::new(4096 * BLOCK_BYTES as u64).unwrap();

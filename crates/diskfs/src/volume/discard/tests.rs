@@ -1,10 +1,8 @@
 use std::sync::Arc;
 use std::thread;
 
-use vfscale_block::{
-    CowDevice, DISCARDED, Device, Fault as DeviceFault, FaultyDevice, Gate, MemoryDevice,
-    Operation, RecordingDevice,
-};
+use vfscale_block::{CowDevice, DISCARDED, Device, MemoryDevice, Operation};
+use vfscale_testkit::{Fault as DeviceFault, FaultyDevice, Gate, RecordingDevice};
 
 use super::*;
 use crate::VolumeOptions;

@@ -1,8 +1,7 @@
 use std::sync::Arc;
 
-use vfscale_block::{
-    CrashPlan, Device, FaultyDevice, MemoryDevice, Operation, OsError, RecordingDevice,
-};
+use vfscale_block::{Device, MemoryDevice, Operation, OsError};
+use vfscale_testkit::{CrashPlan, FaultyDevice, RecordingDevice};
 
 use super::*;
 use crate::VolumeOptions;
@@ -113,7 +112,7 @@ fn a_growth_that_fails_half_way_is_ended_by_the_next_opening() {
         let log_blocks = volume.groups().log_blocks(1, 0);
         let reservation = TxReservation { log_blocks, space: 0, from_pool: true };
         drop(volume.begin(reservation).unwrap());
-        faulty.arm(vfscale_block::Fault::on(Operation::Write).nth(n));
+        faulty.arm(vfscale_testkit::Fault::on(Operation::Write).nth(n));
         let grown = volume.grow(None);
         let fired = faulty.fired();
         faulty.disarm();

@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
-use vfscale_block::{CowDevice, CrashPlan, CrashState, Device, MemoryDevice, RecordingDevice};
+use vfscale_block::{CowDevice, Device, MemoryDevice};
 use vfscale_journal::{Error, LogKey, Lsn, RecoverySink};
+use vfscale_testkit::{CrashPlan, CrashState, RecordingDevice};
 use zerocopy::IntoBytes;
 
 use super::{MayLack, Replay};

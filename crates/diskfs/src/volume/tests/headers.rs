@@ -3,7 +3,8 @@
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use vfscale_block::{Device, FaultyDevice, MemoryDevice, Operation};
+use vfscale_block::{Device, MemoryDevice, Operation};
+use vfscale_testkit::FaultyDevice;
 
 use super::{calls, large};
 use crate::alloc::Totals;
@@ -135,7 +136,7 @@ fn a_damaged_header_is_found_when_its_group_is_used() {
     spoil(&*held, 9);
     let volume = open(&held);
     let claim = || volume.groups().claim(&volume.reader(), 9 * 8192 + 100, 1, 1);
-    device.arm(vfscale_block::Fault::on(Operation::Read));
+    device.arm(vfscale_testkit::Fault::on(Operation::Read));
     let fault = Fault::from(claim().unwrap_err());
     assert!(matches!(&fault, Fault::Damage(_) | Fault::Device(_)), "{fault}");
     device.disarm();

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vfscale_block::{Fault, FaultyDevice, MemoryDevice, Operation, OsError};
+use vfscale_block::{MemoryDevice, Operation, OsError};
+use vfscale_testkit::{Fault, FaultyDevice};
 
 use super::*;
 

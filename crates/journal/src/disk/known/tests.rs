@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use vfscale_block::{FaultyDevice, MemoryDevice, Operation};
+use vfscale_block::{MemoryDevice, Operation};
+use vfscale_testkit::FaultyDevice;
 
 use super::*;
 use crate::support_tests::{LOG, Sink, Thing, VOLUME, device, open, open_with, options};
@@ -115,7 +116,7 @@ fn a_closing_record_that_cannot_be_read_is_no_older_log() {
     let before = bytes(&*device);
     let faulty = Arc::new(FaultyDevice::new(device));
     let unreadable: Log = faulty.clone();
-    faulty.arm(vfscale_block::Fault::on(Operation::Read).within(at..at + 4096));
+    faulty.arm(vfscale_testkit::Fault::on(Operation::Read).within(at..at + 4096));
     let refused = open_known(&unreadable, known).unwrap_err();
     assert!(matches!(refused, Error::EndUnread { .. }), "{refused}");
     let opened = Known { is_closed: false, ..known };
@@ -128,7 +129,7 @@ fn a_closing_record_that_cannot_be_read_is_no_older_log() {
     assert_eq!((read.last, read.cut), (known.last, Some(known.last)));
     faulty.disarm();
     assert_eq!(bytes(&*unreadable), before);
-    faulty.arm(vfscale_block::Fault::on(Operation::Read).within(at + 4096..at + 8192));
+    faulty.arm(vfscale_testkit::Fault::on(Operation::Read).within(at + 4096..at + 8192));
     let (_, recovered, _) = open_known(&unreadable, known).unwrap();
     assert!(recovered.was_clean && recovered.cut.is_none());
 }
@@ -332,7 +333,7 @@ fn a_log_that_is_missing_is_empty_only_if_it_is_known_to_be_new() {
     // Nor if a block can't be read, which may be the record of something that was logged.
     let faulty = Arc::new(FaultyDevice::new(device));
     let range = LOG.offset + 40_960..LOG.offset + 45_056;
-    faulty.arm(vfscale_block::Fault::on(Operation::Read).within(range));
+    faulty.arm(vfscale_testkit::Fault::on(Operation::Read).within(range));
     let unreadable: Log = faulty.clone();
     assert!(matches!(open_new(&unreadable, state), Err(Error::Device(_))));
     faulty.disarm();

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use vfscale_block::{
-    CrashPlan, CrashState, Device, FaultyDevice, MemoryDevice, Operation, RecordingDevice,
-};
+use vfscale_block::{Device, MemoryDevice, Operation};
+use vfscale_testkit::{CrashPlan, CrashState, FaultyDevice, RecordingDevice};
 
 use super::*;
 use crate::support_tests::{LOG, Sink, Thing, VOLUME, device, open, open_with, options};
@@ -372,7 +371,7 @@ fn a_log_whose_end_can_be_read_again_has_lost_nothing() {
     let device: Arc<dyn Device> = faulty.clone();
     for sector in [0, 1, 15] {
         let range = at + sector * 512..at + (sector + 1) * 512;
-        faulty.arm(vfscale_block::Fault::on(Operation::Read).within(range));
+        faulty.arm(vfscale_testkit::Fault::on(Operation::Read).within(range));
         let refused = open_with(&device, Arc::new(NoHooks), options());
         let Err(Error::EndUnread { lsn, .. }) = refused else { panic!("{refused:?}") };
         assert_eq!(lsn, last);

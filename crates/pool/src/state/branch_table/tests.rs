@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use vfscale_block::{CrashPlan, Device, MemoryDevice, RecordingDevice};
+use vfscale_block::{Device, MemoryDevice};
+use vfscale_testkit::{CrashPlan, RecordingDevice};
 
 use super::TABLE_LEVELS;
 use crate::base::plant::Plants;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use vfscale_block::{CowDevice, Device, Fault, FaultyDevice, MemoryDevice, Operation, OsError};
+use vfscale_block::{CowDevice, Device, MemoryDevice, Operation, OsError};
+use vfscale_testkit::{Fault, FaultyDevice};
 
 use zerocopy::FromBytes;
 

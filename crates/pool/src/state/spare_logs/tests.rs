@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use vfscale_block::{CowDevice, Device, Fault, FaultyDevice, MemoryDevice, Operation, OsError};
+use vfscale_block::{CowDevice, Device, MemoryDevice, Operation, OsError};
+use vfscale_testkit::{Fault, FaultyDevice};
 
 use crate::disk::delta_log;
 use crate::disk::device::offset;

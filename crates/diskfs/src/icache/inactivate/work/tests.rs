@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use vfscale_block::{CrashPlan, Device, MemoryDevice, RecordingDevice};
+use vfscale_block::{Device, MemoryDevice};
+use vfscale_testkit::{CrashPlan, RecordingDevice};
 
 use super::*;
 use crate::data::Files;

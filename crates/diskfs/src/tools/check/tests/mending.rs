@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use vfscale_block::{CrashPlan, Device, RecordingDevice};
+use vfscale_block::Device;
+use vfscale_testkit::{CrashPlan, RecordingDevice};
 
 use super::damage::{masks, name, no_name};
 use super::repairs::{is_refused, repair};

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use vfscale_block::{CrashPlan, Device, Fault, FaultyDevice, Operation, RecordingDevice};
+use vfscale_block::{Device, Operation};
+use vfscale_testkit::{CrashPlan, Fault, FaultyDevice, RecordingDevice};
 
 use super::damage::name;
 use super::repairs::repair;

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use vfscale_block::{CrashPlan, Device, RecordingDevice};
+use vfscale_block::Device;
+use vfscale_testkit::{CrashPlan, RecordingDevice};
 
 use super::sample::{EXTENTS, FIFO, GROUP, LIST, MANY, Sample, TREE_DIR};
 use crate::base::fault::Fault;

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use vfscale_block::{Device, Fault, FaultyDevice, Operation};
+use vfscale_block::{Device, Operation};
+use vfscale_testkit::{Fault, FaultyDevice};
 use vfscale_vfs::{Task, Vfs};
 
 use super::mending::filled;

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use vfscale_block::{Device, Fault, FaultyDevice, Operation};
+use vfscale_block::{Device, Operation};
+use vfscale_testkit::{Fault, FaultyDevice};
 
 use super::damage::flip;
 use super::mending::{data, filled, in_tree, look_up};

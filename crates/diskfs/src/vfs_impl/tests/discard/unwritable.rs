@@ -1,6 +1,6 @@
 //! Repairs of volumes whose device refuses writes, such as an image on a full file system.
 
-use vfscale_block::Fault as Planned;
+use vfscale_testkit::Fault as Planned;
 
 use super::*;
 

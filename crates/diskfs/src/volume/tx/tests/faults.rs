@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use vfscale_block::{Device, Fault as DeviceFault, FaultyDevice, MemoryDevice};
+use vfscale_block::{Device, MemoryDevice};
+use vfscale_testkit::{Fault as DeviceFault, FaultyDevice};
 
 use super::{Numbers, insert, keys, make, make_tree, memory, need, open, options, remove};
 use crate::base::fault::Fault;

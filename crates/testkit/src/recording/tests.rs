@@ -1,7 +1,8 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::{Fault, FaultyDevice, MemoryDevice};
+use crate::{Fault, FaultyDevice};
+use vfscale_block::MemoryDevice;
 
 fn base() -> MemoryDevice {
     let base = MemoryDevice::new(2048).unwrap();
@@ -70,9 +71,9 @@ fn a_lying_device_loses_what_it_had_flushed() {
 fn discarded_bytes_are_old_or_poison() {
     let device = RecordingDevice::new(base());
     device.discard(512, 1024).unwrap();
-    assert_eq!(heads(&device), [1, crate::DISCARDED, crate::DISCARDED, 1]);
+    assert_eq!(heads(&device), [1, vfscale_block::DISCARDED, vfscale_block::DISCARDED, 1]);
     let seen = all_heads(device.crash_states(CrashPlan::default()));
-    let poison = crate::DISCARDED;
+    let poison = vfscale_block::DISCARDED;
     assert_eq!(seen, BTreeSet::from([(0, vec![1; 4]), (0, vec![1, poison, poison, 1])]));
 }
 

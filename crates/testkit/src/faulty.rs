@@ -7,7 +7,8 @@
 //! any call in a range. Calls are counted, so that a test can try all of them:
 //!
 //! ```
-//! use vfscale_block::{Device, Fault, FaultyDevice, MemoryDevice, Operation};
+//! use vfscale_block::{Device, MemoryDevice, Operation};
+//! use vfscale_testkit::{Fault, FaultyDevice};
 //!
 //! let store = |device: &dyn Device| {
 //!     device.write_at(0, &[1; 512])?;
@@ -52,8 +53,7 @@ use std::time::Duration;
 
 use vfscale_sync::{Condvar, Mutex};
 
-use crate::device::CallRange;
-use crate::{Device, Discards, Error, Operation, OsError};
+use vfscale_block::{CallRange, Device, Error, Operation, OsError};
 
 vfscale_sync::lock_class! {
     /// The list of faults of a [`FaultyDevice`]. Never held during a call of the inner device.
@@ -268,7 +268,7 @@ impl CallCounts {
             Operation::Write => &self.write,
             Operation::Flush => &self.flush,
             Operation::Discard => &self.discard,
-            Operation::Open | Operation::Resize | Operation::Reserve => &self.other,
+            _ => &self.other,
         }
     }
 }
@@ -387,8 +387,8 @@ fn failure(effect: Effect) -> OsError {
 }
 
 impl<D: Device> Device for FaultyDevice<D> {
-    fn name(&self) -> &str {
-        self.inner.name()
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&self.inner)
     }
 
     fn describe(&self) -> String {
@@ -445,30 +445,6 @@ impl<D: Device> Device for FaultyDevice<D> {
     fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
         let call = CallRange { operation: Operation::Discard, offset, length: len }.inside(self)?;
         self.all_or_nothing(call, || self.inner.discard(offset, len))
-    }
-
-    fn discards(&self) -> Option<Discards> {
-        self.inner.discards()
-    }
-
-    fn identity(&self) -> Option<[u8; 16]> {
-        self.inner.identity()
-    }
-
-    fn must_reserve(&self) -> bool {
-        self.inner.must_reserve()
-    }
-
-    fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {
-        self.inner.reserve(blocks, is_urgent)
-    }
-
-    fn unreserve(&self, blocks: u64) {
-        self.inner.unreserve(blocks);
-    }
-
-    fn renew(&self, blocks: u64, most: u64) -> u64 {
-        self.inner.renew(blocks, most)
     }
 
     fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! A device with hardly any storage left, for models and for unit tests.
+//! A device with hardly any storage left.
 
 use std::ops::Range;
 
@@ -7,39 +7,37 @@ use vfscale_sync::atomic::{AtomicI64, Ordering};
 
 const BLOCK_BYTES: u64 = 4096;
 
-/// The log, of 256 blocks, and the superblocks.
-pub(crate) const FIXED: i64 = 256 + 3;
-/// Blocks for write-back, and for removals.
-pub(crate) const SUMS: i64 = 2 * 128;
-
 /// A device of which a number of blocks can be reserved. It checks that as many are reserved at any
 /// time as are needed for certain.
 #[derive(Debug)]
-pub(crate) struct Limited<D> {
-    pub(crate) inner: D,
-    pub(crate) total: i64,
-    pub(crate) left: AtomicI64,
+pub struct Limited<D> {
+    /// The device below.
+    pub inner: D,
+    /// Number of blocks that can be reserved.
+    pub total: i64,
+    /// Number of blocks that are not reserved.
+    pub left: AtomicI64,
     /// Only urgent reservations get so many last ones.
-    pub(crate) urgent: i64,
+    pub urgent: i64,
     /// Blocks that have to be reserved as soon as ranges are.
-    pub(crate) kept: i64,
+    pub kept: i64,
     /// Blocks that have to be reserved: the kept ones, and what the test adds.
-    pub(crate) needed: AtomicI64,
+    pub needed: AtomicI64,
     /// How often it has refused.
-    pub(crate) refused: AtomicI64,
+    pub refused: AtomicI64,
 }
 
 impl<D> Limited<D> {
     /// Limits a device to `total` blocks.
-    pub(crate) fn new(inner: D, total: i64) -> Self {
+    pub fn new(inner: D, total: i64) -> Self {
         let (left, needed, refused) = (AtomicI64::new(total), AtomicI64::new(0), AtomicI64::new(0));
         Self { inner, total, left, urgent: 0, kept: 0, needed, refused }
     }
 }
 
 impl<D: Device> Device for Limited<D> {
-    fn name(&self) -> &str {
-        self.inner.name()
+    fn below(&self) -> Option<&dyn Device> {
+        Some(&self.inner)
     }
 
     fn size(&self) -> u64 {

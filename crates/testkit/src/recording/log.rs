@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::Device;
-use crate::cow::ExtentData;
+use vfscale_block::Device;
+use vfscale_block::cow::ExtentData;
 
 /// One line of the log.
 #[derive(Clone, Debug)]

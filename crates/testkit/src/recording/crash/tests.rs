@@ -3,7 +3,8 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Device, MemoryDevice, RecordingDevice};
+use crate::RecordingDevice;
+use vfscale_block::{Device, MemoryDevice};
 
 const BLOCKS: u64 = 4;
 type Image = Vec<u8>;

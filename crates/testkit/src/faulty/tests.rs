@@ -1,7 +1,7 @@
 use std::time::Instant;
 
 use super::*;
-use crate::MemoryDevice;
+use vfscale_block::MemoryDevice;
 
 fn device(block_size: u32) -> FaultyDevice<MemoryDevice> {
     let inner = MemoryDevice::with_block_size(1 << 20, block_size).unwrap();

@@ -42,7 +42,7 @@ use std::sync::Arc;
 use vfscale_sync::random::Random;
 
 use super::log::{LogEntry, Recording};
-use crate::cow::{CowDevice, ExtentData, Layer};
+use vfscale_block::cow::{CowDevice, ExtentData, Layer};
 
 /// Smallest atomic unit of a disk, in bytes.
 const FRAGMENT_BYTES_MIN: u64 = 512;

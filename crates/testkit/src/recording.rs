@@ -25,7 +25,7 @@
 //! * The log contains the calls in the order in which they began, and when they returned. A write
 //!   is durable in a state if a flush that began after the write had returned has itself returned
 //!   before the crash.
-//! * Discarded bytes immediately read as [`DISCARDED`](crate::DISCARDED): this exposes code that
+//! * Discarded bytes immediately read as [`DISCARDED`](vfscale_block::DISCARDED): this exposes code that
 //!   relies on their old contents, or on zeros.
 //! * A change of size is durable when it returns, as the trait requires.
 //! * Changes that a device has forgotten ([`RecordingDevice::forget`]) are in no state any more,
@@ -41,9 +41,8 @@ use std::sync::Arc;
 
 use vfscale_sync::Mutex;
 
-use crate::cow::{CowDevice, ExtentData};
-use crate::device::CallRange;
-use crate::{Device, Discards, Error, Operation};
+use vfscale_block::cow::{CowDevice, ExtentData};
+use vfscale_block::{CallRange, Device, Discards, Error, Operation};
 
 pub mod crash;
 mod log;
@@ -216,7 +215,7 @@ impl<D: Device + 'static> Device for RecordingDevice<D> {
         let range =
             CallRange { operation: Operation::Discard, offset, length: len }.inside(self)?;
         let (start, end) = range.whole_blocks(self.block_size());
-        self.change(start, end, ExtentData::Fill(crate::DISCARDED));
+        self.change(start, end, ExtentData::Fill(vfscale_block::DISCARDED));
         Ok(())
     }
 
