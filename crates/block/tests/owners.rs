@@ -182,7 +182,7 @@ fn a_second_name_is_the_same_image() {
 /// open, and a child that another thread is starting has it open until it executes another program;
 /// the owner therefore releases the locks itself.
 #[test]
-fn of_many_at_once_one_gets_it() {
+fn a_file_is_owned_by_one_of_many_openers() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
     drop(FileDevice::create(&image, 1 << 20).unwrap());

@@ -5,13 +5,16 @@
 //! process for each.
 
 use std::io::{self, Read, Write};
-use std::process::{ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// The time after which the standard test runner tells that a test still runs.
 const TOLD_AFTER: Duration = Duration::from_secs(60);
+
+/// How often silence is looked into.
+const TICK: Duration = Duration::from_millis(100);
 
 /// The tests that may hang, and since when.
 #[derive(Debug, Default)]
@@ -61,37 +64,43 @@ pub fn run(mut program: Command, limit: Duration, out: &mut impl Write) -> io::R
     let pieces = pieces.ok_or_else(|| io::Error::other("no output"))?;
     let mut running = Running::default();
     loop {
-        let left =
-            running.longest().map_or(limit, |(_, since)| limit.saturating_sub(since.elapsed()));
-        match pieces.recv_timeout(left) {
+        match pieces.recv_timeout(TICK) {
             Ok(piece) => {
                 out.write_all(&piece)?;
                 out.flush()?;
                 running.note(&String::from_utf8_lossy(&piece), Instant::now());
+                continue;
             }
-            Err(RecvTimeoutError::Disconnected) => {
-                let status = child.wait()?;
-                if let Some(code) = status.code() {
-                    return Ok(code);
-                }
-                writeln!(out, "\n######## the program ended: {status}")?;
-                return Ok(101);
-            }
+            // The end of the output, or silence, as of a program that has ended and left a process
+            // behind with its output.
+            Err(RecvTimeoutError::Disconnected) => return told(child.wait()?, out),
             Err(RecvTimeoutError::Timeout) => {
-                if let Some((name, since)) = running.longest()
-                    && since.elapsed() >= limit
-                {
-                    let seconds = since.elapsed().as_secs();
-                    writeln!(out, "\ntest {name} ... FAILED")?;
-                    writeln!(out, "######## HANGS: {name}, for {seconds} s; its program is ended")?;
-                    // Not the processes that it has started.
-                    child.kill()?;
-                    child.wait()?;
-                    return Ok(124);
+                if let Some(status) = child.try_wait()? {
+                    return told(status, out);
                 }
             }
         }
+        if let Some((name, since)) = running.longest()
+            && since.elapsed() >= limit
+        {
+            let seconds = since.elapsed().as_secs();
+            writeln!(out, "\ntest {name} ... FAILED")?;
+            writeln!(out, "######## HANGS: {name}, for {seconds} s; its program is ended")?;
+            // Not the processes that it has started.
+            child.kill()?;
+            child.wait()?;
+            return Ok(124);
+        }
     }
+}
+
+/// Returns the exit status of a program; one that a signal ended is told.
+fn told(status: ExitStatus, out: &mut impl Write) -> io::Result<i32> {
+    if let Some(code) = status.code() {
+        return Ok(code);
+    }
+    writeln!(out, "\n######## the program ended: {status}")?;
+    Ok(101)
 }
 
 /// Reads output in a thread of its own, in pieces as they come.

@@ -78,7 +78,7 @@ impl Shared {
 /// Race: A thread that has seen a report and hands the grace period over / one that ends it and
 /// frees what the reporting thread has read.
 #[test]
-fn what_a_look_has_seen_is_ordered_before_the_end() {
+fn a_handed_over_grace_period_ends_after_what_a_look_has_seen() {
     let shared = Shared {
         epoch: Epoch::new(AtomicU64::new(1), AtomicU64::new(1)),
         sections: [(); 2].map(|()| Section::new(AtomicU64::new(0), AtomicU64::new(0))),

@@ -37,7 +37,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 #[test]
-fn what_is_freed_goes_back_to_the_system_but_for_a_reserve() {
+fn freed_pages_go_back_to_the_system_but_for_a_reserve() {
     let _alone = alone();
     page::set_idle_max(16 << 20);
     page::trim();

@@ -99,7 +99,7 @@ fn work_waits_for_sections_that_began_before() {
 }
 
 #[test]
-fn who_waits_comes_first() {
+fn reclaim_runs_awaited_work_first() {
     let _one = alone();
     let guard = rcu::pin();
     let (first, on_first, _) = steps(1);
@@ -140,7 +140,7 @@ fn work_that_panics_keeps_nobody_waiting() {
 }
 
 #[test]
-fn what_was_handed_over_is_done_while_nobody_calls_and_then_the_thread_ends() {
+fn the_reclaim_thread_runs_what_it_was_handed_and_ends() {
     let _one = alone();
     let ran = Arc::new(AtomicUsize::new(0));
     let guard = rcu::pin();

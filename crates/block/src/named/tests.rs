@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn only_the_prefix_makes_an_image_of_rbd() {
+fn a_name_is_an_rbd_image_only_by_its_prefix() {
     assert!(is_rbd("rbd:pool/image"));
     assert!(!is_rbd("./rbd:pool/image"));
     assert!(!is_rbd("disk.vfs"));

@@ -194,7 +194,7 @@ fn an_image_is_made_once_and_whole() {
 }
 
 #[test]
-fn what_is_no_image_is_refused() {
+fn a_device_refuses_a_path_that_is_no_image() {
     let folder = tempfile::tempdir().unwrap();
     let error = FileDevice::open(folder.path().join("absent")).unwrap_err();
     assert_eq!(error.os().unwrap().kind(), std::io::ErrorKind::NotFound);
@@ -213,7 +213,7 @@ fn what_is_no_image_is_refused() {
 }
 
 #[test]
-fn who_only_reads_changes_nothing() {
+fn a_reader_changes_nothing_of_an_image() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
     drop(FileDevice::create(&path, MIB).unwrap());

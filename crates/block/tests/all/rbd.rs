@@ -131,7 +131,7 @@ fn an_image_has_one_writer_whom_others_are_told() {
 
 #[test]
 #[ignore = "needs a Ceph cluster: scripts/test ceph"]
-fn who_loses_an_image_writes_nothing_more() {
+fn a_client_that_lost_an_rbd_image_writes_nothing_more() {
     let ceph = cluster();
     let (image, old) = Image::create(&ceph, SIZE);
     old.write_at(4096, &[1; 4096]).unwrap();
@@ -254,7 +254,7 @@ fn an_image_grows_and_is_discarded() {
 
 #[test]
 #[ignore = "needs a Ceph cluster: scripts/test ceph"]
-fn what_is_missing_is_named() {
+fn an_rbd_error_names_what_is_missing() {
     let ceph = cluster();
     let open = |ceph: &Ceph, name: &str| {
         DeviceOptions::new().ceph(ceph.clone()).open(name).unwrap_err().to_string()

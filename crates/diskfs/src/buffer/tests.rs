@@ -77,7 +77,7 @@ fn a_block_is_read_once_and_again_after_it_was_evicted() {
 }
 
 #[test]
-fn what_is_used_often_stays() {
+fn the_buffer_cache_keeps_blocks_used_often() {
     let device = device();
     let cache = cache(&device, 1024);
     for address in 0..BLOCKS {
@@ -145,7 +145,7 @@ fn a_block_in_memory_is_not_given_to_another_owner() {
 }
 
 #[test]
-fn what_is_published_replaces_what_is_being_read() {
+fn a_published_buffer_replaces_one_being_read() {
     let device = device();
     device.arm(vfscale_testkit::Fault::on(Operation::Read).delay(Duration::from_millis(30)));
     let cache = cache(&device, 256);
@@ -212,7 +212,7 @@ fn freeing_waits_for_a_write_that_has_begun() {
 }
 
 #[test]
-fn what_was_freed_does_not_take_its_successor_with_it() {
+fn a_freed_buffer_does_not_take_its_successor_with_it() {
     let device = device();
     let cache = cache(&device, 256);
     let old = cache.get(70, &expected()).unwrap();

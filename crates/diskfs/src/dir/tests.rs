@@ -212,7 +212,7 @@ fn a_lookup_among_a_million_names_reads_three_blocks() {
 }
 
 #[test]
-fn what_is_left_of_a_directory_goes_in_pieces() {
+fn a_removed_directory_is_freed_in_pieces() {
     let mut fix = large(5000);
     fix.core.blocks = fix.nodes.blocks.len() as u64;
     let mut calls = 0;
@@ -225,7 +225,7 @@ fn what_is_left_of_a_directory_goes_in_pieces() {
 }
 
 #[test]
-fn what_fails_has_changed_nothing_that_a_dropped_transaction_would_not_undo() {
+fn a_failed_change_of_a_directory_is_undone_with_its_transaction() {
     let mut whole = Fixture::new(hash());
     for number in 0..200 {
         let _ = whole.insert(&vec![b'a' + number % 26; 1 + usize::from(number)], 100);

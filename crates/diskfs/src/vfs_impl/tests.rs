@@ -184,7 +184,7 @@ impl Mounted {
 }
 
 #[test]
-fn what_is_made_is_there_after_closing_and_opening() {
+fn files_survive_closing_and_opening() {
     let mounted = made(64 * MIB);
     mounted.mkdir("/d");
     mounted.mkdir("/d/e");
@@ -214,7 +214,7 @@ fn what_is_made_is_there_after_closing_and_opening() {
 }
 
 #[test]
-fn what_was_synced_is_there_after_a_crash() {
+fn synced_files_survive_a_crash() {
     let mounted = made(64 * MIB);
     mounted.mkdir("/d");
     let bytes = vec![7; 100_000];
@@ -468,7 +468,7 @@ fn a_volume_does_not_grow_through_a_mount_that_is_read_only() {
 ///
 /// Race: A remount to read-only against transactions.
 #[test]
-fn what_loses_its_last_user_on_a_read_only_volume_is_freed_later() {
+fn a_directory_released_on_a_read_only_volume_is_freed_later() {
     for closes in [false, true] {
         let mounted = made(16 * MIB);
         mounted.mkdir("/first");

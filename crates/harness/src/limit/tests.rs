@@ -49,3 +49,12 @@ fn a_limit_is_for_each_test() {
     assert_eq!((status, out.lines().last()), (3, Some("test d ... ok")));
     assert_eq!(run_shell("kill -9 $$", 10_000).0, 101);
 }
+
+#[test]
+fn a_process_left_behind_does_not_keep_its_program() {
+    let begun = Instant::now();
+    let (status, out) = run_shell("sleep 1000 & echo $!", 10_000);
+    Command::new("kill").arg(out.trim()).status().unwrap();
+    assert_eq!(status, 0);
+    assert!(begun.elapsed() < Duration::from_secs(500));
+}

@@ -116,7 +116,7 @@ fn sixteen_forces_share_log_writes() {
 /// Two threads commit and force alternately, on a slow device: the first one waits for the other,
 /// and they share checkpoints.
 #[test]
-fn who_forces_in_turn_meets() {
+fn threads_that_force_in_turn_share_checkpoints() {
     const FORCES: u64 = 20;
     let device = device();
     // Usually longer than a thread waits for its CPU.
@@ -620,7 +620,7 @@ fn a_panic_in_a_hook_shuts_the_journal_down() {
 /// Committed transactions are notified of a shutdown immediately, and not only when the journal is
 /// dropped.
 #[test]
-fn what_is_committed_is_told_of_a_shutdown() {
+fn committed_transactions_are_notified_of_a_shutdown() {
     let device = device();
     let (journal, ..) = open(&device);
     let thing = Thing::new(1, b"x");

@@ -56,6 +56,6 @@ fn pretending_is_of_one_thread() {
 }
 
 #[test]
-fn there_is_a_cpu() {
+fn a_machine_has_a_cpu() {
     assert!(possible() >= 1);
 }

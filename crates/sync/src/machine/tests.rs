@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn there_is_memory() {
+fn a_machine_has_memory() {
     assert!(memory_bytes() > 16 << 20);
 }
 

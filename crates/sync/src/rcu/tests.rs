@@ -32,7 +32,7 @@ fn synchronize_runs_what_was_deferred() {
 
 /// Deferred work of an idle thread is run by other threads only if it was handed over.
 #[test]
-fn what_is_handed_over_is_done_by_others() {
+fn deferred_work_handed_over_is_run_by_other_threads() {
     let ran = Arc::new(AtomicUsize::new(0));
     let (tell, told) = std::sync::mpsc::channel::<bool>();
     let (done, is_done) = std::sync::mpsc::channel();

@@ -463,7 +463,7 @@ fn each_node_has_chunks_of_its_own() {
 }
 
 #[test]
-fn what_another_node_frees_returns_to_its_own_chunks() {
+fn slab_objects_freed_on_another_node_return_to_their_chunks() {
     let slab = on_two_nodes();
     let count = if cfg!(miri) { 1_000 } else { 20_000 };
     let objects: Vec<_> = {

@@ -105,7 +105,7 @@ impl Shared {
 
 /// Race: Grace periods: a reader / a thread that frees and drives / a second driver.
 #[test]
-fn nothing_is_freed_that_a_section_reads() {
+fn a_grace_period_frees_nothing_that_a_section_reads() {
     check(3, || {
         let shared = Shared::new();
         let reader = {

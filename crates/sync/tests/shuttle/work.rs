@@ -43,7 +43,7 @@ fn no_call_is_missed() {
 
 /// Race: A cancellation against a run, another cancellation, and a call that queues the item.
 #[test]
-fn nothing_runs_after_a_cancellation() {
+fn a_cancelled_work_item_does_not_run() {
     schedules(|| {
         let is_cancelled = Arc::new(AtomicBool::new(false));
         let of_work = Arc::clone(&is_cancelled);

@@ -22,7 +22,7 @@ fn all_heads(states: CrashStates) -> BTreeSet<(usize, Vec<u8>)> {
 }
 
 #[test]
-fn what_was_flushed_is_there_and_the_rest_may_be() {
+fn a_recorded_crash_keeps_flushed_writes_and_maybe_others() {
     let device = RecordingDevice::new(base());
     device.write_at(0, &[2; 512]).unwrap();
     device.flush().unwrap();
@@ -189,7 +189,7 @@ fn two_devices_have_caches_of_their_own() {
 }
 
 #[test]
-fn what_is_forgotten_is_gone() {
+fn a_recording_drops_forgotten_states() {
     let device = RecordingDevice::new(base());
     device.write_at(0, &[2; 512]).unwrap();
     device.flush().unwrap();

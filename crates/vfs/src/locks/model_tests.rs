@@ -159,7 +159,7 @@ proptest! {
     /// Checks requests that wait: at any time each of them conflicts with a held lock, and no two
     /// held locks conflict.
     #[test]
-    fn nobody_waits_for_nothing(steps in steps()) {
+    fn a_waiting_lock_conflicts_with_a_held_one(steps in steps()) {
         let (locks, graph) = (FileLocks::new(), std::sync::Arc::new(LockGraph::new()));
         let mut waiting = Vec::<(RecordLock, PendingLock)>::new();
         for (owner, cells, step) in steps {

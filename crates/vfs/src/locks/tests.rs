@@ -197,7 +197,7 @@ fn a_failed_conversion_of_flock_loses_the_lock() {
 }
 
 #[test]
-fn who_converts_flock_comes_before_those_who_wait() {
+fn a_conversion_of_flock_comes_before_waiters() {
     let locks = FileLocks::new();
     locks.try_flock(1, Shared).unwrap();
     let two = pending(locks.request_flock(2, Exclusive));

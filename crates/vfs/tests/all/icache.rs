@@ -92,7 +92,7 @@ fn a_file_without_a_name_goes_with_its_last_user() {
 }
 
 #[test]
-fn what_is_cached_goes_with_its_file_system() {
+fn cached_inodes_go_with_their_file_system() {
     let fs = Numbers::new(2, 3);
     let task = tree(&fs);
     stat(&task, "/d0/f0");

@@ -47,7 +47,7 @@ fn forget(fs: &Tables) {
 }
 
 #[test]
-fn what_is_made_is_stored() {
+fn a_driver_stores_names_that_calls_make() {
     let (fs, task) = mounted();
     task.posix().mkdirat(At::Cwd, "/d", Mode::from(0o750)).unwrap();
     task.posix().mkdirat(At::Cwd, "/d/e", Mode::from(0o700)).unwrap();
@@ -87,7 +87,7 @@ fn what_is_made_is_stored() {
 }
 
 #[test]
-fn what_is_removed_is_gone_when_nobody_uses_it() {
+fn a_removed_file_is_gone_after_its_last_use() {
     let (fs, task) = mounted();
     task.posix().mkdirat(At::Cwd, "/d", Mode::RWXU).unwrap();
     let file = task.posix().open("/d/f", NEW, Mode::RWXU).unwrap();

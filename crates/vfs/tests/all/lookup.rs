@@ -64,7 +64,7 @@ fn errors_are_not_remembered() {
 }
 
 #[test]
-fn what_is_cached_can_be_asked_for_alone() {
+fn openat2_with_cached_finds_only_cached_names() {
     let (fs, task) = mounted(2, 2);
     let how = OpenHow { resolve: ResolveFlags::CACHED, ..OpenHow::new(OFlags::RDONLY) };
     let error = task.posix().openat2(At::Cwd, "/d1/f1", &how).unwrap_err();
@@ -74,7 +74,7 @@ fn what_is_cached_can_be_asked_for_alone() {
 }
 
 #[test]
-fn nothing_changes_the_names_of_a_driver() {
+fn calls_can_not_change_names_of_a_lookup_driver() {
     let (_fs, task) = mounted(2, 2);
     let rofs =
         |result: vfscale_vfs::Result<()>| assert_eq!(result.unwrap_err().errno(), Errno::ROFS);
@@ -163,7 +163,7 @@ fn a_mount_keeps_a_name_that_has_gone() {
 }
 
 #[test]
-fn what_nobody_uses_is_dropped_and_asked_for_again() {
+fn unused_dentries_are_dropped_and_looked_up_again() {
     let (fs, task) = mounted(4, 50);
     let file = open(&task, "/d1/f1");
     for dir in 0..4 {
@@ -185,7 +185,7 @@ fn what_nobody_uses_is_dropped_and_asked_for_again() {
 }
 
 #[test]
-fn what_was_walked_to_since_outlives_what_was_not() {
+fn a_dentry_walked_to_since_outlives_others() {
     let (fs, task) = mounted(1, 100);
     // Each CPU has its own list, and only the dentries of one list are ordered.
     let _here = vfscale_sync::cpu::pretend(0);

@@ -77,7 +77,7 @@ fn readers_share_and_keep_their_names_apart() {
 }
 
 #[test]
-fn who_has_no_name_is_in_the_way_all_the_same() {
+fn a_lock_conflicts_with_a_holder_without_a_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
     let (ours, theirs) = (open(&path), open(&path));

@@ -77,7 +77,7 @@ fn a_batch_that_fails_waits_for_what_is_under_way() {
 }
 
 #[test]
-fn what_arrives_in_parts_is_put_together() {
+fn a_ring_joins_parts_of_a_read() {
     let Some(mut ring) = ring() else { return };
     let (reader, mut writer) = std::io::pipe().unwrap();
     let mut bufs = [[0; BYTES]];

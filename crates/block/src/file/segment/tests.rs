@@ -9,7 +9,7 @@ fn ranges<'a>(segments: impl Iterator<Item = Segment<'a>>) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn what_is_aligned_goes_as_it_is() {
+fn an_aligned_segment_is_not_copied() {
     let mut buf = AlignedBuf::zeroed(3 * COPY_BYTES_MAX);
     let length = buf.len() as u64;
     assert_eq!(ranges(write_segments(DIRECT, 512, &buf)), [(512, length)]);

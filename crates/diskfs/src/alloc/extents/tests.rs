@@ -30,7 +30,7 @@ fn runs_that_touch_are_one() {
 }
 
 #[test]
-fn what_ends_at_a_block_goes_on_there() {
+fn a_search_goes_on_where_an_extent_ends() {
     let free = of(&[(10, 90), (200, 50), (300, 10), (400, 1000)]);
     assert_eq!(free.find(20, 1, 30), Some(BlockRange::new(20, 30)));
     assert_eq!(free.find(95, 1, 30), Some(BlockRange::new(95, 5)), "the rest of the run");

@@ -30,7 +30,7 @@ fn claim(index: &mut Index, near: u64, min: u64, max: u64) -> Search<BlockRange>
 }
 
 #[test]
-fn what_the_trees_may_need_is_not_for_files() {
+fn the_index_keeps_blocks_for_trees_from_files() {
     let mut index = index();
     assert_eq!(index.available(), 14);
     assert_eq!(claim(&mut index, START + 100, 15, 20), Search::Nothing);
@@ -47,7 +47,7 @@ fn what_the_trees_may_need_is_not_for_files() {
 }
 
 #[test]
-fn what_is_not_loaded_is_asked_for() {
+fn the_index_asks_for_zones_that_are_not_loaded() {
     let runs = [(zone(1), 3), (zone(2) - 10, 40), (zone(9) + 8, 200)];
     let mut index = unloaded(&runs);
     assert_eq!(index.claim(zone(2), 1, 9, Reach::Loaded), Search::Nothing);

@@ -53,7 +53,7 @@ fn threads_that_make_space_are_not_refused_for_each_other() {
 
 /// Chinner 2020, patch 1.
 #[test]
-fn what_is_read_is_on_no_line_that_is_written() {
+fn space_counters_that_are_read_share_no_written_line() {
     for is_spread in [true, false] {
         let space =
             Space::new(&Totals { blocks: 1000, available: 1000, ..Totals::default() }, is_spread);

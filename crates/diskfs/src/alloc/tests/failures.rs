@@ -24,7 +24,7 @@ fn refused(world: &mut World, fill: impl FnOnce(&mut Changes)) -> Option<u32> {
 }
 
 #[test]
-fn what_is_free_is_not_freed_and_what_is_used_not_used() {
+fn a_group_refuses_to_free_free_blocks_and_to_use_used_ones() {
     let mut world = World::new(4096, 10);
     let run = world.claim(500, 20, 20).unwrap();
     let mut changes = Changes::new();

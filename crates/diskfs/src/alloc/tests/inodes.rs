@@ -75,7 +75,7 @@ fn a_transaction_shares_the_chunk_that_it_makes() {
 }
 
 #[test]
-fn what_was_abandoned_can_be_had_again() {
+fn an_abandoned_inode_number_is_allocated_again() {
     let mut world = World::new(4096, 10);
     let mut changes = Changes::new();
     let [old, new] = [8, 2500].map(|near| world.make(near, false, &mut changes));

@@ -118,17 +118,17 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn of_four_records(calls in prop::collection::vec(call(120), 1..300)) {
+    fn a_tree_of_four_records_a_node_agrees(calls in prop::collection::vec(call(120), 1..300)) {
         agrees::<4>(calls);
     }
 
     #[test]
-    fn of_five_records(calls in prop::collection::vec(call(120), 1..300)) {
+    fn a_tree_of_five_records_a_node_agrees(calls in prop::collection::vec(call(120), 1..300)) {
         agrees::<5>(calls);
     }
 
     #[test]
-    fn of_nine_records(calls in prop::collection::vec(call(300), 1..400)) {
+    fn a_tree_of_nine_records_a_node_agrees(calls in prop::collection::vec(call(300), 1..400)) {
         agrees::<9>(calls);
     }
 }

@@ -63,7 +63,7 @@ fn a_block_takes_its_own_records_with_it_and_no_others() {
 }
 
 #[test]
-fn what_does_not_agree_is_not_believed() {
+fn salvage_leaves_out_contradictory_nodes() {
     let (mut nodes, tree) = sample();
     nodes.damage(tree.root(), false, |block| raw_mut(block).records = 900.into());
     assert!(kept(&tree, &nodes, false).is_empty());

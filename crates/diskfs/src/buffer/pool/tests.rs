@@ -39,7 +39,7 @@ fn a_copy_in_used_memory_is_the_whole_block() {
 }
 
 #[test]
-fn what_somebody_refers_to_stays_out_of_the_pool_and_the_pool_is_bounded() {
+fn the_buffer_pool_is_bounded_and_takes_no_referenced_block() {
     let shared = block(9);
     release(Arc::clone(&shared));
     assert_eq!(Arc::strong_count(&shared), 1);

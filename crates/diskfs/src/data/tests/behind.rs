@@ -89,7 +89,7 @@ fn a_sync_waits_for_what_is_being_written_behind() {
 }
 
 #[test]
-fn who_is_short_of_memory_writes_a_part_and_a_sync_the_rest() {
+fn write_behind_writes_a_part_for_memory_and_a_sync_the_rest() {
     let device = made();
     let mounted = Mounted::open(&device, CACHE);
     let node = mounted.create();

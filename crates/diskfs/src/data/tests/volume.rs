@@ -439,7 +439,7 @@ fn a_cut_that_was_begun_is_finished_by_the_next_mount() {
 /// although next to none are: the volume is full, and a file of single written blocks would take
 /// more.
 #[test]
-fn what_is_allocated_can_be_written_on_a_full_volume() {
+fn allocated_blocks_can_be_written_on_a_full_volume() {
     let device = made();
     let mounted = Mounted::open(&device, 0);
     let node = mounted.create();

@@ -29,7 +29,7 @@ fn told(fix: &Fixture) -> (Option<u32>, Option<u32>, usize) {
 }
 
 #[test]
-fn in_an_inode() {
+fn damage_of_a_directory_in_its_inode() {
     let fix = three();
     let DataFork::Inline(bytes) = &fix.core.data else { panic!("a tree") };
     let with = |at: usize, byte: u8| {
@@ -82,7 +82,7 @@ fn tree_with(
 }
 
 #[test]
-fn in_a_tree() {
+fn damage_of_a_directory_in_a_tree() {
     assert_eq!(tree_with(|_| {}), (None, None, 4));
     let without = |position, part| {
         tree_with(|map| {

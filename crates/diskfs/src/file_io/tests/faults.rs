@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_can_t_be_written_is_dropped_and_told() {
+fn a_page_that_can_not_be_written_is_dropped_and_told() {
     let cache = PageCache::new(1 << 20, 1);
     let file = Disk::new(100).open(&cache);
     let data = file.data();
@@ -58,7 +58,7 @@ fn every_failing_change_is_an_error_and_leaks_nothing() {
 }
 
 #[test]
-fn what_can_t_be_read_fails_the_call() {
+fn a_page_that_can_not_be_read_fails_the_call() {
     let cache = PageCache::new(1 << 20, 1);
     let file = Disk::new(100).open(&cache);
     file.data().write(0, &[1; 10 * PAGE_SIZE]).unwrap();

@@ -88,7 +88,7 @@ fn a_page_that_is_being_written_back_is_not_dropped() {
 }
 
 #[test]
-fn what_is_written_to_a_page_on_its_way_is_written_again() {
+fn write_back_repeats_a_page_written_on_its_way() {
     let world = World::with_pages(2);
     world.write(0, &[2; PAGE_SIZE]);
     world.at(Point::Write, |other| other.write(5, &[3; 10]));
@@ -100,7 +100,7 @@ fn what_is_written_to_a_page_on_its_way_is_written_again() {
 }
 
 #[test]
-fn what_is_appended_to_a_page_on_its_way_is_not_counted_yet() {
+fn write_back_counts_no_bytes_appended_on_its_way() {
     let world = World::new();
     world.write(0, &[1; 500]);
     world.at(Point::Write, |other| other.write(500, &[2; 100]));
@@ -163,7 +163,7 @@ fn blocks_that_are_being_read_are_not_taken_away() {
 }
 
 #[test]
-fn what_is_being_written_back_is_not_cut_meanwhile() {
+fn a_truncation_waits_for_pages_under_write_back() {
     let world = World::with_pages(3);
     world.write(0, &[2; 3 * PAGE_SIZE]);
     let file = Arc::clone(&world.file);
@@ -191,7 +191,7 @@ fn what_is_being_written_back_is_not_cut_meanwhile() {
 ///
 /// Race: A sync against other threads that write back.
 #[test]
-fn what_cannot_be_written_now_stays_dirty() {
+fn a_page_that_can_not_be_written_now_stays_dirty() {
     let world = World::new();
     world.write(0, &[1; 10 * PAGE_SIZE]);
     world.at(Point::Change, |world| {

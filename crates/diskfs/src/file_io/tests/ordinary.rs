@@ -49,7 +49,7 @@ fn a_small_file_lies_in_its_inode_until_it_grows() {
 }
 
 #[test]
-fn what_is_written_in_order_lies_in_one_piece() {
+fn a_file_written_in_order_is_one_extent() {
     let (_cache, file) = file_of(200);
     for page in 0..100 {
         file.data().write(page * PAGE, &[1; PAGE_SIZE]).unwrap();
@@ -66,7 +66,7 @@ fn what_is_written_in_order_lies_in_one_piece() {
 }
 
 #[test]
-fn what_is_gone_before_it_is_written_never_has_a_block() {
+fn a_page_gone_before_write_back_never_has_a_block() {
     let (cache, file) = file_of(10);
     file.data().write(0, &[1; 8 * PAGE_SIZE]).unwrap();
     file.data().set_size(PAGE + 1).unwrap();
@@ -227,7 +227,7 @@ fn a_file_that_is_gone_gives_everything_back() {
 }
 
 #[test]
-fn more_than_memory_can_be_written_and_read() {
+fn a_file_larger_than_the_cache_can_be_written_and_read() {
     let cache = PageCache::new(64 << 10, 1);
     let file = Disk::new(300).open(&cache);
     let bytes: Vec<u8> = (0..200 * PAGE_SIZE).map(|at| (at / 7 % 200 + 1) as u8).collect();
@@ -309,7 +309,7 @@ fn space_that_is_allocated_under_pages_is_counted_once() {
 }
 
 #[test]
-fn who_reads_in_order_is_read_ahead_for_in_larger_and_larger_windows() {
+fn read_ahead_windows_grow_for_a_reader_in_order() {
     let file = Disk::new(3000).open(&PageCache::new(64 << 20, 1));
     file.data().write(0, &vec![5; 2500 * PAGE_SIZE]).unwrap();
     file.data().write_back().unwrap();
@@ -357,7 +357,7 @@ fn reads_that_overtake_each_other_are_read_ahead_for() {
 }
 
 #[test]
-fn who_writes_in_order_is_written_behind() {
+fn write_behind_follows_a_writer_in_order() {
     let file = Disk::new(4000).open(&PageCache::new(64 << 20, 1));
     let (data, part) = (file.data(), vec![5; 100 * PAGE_SIZE]);
     for at in 0..21 {
@@ -379,7 +379,7 @@ fn who_writes_in_order_is_written_behind() {
 }
 
 #[test]
-fn who_writes_here_and_there_is_not_written_behind() {
+fn write_behind_ignores_a_writer_here_and_there() {
     let file = Disk::new(4000).open(&PageCache::new(64 << 20, 1));
     for at in (0..30).rev() {
         file.data().write(at * 100 * PAGE, &vec![5; 100 * PAGE_SIZE]).unwrap();

@@ -56,7 +56,7 @@ fn a_list_comes_back_as_it_was() {
 }
 
 #[test]
-fn what_no_file_can_have_is_refused() {
+fn extents_that_no_file_can_have_are_refused() {
     assert_eq!(fault_of(&[extent(5, 100, 1), extent(5, 200, 1)]), 700);
     assert_eq!(fault_of(&[extent(5, 100, 3), extent(7, 200, 1)]), 701);
     assert_eq!(fault_of(&[extent(5, 998, 3)]), 702);

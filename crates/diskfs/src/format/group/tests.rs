@@ -74,7 +74,7 @@ fn fields_lie_where_format_md_says() {
 }
 
 #[test]
-fn what_was_encoded_is_decoded() {
+fn an_encoded_group_is_decoded() {
     assert_eq!(decoded(|_| {}), Ok(header()));
     let full = GroupHeader { set_aside: (100..164).collect(), ..header() };
     let mut block = Block::zeroed();
@@ -86,7 +86,7 @@ fn what_was_encoded_is_decoded() {
 }
 
 #[test]
-fn nothing_is_left_of_a_header_that_another_is_encoded_over() {
+fn a_group_header_is_encoded_over_all_of_another() {
     let numbers = |range: std::ops::Range<u64>| GroupHeader {
         free: range.end,
         blocks: 2048,

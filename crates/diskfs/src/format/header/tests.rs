@@ -28,7 +28,7 @@ fn format_md_has_every_field() {
 }
 
 #[test]
-fn what_was_sealed_is_right() {
+fn a_sealed_header_verifies() {
     let block = sealed(9);
     block.verify(&identity()).unwrap();
     assert_eq!(block.header().lsn.get(), 0x0102_0304_0506_0708);

@@ -312,7 +312,7 @@ fn superblocks() -> impl Strategy<Value = Superblock> {
 
 proptest! {
     #[test]
-    fn what_was_encoded_is_decoded(superblock in superblocks()) {
+    fn an_encoded_superblock_is_decoded(superblock in superblocks()) {
         for (copy, address) in (0..).zip(superblock.geometry().copies()) {
             let block = superblock.encode(copy, address);
             prop_assert_eq!(Superblock::decode(&block, address), Ok(superblock.clone()));

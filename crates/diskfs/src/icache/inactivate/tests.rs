@@ -33,7 +33,7 @@ fn with_attributes(nodes: &mut Memory, core: &mut InodeCore, bytes: usize) {
 }
 
 #[test]
-fn what_lies_in_the_inode_needs_nothing() {
+fn an_inactive_inode_without_blocks_needs_no_transaction() {
     for kind in [TYPE_REGULAR, TYPE_DIRECTORY, TYPE_LINK] {
         let mut nodes = Memory::new();
         let mut core = InodeCore::new(kind, 1, 0);

@@ -53,7 +53,7 @@ fn data_in_the_inode_leave_them_the_room_that_is_left() {
 }
 
 #[test]
-fn what_is_too_large_is_refused() {
+fn an_attribute_that_is_too_large_is_refused() {
     assert_eq!(encode(&[pair("", 1)]), Err(Refusal::Length));
     assert_eq!(encode(&[pair("user.a", 65_537)]), Err(Refusal::Length));
     assert_eq!(encode(&[pair(&"n".repeat(256), 1)]), Err(Refusal::Length));
@@ -63,7 +63,7 @@ fn what_is_too_large_is_refused() {
 }
 
 #[test]
-fn what_is_wrong_with_a_blob_has_a_number() {
+fn damage_of_an_attribute_blob_has_a_number() {
     let good = encode(&[pair("user.a", 3), pair("user.b", 3)]).unwrap();
     let twice = [&good[..], &good[..]].concat();
     let fault = |blob: &[u8]| decode(blob).unwrap_err().number();

@@ -111,12 +111,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn what_is_encoded_is_decoded(core in core()) {
+    fn an_encoded_inode_is_decoded(core in core()) {
         prop_assert_eq!(decoded(&core), Ok(core));
     }
 
     #[test]
-    fn what_is_logged_is_the_record_without_zeros(core in core()) {
+    fn an_inode_is_logged_without_trailing_zeros(core in core()) {
         let mut logged = Vec::new();
         core.write(&mut |bytes| { logged.extend_from_slice(bytes); Ok(()) }).unwrap();
         prop_assert_eq!(logged.len(), core.log_bytes());
@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_decoded_is_encoded(core in core(), at in 0..RECORD_BYTES, byte: u8) {
+    fn a_decoded_inode_is_encoded(core in core(), at in 0..RECORD_BYTES, byte: u8) {
         let mut record = core.encode();
         let was = std::mem::replace(&mut record.0[at], byte);
         let number = decode(&record).err().map(|damage| damage.number());

@@ -117,7 +117,7 @@ fn a_list_makes_room_when_it_is_asked_to() {
 }
 
 #[test]
-fn what_is_there_is_not_put_there_again() {
+fn an_extent_is_not_inserted_over_another() {
     for count in [1, 100] {
         let (mut map, mut nodes) = (ExtentMap::default(), Memory::new());
         for at in 0..count {

@@ -95,7 +95,7 @@ fn a_transaction_that_fails_leaves_the_marks_as_they_were() {
 }
 
 #[test]
-fn what_a_transaction_said_last_counts() {
+fn the_last_change_of_an_orphan_in_a_transaction_counts() {
     let (volume, table) = (volume(2), NodeTable::new(100));
     let node = file(&volume, &table);
     let mut tx = begin(&volume);

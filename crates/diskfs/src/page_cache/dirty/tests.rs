@@ -42,7 +42,7 @@ fn a_file_that_was_put_back_keeps_its_place() {
 }
 
 #[test]
-fn who_writes_all_waits_for_files_that_are_put_back() {
+fn a_flush_of_all_files_waits_for_those_put_back() {
     let files = DirtyFiles::new(1);
     files.push(1);
     files.push(2);

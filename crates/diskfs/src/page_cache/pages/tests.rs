@@ -243,7 +243,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_in_flight_stays_as_it_was() {
+fn a_page_in_flight_stays_as_it_was() {
     let mut pages = Pages::default();
     pages.put_dirty(60, (0..4).map(|_| page_of(1)).collect(), 0, u64::MAX);
     pages.put_dirty(64, (0..4).map(|_| page_of(2)).collect(), 0, u64::MAX);
@@ -269,7 +269,7 @@ fn what_is_in_flight_stays_as_it_was() {
 }
 
 #[test]
-fn what_was_used_lately_stays_once() {
+fn a_page_used_lately_stays_once() {
     let mut pages = Pages::default();
     for index in 0..200 {
         assert!(pages.insert_clean(index, page_of(1), true));

@@ -155,7 +155,7 @@ fn an_end_at_any_write_leaves_a_volume_with_its_log() {
 }
 
 #[test]
-fn what_can_not_be_is_refused() {
+fn set_id_refuses_impossible_changes() {
     let (device, log) = made(true, false);
     let refused = |device, log: Option<&_>, id| set_id(device, log, Some(id)).unwrap_err();
     assert!(matches!(refused(&device, None, NEW), IdError::LogDevice(_)));

@@ -146,7 +146,7 @@ fn a_sparse_image_stays_one() {
 }
 
 #[test]
-fn what_is_recognised_is_not_lost() {
+fn mkfs_refuses_a_device_with_a_recognised_file_system() {
     let cases: &[(u64, &[u8], &str)] = &[
         (1080, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
         (0, b"XFSB", "an XFS file system"),

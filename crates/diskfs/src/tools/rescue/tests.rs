@@ -86,7 +86,7 @@ fn an_error_of_who_writes_is_given_back() {
 
 /// These numbers are not the numbers of existing inodes, or can't be any.
 #[test]
-fn there_is_not_every_inode() {
+fn rescue_has_no_inode_of_an_impossible_number() {
     let rescue = Rescue::open(Arc::new(made()), None).unwrap();
     let (ino, _) = file(&rescue);
     for number in [0, 1, ino + 1, u64::MAX] {

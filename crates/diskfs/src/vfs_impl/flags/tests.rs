@@ -3,7 +3,7 @@ use crate::inode::core::{TYPE_DIRECTORY, TYPE_LINK, TYPE_REGULAR};
 
 /// A damaged record of a symbolic link: no call can clear the flags of one, so it is not guarded.
 #[test]
-fn only_files_and_directories_are_guarded() {
+fn flags_guard_only_files_and_directories() {
     let bits = in_record(0, InodeFlags::IMMUTABLE | InodeFlags::APPEND | InodeFlags::NODUMP);
     let flags = |mode| flags_of(&InodeCore { flags: bits, ..InodeCore::new(mode, 1, 0) });
     assert_eq!(flags(TYPE_LINK | 0o777), InodeFlags::NODUMP);

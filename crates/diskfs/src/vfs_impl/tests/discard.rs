@@ -471,7 +471,7 @@ fn throwing_a_log_away_may_be_interrupted() {
 
 /// Any state that a crash has left is clean after a repair, even if the log is lost as well.
 #[test]
-fn what_is_half_home_is_repaired() {
+fn repair_mends_a_crash_without_the_log() {
     let base = MemoryDevice::with_block_size(32 * MIB, 512).unwrap();
     let log_blocks = Some(LOG_BLOCKS);
     mkfs::format(&base, &MkfsOptions { log_blocks, ..MkfsOptions::default() }).unwrap();

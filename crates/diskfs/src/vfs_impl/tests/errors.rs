@@ -259,7 +259,7 @@ fn check(device: &Arc<FaultyDevice<MemoryDevice>>, repair: bool) -> (u64, Option
 
 /// The superblock records it immediately, and until the volume is repaired.
 #[test]
-fn what_has_stopped_a_volume_is_remembered() {
+fn a_volume_remembers_the_error_that_stopped_it() {
     for on_error in [OnError::RemountRo, OnError::Shutdown] {
         let volume = Faulty::with(on_error);
         volume.task.posix().mkdirat(At::Cwd, "/dir", Mode::from(0o700)).unwrap();
@@ -361,7 +361,7 @@ fn a_log_that_has_failed_is_remembered() {
 /// Neither a closed volume nor an abandoned one has stopped; and a device that fails all writes
 /// changes no error.
 #[test]
-fn only_what_has_stopped_is_remembered() {
+fn a_volume_that_has_not_stopped_remembers_no_error() {
     for close in [true, false] {
         let Faulty { device, fs, task } = Faulty::new();
         task.write("/file", b"x").unwrap();

@@ -237,7 +237,7 @@ fn rot(device: &Arc<dyn Device>, block: u64) {
 /// No superblock tells that the first epoch of the own log has begun, but what was synced in it
 /// depends on no block that may rot.
 #[test]
-fn what_a_new_log_has_is_not_lost_with_superblocks() {
+fn a_new_own_log_is_not_lost_with_superblocks() {
     let copy = copy_of(&parent());
     let opened = open(&copy, Some(COPY));
     let generation = superblock(&copy).generation();

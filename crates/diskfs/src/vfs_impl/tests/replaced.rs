@@ -126,7 +126,7 @@ fn wait_until(mounted: &FaultyVolume, is_so: impl Fn(&Mounted) -> bool) {
 /// durable either. The file is made while a pass is writing another one, so the log has its name
 /// when that pass is about to force it.
 #[test]
-fn what_nobody_syncs_is_durable_in_time_with_its_data() {
+fn unsynced_names_become_durable_after_their_data() {
     let interval = Duration::from_millis(20);
     let mounted = FaultyVolume::new(Some(interval));
     let [first, second] = [Gate::new(), Gate::new()];

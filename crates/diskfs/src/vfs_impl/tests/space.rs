@@ -126,7 +126,7 @@ fn statfs_counts_what_is_about_to_be_free() {
 
 /// A small file has a reserved block until write-back finds that it fits into its inode.
 #[test]
-fn what_small_files_have_set_aside_comes_back() {
+fn small_files_give_back_reserved_blocks() {
     // There is enough memory, so nothing is written back for lack of it.
     let mounted = slow_with(16 * MIB, 1024 * MIB);
     let blocks = mounted.task.posix().statfs(At::Cwd, "/").unwrap().blocks_available;

@@ -107,7 +107,7 @@ fn the_newest_counts() {
 }
 
 #[test]
-fn what_can_not_be_read_is_no_obstacle() {
+fn an_unreadable_superblock_copy_is_no_obstacle() {
     let (device, superblock) = volume(1);
     let device = FaultyDevice::new(device);
     device.arm(Fault::on(Operation::Read).within(0..4096));
@@ -147,7 +147,7 @@ fn a_new_volume_clears_what_another_one_has_left() {
 }
 
 #[test]
-fn of_two_volumes_none_is_chosen_blindly() {
+fn superblock_copies_of_two_volumes_are_ambiguous() {
     let (device, _) = volume(1);
     let other = new_superblock(2);
     put(&device, COPY_2, &other.encode(2, COPY_2));
@@ -199,7 +199,7 @@ fn a_file_is_never_the_superblock() {
 }
 
 #[test]
-fn what_is_no_volume_is_told_as_what_it_is() {
+fn opening_tells_what_a_device_without_a_volume_is() {
     let is_none = |device: &dyn Device| {
         let error = read(device).unwrap_err();
         assert!(matches!(error, OpenError::NoVolume { .. }), "{error}");

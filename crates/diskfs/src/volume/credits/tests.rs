@@ -34,7 +34,7 @@ fn need(log_blocks: u32, from_pool: bool) -> TxReservation {
 }
 
 #[test]
-fn nothing_is_reserved_before_the_first_change() {
+fn a_volume_reserves_no_credits_before_its_first_change() {
     let (device, volume) = open(1000);
     assert_eq!(device.left.load(Ordering::SeqCst), 1000);
     volume.changeable().unwrap();
@@ -52,7 +52,7 @@ fn a_volume_whose_log_has_no_room_is_not_changed() {
 
 /// Transactions that have ended and left nothing to be written give all back.
 #[test]
-fn what_transactions_have_not_used_is_used_again() {
+fn unused_credits_of_transactions_are_used_again() {
     let (device, volume) = open(1000);
     for _ in 0..1000 {
         drop(volume.begin(need(60, false)).unwrap());
@@ -85,7 +85,7 @@ fn removals_get_what_is_urgent_and_what_is_set_aside() {
 
 /// Near the limit, a transaction gets what an earlier one has left, and reserves only the rest.
 #[test]
-fn what_is_spare_counts_near_the_limit() {
+fn spare_credits_count_near_the_limit() {
     let (device, volume) = open(FIXED + SUMS + 100 + 70);
     drop(volume.begin(need(50, false)).unwrap());
     assert_eq!(device.left.load(Ordering::SeqCst), 100 + 20);

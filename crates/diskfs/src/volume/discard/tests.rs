@@ -132,7 +132,7 @@ fn thin_devices_are_discarded_by_default() {
 ///
 /// Race: A discard of free blocks against claims of them.
 #[test]
-fn nobody_gets_blocks_that_are_being_discarded() {
+fn blocks_under_discard_are_not_allocated() {
     let device = Arc::new(FaultyDevice::new(made(64)));
     let gate = Gate::new();
     let held: Arc<dyn Device> = device.clone();

@@ -250,7 +250,7 @@ fn inodes_that_are_wrong_are_not_written_back() {
 }
 
 #[test]
-fn what_no_version_logs_is_damage_and_is_not_written() {
+fn recovery_writes_no_items_that_no_version_logs() {
     let superblock = superblock();
     let LogPlace::Inside { start: log, .. } = superblock.log() else { panic!() };
     let group = superblock.geometry().group_blocks();
@@ -303,7 +303,7 @@ fn headers_and_roots_of_groups_are_replayed() {
 }
 
 #[test]
-fn what_does_not_fit_into_memory_is_written_in_pieces() {
+fn recovery_writes_in_pieces_what_exceeds_memory() {
     let device = device();
     let places = Places::new(&superblock());
     let mut sink = Replay::new(&device, VOLUME, &places);

@@ -118,7 +118,7 @@ const _: () = {
 };
 
 #[test]
-fn what_is_committed_is_there_and_is_there_after_the_next_opening() {
+fn a_committed_transaction_survives_opening() {
     let device = made();
     let volume = open(&device);
     let tree = make_tree(&volume, 3);
@@ -137,7 +137,7 @@ fn what_is_committed_is_there_and_is_there_after_the_next_opening() {
 }
 
 #[test]
-fn what_is_dropped_has_never_been() {
+fn a_dropped_transaction_changes_nothing() {
     let device = made();
     let volume = open(&device);
     let tree = make_tree(&volume, 3);
@@ -190,7 +190,7 @@ fn freed_blocks_come_back_when_that_is_durable_and_not_before() {
 /// Each freed block is a run of its own, so the tree of free space grows and uses some of them
 /// itself: the transactions that free these blocks have nothing else to return.
 #[test]
-fn what_is_freed_and_goes_to_the_trees_is_counted() {
+fn a_transaction_counts_freed_blocks_that_trees_take() {
     let bytes = 16 * BLOCKS * BLOCK_BYTES as u64;
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::with_block_size(bytes, 4096).unwrap());
     make(&device);
@@ -226,7 +226,7 @@ fn a_block_that_was_made_and_freed_in_one_transaction_leaves_nothing() {
 }
 
 #[test]
-fn more_space_than_there_is_is_refused_at_the_beginning() {
+fn a_transaction_that_needs_more_space_than_free_does_not_begin() {
     let device = made();
     let volume = open(&device);
     let free = available(&volume);
@@ -240,7 +240,7 @@ fn more_space_than_there_is_is_refused_at_the_beginning() {
 }
 
 #[test]
-fn what_would_log_too_much_is_not_committed() {
+fn a_transaction_that_would_log_too_much_is_not_committed() {
     let device = made();
     let volume = open(&device);
     let tree = make_tree(&volume, 3);

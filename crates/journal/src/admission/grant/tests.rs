@@ -86,7 +86,7 @@ fn waiters_are_served_in_the_order_of_coming() {
 
 /// No reservation uses the fast path past a waiter, however small it is.
 #[test]
-fn nobody_overtakes_a_waiter() {
+fn a_reservation_overtakes_no_waiter() {
     let grant = Grant::new(1000, 1);
     take(&grant, 500);
     thread::scope(|scope| {

@@ -98,7 +98,7 @@ fn no_more_is_in_memory_than_the_bound_whatever_room_the_log_has() {
 ///
 /// Race: Waiting for memory against the threads that free it.
 #[test]
-fn who_has_begun_never_waits_for_memory() {
+fn a_begun_transaction_never_waits_for_memory() {
     let device = device();
     let (journal, ..) = open_with(&device, Arc::new(NoHooks), bounded(8)).unwrap();
     let census = Arc::new(Census::default());

@@ -43,7 +43,7 @@ fn bytes_behind_the_last_operation_are_an_error() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(
+    fn a_written_checkpoint_is_read(
         items in prop::collection::vec((any::<u64>(), prop::option::of(prop::collection::vec(any::<u8>(), 0..50))), 0..20),
     ) {
         let stream = stream(9, &items);

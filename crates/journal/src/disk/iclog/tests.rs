@@ -76,7 +76,7 @@ fn storage_is_reserved_ahead_of_the_head() {
 }
 
 #[test]
-fn nothing_is_written_over_the_tail() {
+fn the_iclog_writes_nothing_over_the_tail() {
     let (device, mut writer) = writer(300, 2);
     writer.fill(&[7; 5000]);
     let contents = RecordContents::plain(RecordKind::Data, Lsn::new(1, 2), Lsn::new(1, 2));

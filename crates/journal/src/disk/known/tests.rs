@@ -45,7 +45,7 @@ fn closed() -> (Log, Known) {
 }
 
 #[test]
-fn of_a_log_that_was_closed_two_blocks_are_read() {
+fn recovery_reads_two_blocks_of_a_closed_log() {
     let (device, known) = closed();
     assert!(known.is_closed && known.epoch == 2 && known.checkpoint >= 20);
     let faulty = Arc::new(FaultyDevice::new(device));

@@ -41,7 +41,7 @@ fn record(payload: &[u8], block: u32) -> (Vec<u8>, RecordHeader) {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn a_written_record_is_read() {
     for len in [0, 1, FIRST_PAYLOAD, FIRST_PAYLOAD + 1, payload_of(8), payload_of(64)] {
         for block in [0, 1, LOG - 2, LOG - 1] {
             let payload: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();

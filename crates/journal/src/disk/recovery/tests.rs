@@ -30,7 +30,7 @@ fn copy(device: &dyn Device) -> Arc<dyn Device> {
 }
 
 #[test]
-fn what_was_forced_is_replayed_in_order() {
+fn recovery_replays_forced_items_in_order() {
     let device = device();
     let (journal, recovered, sink) = open(&device);
     assert!(recovered.was_clean && sink.replayed.is_empty() && sink.finished == 1);
@@ -52,7 +52,7 @@ fn what_was_forced_is_replayed_in_order() {
 }
 
 #[test]
-fn what_was_not_forced_is_not_there() {
+fn recovery_replays_no_unforced_items() {
     let device = device();
     let (journal, ..) = open(&device);
     log_now(&journal, &[&Thing::new(1, b"in")]);
@@ -65,7 +65,7 @@ fn what_was_not_forced_is_not_there() {
 /// A block of metadata is freed and reused for data, which is not in the log: no old contents may
 /// be written over it.
 #[test]
-fn what_was_cancelled_is_not_replayed() {
+fn recovery_replays_no_cancelled_items() {
     let device = device();
     let (journal, ..) = open(&device);
     let (gone, stays) = (Thing::new(1, b"old"), Thing::new(2, b"stays"));
@@ -81,7 +81,7 @@ fn what_was_cancelled_is_not_replayed() {
 /// Cancelled and reused as metadata: only later contents count, in another checkpoint or in the
 /// same one.
 #[test]
-fn what_is_logged_after_a_cancellation_is_replayed() {
+fn recovery_replays_items_logged_after_a_cancellation() {
     let device = device();
     let (journal, ..) = open(&device);
     let old = Thing::new(1, b"old");
@@ -193,7 +193,7 @@ fn the_log_can_be_filled_many_times() {
 }
 
 #[test]
-fn another_log_is_no_log() {
+fn recovery_ignores_records_of_another_log() {
     let device = device();
     let open_as = |volume, region| {
         let options = options();
@@ -319,7 +319,7 @@ proptest! {
 /// A block that can't be read matters where a record may be: up to the block behind the last one
 /// that was read. There it may be one that was synced.
 #[test]
-fn what_cannot_be_read_matters_only_where_a_record_may_be() {
+fn recovery_fails_on_unreadable_blocks_only_where_a_record_may_be() {
     let device = device();
     let (journal, ..) = open(&device);
     for id in 1..=3 {

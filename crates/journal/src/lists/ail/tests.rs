@@ -68,7 +68,7 @@ proptest! {
     /// Items are inserted again in other checkpoints and removed at any position: the list equals a
     /// sorted map of its expected contents, as a whole and from any position on.
     #[test]
-    fn it_is_as_a_sorted_map_would_be(
+    fn the_ail_equals_a_sorted_map(
         steps in proptest::collection::vec((any::<u16>(), any::<u16>()), 1..60),
         from in 0..60u32,
     ) {
@@ -117,7 +117,7 @@ fn a_request_is_taken_once_and_not_after_the_end() {
 /// Only an insertion requests memory from the worker, and only the oldest items are written back
 /// for it. No transaction is admitted before there is enough memory.
 #[test]
-fn what_takes_too_much_memory_is_asked_for_once_and_keeps_others_out() {
+fn the_ail_requests_write_back_once_and_bounds_memory() {
     // The bound is eight things: the worker is woken from the fourth on, and no transaction begins
     // from the fifth on.
     let levels = Levels::of(Some(8 * Thing::MEMORY_BYTES as u64));

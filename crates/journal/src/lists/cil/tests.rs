@@ -167,7 +167,7 @@ fn an_image_is_made_into_bytes_when_it_is_written_and_not_by_commits() {
 /// Chinner, per-CPU delayed logging (2020), patch 5: a callback gets the checkpoint of its own
 /// transaction, on whatever list it waits.
 #[test]
-fn what_is_freed_comes_back_with_its_own_context() {
+fn a_cil_callback_gets_its_own_checkpoint() {
     let default = Scaling::with_slots(2);
     for (scaling, on_lists) in [(default, 1), (default.before_busy_extents(), 0)] {
         let shared = SharedFields::new(true, 1, 100_000, 100);
@@ -196,7 +196,7 @@ fn what_is_freed_comes_back_with_its_own_context() {
 }
 
 #[test]
-fn what_shares_an_item_is_in_order_whatever_the_cpu() {
+fn the_cil_orders_transactions_that_share_an_item() {
     let cil = parts(8);
     let shared = Thing::new(0, b"shared");
     let things: Vec<_> = (1..=40).map(|id| Thing::new(id, b"x")).collect();
@@ -260,7 +260,7 @@ fn a_vector_that_shrinks_and_grows_is_always_paid_for() {
 /// An item that is deleted needs no more than its cancellation: the rest comes back to the commit
 /// that deletes it, whatever CPU has given it.
 #[test]
-fn what_is_deleted_gives_its_log_space_back() {
+fn a_deleted_item_gives_its_log_space_back() {
     let cil = parts(2);
     let things: Vec<_> = (0..10).map(|id| Thing::new(id, &[0; 1000])).collect();
     let first = insert(&cil, 0, &[&things[0]]).given;
@@ -288,7 +288,7 @@ fn the_common_sum_lags_by_a_batch_per_slot_at_most() {
 }
 
 #[test]
-fn more_than_was_reserved_is_an_overrun() {
+fn a_transaction_that_logs_more_than_reserved_overruns() {
     let cil = parts(1);
     let thing = Thing::new(1, &[0; 100]);
     let mut small = ChangeList { left: 50, ..commit(&[&thing]) };

@@ -4,7 +4,7 @@ use std::thread;
 use super::*;
 
 #[test]
-fn who_waits_for_short_pushes_is_there_when_one_ends() {
+fn a_spin_wait_for_short_pushes_sees_one_end() {
     let spin_wait = Arc::new(SpinWait::new());
     spin_wait.note_push(Duration::from_micros(10));
     let before = spin_wait.ended();
@@ -19,7 +19,7 @@ fn who_waits_for_short_pushes_is_there_when_one_ends() {
 }
 
 #[test]
-fn nobody_stays_awake_for_long_pushes_or_beside_another() {
+fn a_spin_wait_refuses_long_pushes_and_a_second_waiter() {
     let spin_wait = SpinWait::new();
     for _ in 0..40 {
         spin_wait.note_push(Duration::from_millis(5));

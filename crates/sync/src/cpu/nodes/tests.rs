@@ -43,7 +43,7 @@ fn nodes_are_numbered_by_use() {
 }
 
 #[test]
-fn this_machine_has_a_node_for_each_slot() {
+fn each_slot_has_a_node_of_this_machine() {
     let nodes = SlotNodes::of_machine(8);
     assert!(nodes.count() >= 1);
     assert!((0..8).all(|slot| nodes.node(slot) < nodes.count()));

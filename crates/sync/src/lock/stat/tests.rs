@@ -65,7 +65,7 @@ fn waiters_are_counted_always() {
 }
 
 #[test]
-fn nothing_else_is_counted_while_recording_is_off() {
+fn lockstat_counts_nothing_else_while_recording_is_off() {
     let _alone = alone();
     assert!(!lockstat_recording());
     let lock = Mutex::<(), Quiet>::new(());
@@ -177,7 +177,7 @@ fn locks_tried_are_recorded() {
 }
 
 #[test]
-fn more_locks_than_are_timed_are_counted_all_the_same() {
+fn lockstat_counts_more_held_locks_than_it_times() {
     let locks: Vec<Mutex<(), Nested>> = (0..HOLDS_MAX + 8).map(|_| Mutex::new(())).collect();
     let recording = record();
     let held: Vec<_> = locks.iter().map(Mutex::lock_nested).collect();

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_comes_later_is_asked_for_once_and_nothing_behind_the_end() {
+fn prefetch_asks_once_for_later_items_and_not_behind_the_end() {
     let list: Vec<usize> = (0..3 * AHEAD).collect();
     let mut fetched = Vec::new();
     for at in 0..list.len() {

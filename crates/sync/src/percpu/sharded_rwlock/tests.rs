@@ -116,7 +116,7 @@ fn a_writer_that_tries_neither_waits_nor_closes_the_parts() {
 }
 
 #[test]
-fn what_one_cpu_uses_never_gets_hot() {
+fn a_sharded_rwlock_of_one_cpu_never_gets_hot() {
     assert_eq!(changes_until_hot(2, 0, 100), Some(12));
     assert_eq!(changes_until_hot(32, 0, 100), Some(32));
     assert_eq!(changes_until_hot(2, 2, 100), Some(23));
@@ -124,7 +124,7 @@ fn what_one_cpu_uses_never_gets_hot() {
 }
 
 #[test]
-fn who_waits_heats_from_any_cpu() {
+fn waiting_readers_heat_a_sharded_rwlock_from_any_cpu() {
     let (lock, parts) = (Lock::new(), ReaderParts::new());
     let held = lock.write(&parts);
     assert!(!held.waited());

@@ -20,7 +20,7 @@ fn each_cursor_is_told_once() {
 }
 
 #[test]
-fn who_comes_later_is_told_only_what_nobody_was() {
+fn a_later_errseq_cursor_gets_only_an_unseen_error() {
     let errors = ErrorSeq::new();
     errors.record(5);
     let later = ErrorCursor::new(&errors);

@@ -189,7 +189,7 @@ fn states_that_are_passed_over_are_not_made_and_counted_all_the_same() {
 /// Unreadable sectors return errors until they are written again, and occur only where the plan
 /// allows them.
 #[test]
-fn what_was_being_written_may_not_be_readable() {
+fn a_crash_may_leave_blocks_under_write_unreadable() {
     let device = record(&[Call::Write(0, 3), Call::Flush, Call::Write(1, 2), Call::Write(3, 1)]);
     let plan = CrashPlan::default().lost_in(std::iter::once(512..3 * 512));
     let lost: Vec<_> = device.crash_states(plan).filter(CrashState::has_lost).collect();

@@ -56,7 +56,7 @@ fn open_files_are_told() {
 }
 
 #[test]
-fn only_the_administrator_is_told() {
+fn open_files_tells_only_an_administrator() {
     let task = task();
     let nobody = task.vfs().task_as(crate::security::cred::Credentials::user(7, 7));
     assert_eq!(nobody.posix().open_files("/").unwrap_err().errno(), Errno::PERM);

@@ -55,7 +55,7 @@ fn lines_as_in_mountinfo() {
 }
 
 #[test]
-fn what_can_not_be_reached_is_not_shown() {
+fn mountinfo_shows_no_mount_that_can_not_be_reached() {
     let task = task();
     for dir in ["/a", "/a/b", "/m", "/x"] {
         task.create_dir(dir).unwrap();

@@ -147,7 +147,7 @@ fn a_tree_stays_while_sections_last_that_began_before() {
 }
 
 #[test]
-fn who_unmounts_waits_for_the_end() {
+fn an_unmount_waits_for_the_end_of_its_superblock() {
     let task = names_only(Scaling::default()).task();
     task.posix().mkdirat(At::Cwd, "/m", Mode::RWXU).unwrap();
     let (fs, evictions) = watched();

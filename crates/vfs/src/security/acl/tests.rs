@@ -193,7 +193,7 @@ fn a_default_list_and_the_mode_bound_each_other() {
 }
 
 #[test]
-fn what_new_files_inherit() {
+fn new_files_inherit_default_acls() {
     let default = full();
     let file = inherit(Some(&default), 0o100_666, 0o777);
     assert_eq!(file.mode, 0o100_660, "the umask does not count");

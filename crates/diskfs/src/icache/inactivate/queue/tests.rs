@@ -26,7 +26,7 @@ fn everything_is_done_once_and_flush_waits_for_it() {
 }
 
 #[test]
-fn what_waits_is_done_together_but_not_too_much_of_it() {
+fn the_inactivation_queue_bounds_its_batches() {
     let (gate, gates) = mpsc::channel::<()>();
     let gates = Mutex::<_, InactiveQueueOfTest>::new(gates);
     let (done, batches) = mpsc::channel();
@@ -45,7 +45,7 @@ fn what_waits_is_done_together_but_not_too_much_of_it() {
 }
 
 #[test]
-fn who_asks_does_a_batch_of_what_is_quick() {
+fn a_caller_of_the_inactivation_queue_does_a_quick_batch() {
     let (gate, gates) = mpsc::channel::<()>();
     let gates = Mutex::<_, InactiveQueueOfTest>::new(gates);
     let (done, batches) = mpsc::channel();
@@ -155,7 +155,7 @@ fn a_queue_that_is_dropped_leaves_the_rest() {
 }
 
 #[test]
-fn what_panics_is_not_waited_for() {
+fn the_inactivation_queue_does_not_wait_for_a_panicked_batch() {
     let queue =
         Queue::new(1, 10, 1, |is_bad: Vec<bool>| assert!(!is_bad[0], "as the test wants it"));
     queue.add(true, false);

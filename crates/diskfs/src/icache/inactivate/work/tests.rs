@@ -210,7 +210,7 @@ fn a_number_that_is_had_again_is_not_freed_again() {
 ///
 /// Race: An inode number that is freed against its next users.
 #[test]
-fn nothing_is_left_of_an_inode_whose_number_is_free() {
+fn an_inode_leaves_no_state_under_its_free_number() {
     let fix = Fixture::new();
     let node = fix.orphan(TYPE_REGULAR, 0, 0, 0);
     with_data(&node);
@@ -261,7 +261,7 @@ fn a_mount_goes_on_where_a_crash_has_stopped() {
 }
 
 #[test]
-fn what_fails_is_an_orphan_for_the_next_mount() {
+fn an_inode_whose_inactivation_fails_stays_an_orphan() {
     let fix = Fixture::new();
     let node = fix.orphan(TYPE_REGULAR, 0, 3000, 0);
     with_data(&node);
@@ -278,7 +278,7 @@ fn what_fails_is_an_orphan_for_the_next_mount() {
 }
 
 #[test]
-fn in_the_background() {
+fn a_large_orphan_is_freed_in_the_background() {
     let fix = Fixture::new();
     let before = fix.free();
     let is_cut = Arc::new(AtomicBool::new(false));

@@ -107,7 +107,7 @@ fn mend(copy: &Sample, give_up_unreadable: bool) -> bool {
 }
 
 #[test]
-fn whatever_the_bytes_are_it_ends() {
+fn check_and_repair_end_on_any_bytes() {
     let sample = Sample::new();
     let blocks = interesting(&sample);
     let rounds = from_environment("VFSCALE_FUZZ_ROUNDS", 300);

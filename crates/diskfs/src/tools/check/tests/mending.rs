@@ -333,7 +333,7 @@ pub(super) fn look_up(sample: &Sample, directory: u64, name: &str) -> Option<u64
 }
 
 #[test]
-fn what_has_no_name_is_found_again() {
+fn repair_gives_nameless_inodes_a_name() {
     let copy = filled().copied();
     // Other inodes have the names of the directory and of an inode in it.
     name(&copy, ROOT_INO, b"lost+found", MANY, FileKind::Regular);

@@ -28,7 +28,7 @@ fn spoil(sample: &Sample, address: u64) {
 
 /// Each of these problems is found and repaired.
 #[test]
-fn what_follows_from_the_rest_is_repaired() {
+fn repair_mends_what_follows_from_the_rest() {
     let sample = Sample::new();
     let damages: &[Damaged] = &[
         ("nothing", |_| {}),
@@ -86,7 +86,7 @@ fn what_follows_from_the_rest_is_repaired() {
 
 /// An ambiguous problem is reported and not repaired.
 #[test]
-fn what_would_be_a_guess_is_left() {
+fn repair_leaves_ambiguous_problems() {
     let sample = Sample::new();
     let damages: &[Damaged] = &[
         // The blocks of the lost inodes must not become free.

@@ -169,7 +169,7 @@ fn mended(case: &str, before: &Sample, copy: &Sample, give_up: bool, known: &BTr
 }
 
 #[test]
-fn what_could_be_read_before_a_repair_can_be_read_after() {
+fn a_repair_keeps_every_readable_file() {
     let sample = filled();
     let (whole, is_whole) = mounted(&sample.copied().device, &BTreeSet::new()).unwrap();
     let known: BTreeSet<_> = whole.into_keys().collect();

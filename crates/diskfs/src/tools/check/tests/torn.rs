@@ -141,7 +141,7 @@ fn giving_up(sample: &Sample) -> Report {
 /// Blocks of inodes that can't be read, or that are other blocks, are left unless they are given
 /// up. Then the sectors that can be read are retained.
 #[test]
-fn what_can_not_be_read_is_given_up_only_if_that_is_wanted() {
+fn repair_gives_up_unreadable_blocks_only_if_told() {
     let sample = filled();
     let copy = sample.copied();
     let other = [0xA5; 4096];

@@ -112,7 +112,7 @@ fn claim_all(volume: &Volume, tree: Tree<Numbers>) -> (u64, Vec<BlockRange>) {
 }
 
 #[test]
-fn what_was_metadata_and_is_data_is_not_written_over() {
+fn replay_writes_no_metadata_over_data() {
     let base = made();
     let volume = open(&base);
     let (marker, tree) = (make_tree(&volume, 3), make_tree(&volume, 4));
@@ -154,7 +154,7 @@ fn what_was_metadata_and_is_data_is_not_written_over() {
 }
 
 #[test]
-fn what_was_metadata_and_is_other_metadata_is_the_latter() {
+fn replay_leaves_the_later_of_two_metadata_blocks() {
     let base = made();
     let volume = open(&base);
     let trees = [make_tree(&volume, 3), make_tree(&volume, 4)];

@@ -112,7 +112,7 @@ fn a_free_slot_is_taken_before_another_dentry_is_demoted() {
 
 /// A removed name leaves its slot empty; otherwise the next one would demote a freed dentry.
 #[test]
-fn what_is_removed_is_hot_no_more() {
+fn a_removed_dentry_is_hot_no_more() {
     let task = tree();
     let [other, file] = ["/other", "/file"].map(|path| make(&task, path));
     let dentry = file.path().dentry();

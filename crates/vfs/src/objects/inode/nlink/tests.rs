@@ -50,7 +50,7 @@ fn links(dir: &File) -> u32 {
 }
 
 #[test]
-fn what_one_cpu_has_counted_another_takes_back() {
+fn links_counted_on_one_cpu_are_taken_back_on_another() {
     let (task, dir) = spread();
     assert_eq!(links(&dir), 3);
     for cpu in 0..CPUS {

@@ -59,7 +59,7 @@ fn values_of_every_size_are_found_by_their_type_and_dropped_once() {
 }
 
 #[test]
-fn of_several_threads_one_makes_the_value() {
+fn a_private_value_is_made_by_one_of_several_threads() {
     let dropped = Arc::new(AtomicUsize::new(0));
     for round in 0..if cfg!(miri) { 4 } else { 200 } {
         let (part, barrier) = (Private::none(), Barrier::new(3));

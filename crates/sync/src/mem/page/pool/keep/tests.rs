@@ -54,7 +54,7 @@ fn pages_that_were_used_in_the_window_are_not_surplus() {
 }
 
 #[test]
-fn what_exceeds_the_maximum_goes_back_at_once() {
+fn kept_pages_beyond_the_maximum_go_back_at_once() {
     let mut keep = keep();
     assert!(keep.has_room(MAX - MAGAZINE) && !keep.has_room(MAX - MAGAZINE + 1));
     for kept in [Kept::ByUse, Kept::Max] {
