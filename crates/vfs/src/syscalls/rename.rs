@@ -65,7 +65,7 @@ use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::seqrwlock::SeqRwWriteGuard;
 use vfscale_sync::table::{LockReq, LockSet};
 
-use crate::base::error::{Named, Result};
+use crate::base::error::{Named, Outcome, Result};
 use crate::base::lock_classes::{Children, DirectoryMove, RenameLock};
 use crate::base::time;
 use crate::base::types::RenameFlags;
@@ -192,7 +192,7 @@ impl Task {
         old: &BackedName,
         new: &BackedName,
         flags: RenameFlags,
-    ) -> std::result::Result<Option<()>, Errno> {
+    ) -> Outcome<Option<()>> {
         let tree = self.vfs().tree();
         let (old_dir, new_dir) = (old.dir().dentry(), new.dir().dentry());
         let (Some(source), Some(found)) = (old.found(), new.found()) else { return Ok(None) };
@@ -674,11 +674,7 @@ impl<'g> RenameCall<'g> {
     }
 
     /// Adjusts the link counts of the two directories, which the `..` of directories count in.
-    fn move_links(
-        &self,
-        source: &Dentry,
-        target: Option<&Dentry>,
-    ) -> std::result::Result<(), Errno> {
+    fn move_links(&self, source: &Dentry, target: Option<&Dentry>) -> Outcome<()> {
         let (old_dir, new_dir) = (self.old.dir, self.new.dir);
         let source_dir = source.inode().is_dir();
         let target_dir = target.is_some_and(|t| t.inode().is_dir());

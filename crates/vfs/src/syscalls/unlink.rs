@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::table::LockReq;
 
-use crate::base::error::{Named, Result};
+use crate::base::error::{Named, Outcome, Result};
 use crate::base::time;
 use crate::base::types::{Access, AtFlags};
 use crate::mount::namespace::Namespace;
@@ -46,7 +46,7 @@ pub(crate) fn may_delete(
     want_dir: bool,
     cred: &Credentials,
     guard: &Guard,
-) -> std::result::Result<(), Errno> {
+) -> Outcome<()> {
     permission(dir, cred, Access::WRITE | Access::EXEC, guard)?;
     check_sticky(dir, victim.inode(), cred)?;
     if dir.keeps_names_of(victim.inode()) {
