@@ -186,8 +186,8 @@ pub(crate) fn check_fork() -> std::result::Result<(), Errno> {
 pub(crate) enum Stop<W> {
     /// The call fails.
     Errno(Errno),
-    /// The call must first do this work, with nothing held. Then the part runs again.
-    First(W),
+    /// The call must first do deferred work, with nothing held. Then the part runs again.
+    Deferred(W),
 }
 
 impl<W> From<Errno> for Stop<W> {

@@ -266,12 +266,12 @@ fn target_for<'g>(
 /// walk stopped (`missed`), if the driver can, and if nothing that `may_make` checks forbids it.
 /// Otherwise the lookup comes first, since an existing name precedes all other errors.
 #[cold]
-pub(crate) fn leave_unknown<'g>(
+pub(crate) fn defer_unknown<'g>(
     walk: &Walk<'g>,
     missed: Fail,
     may_make: impl FnOnce() -> std::result::Result<(), Fail>,
 ) -> Fail {
-    let Fail::First(deferred) = missed else { return missed };
+    let Fail::Deferred(deferred) = missed else { return missed };
     let dir = walk.cur();
     let can = dir.dentry.sb().dir_ops().is_some_and(|ops| ops.create_finds_names());
     let may = || {
@@ -284,13 +284,13 @@ pub(crate) fn leave_unknown<'g>(
             let write = write.keep(at.dir().mount_ref());
             DriverChange::Name(at, write).into()
         }
-        other => Fail::First(Box::new(other)),
+        other => Fail::Deferred(Box::new(other)),
     }
 }
 
 /// Defers the creation of a name to the backed driver.
 #[cold]
-pub(crate) fn leave_new<'g>(walk: &Walk<'g>, dir: WalkPos<'g>, write: WriteAccess<'g>) -> Fail {
+pub(crate) fn defer_new<'g>(walk: &Walk<'g>, dir: WalkPos<'g>, write: WriteAccess<'g>) -> Fail {
     let name = walk.name();
     match walk.find_backed(dir, name).and_then(|found| walk.keep_name(dir, name, found)) {
         Ok(at) => {
@@ -411,14 +411,14 @@ impl Calls<'_> {
                         return Err(Errno::PERM.into());
                     }
                     if dir.dentry.is_partial() {
-                        return Err(leave_new(walk, dir, write));
+                        return Err(defer_new(walk, dir, write));
                     }
                     link_inode(source.dentry(), dir.dentry, walk.name(), &guard)?;
                     drop(write);
                     Ok(())
                 })
             };
-            run_changes(call, |left| match left {
+            run_changes(call, |change| match change {
                 DriverChange::Name(at, _write) => dir_ops::link(&source, &at),
                 _ => Ok(None),
             })
@@ -488,18 +488,18 @@ impl Task {
                     Ok(check_device(what, walk.cred())?)
                 };
                 let unknown =
-                    |walk: &Walk<'_>, missed| leave_unknown(walk, missed, || may_make(walk));
+                    |walk: &Walk<'_>, missed| defer_unknown(walk, missed, || may_make(walk));
                 let CreateTarget { dir, write } = target_for(walk, is_dir, unknown)?;
                 may_make(walk)?;
                 if dir.dentry.is_partial() {
-                    return Err(leave_new(walk, dir, write));
+                    return Err(defer_new(walk, dir, write));
                 }
                 make(dir.dentry, walk.name(), what, walk.cred(), self.mask(), &guard)?;
                 drop(write);
                 Ok(())
             })
         };
-        run_changes(call, |left| match left {
+        run_changes(call, |change| match change {
             DriverChange::Name(at, _write) => Ok(make_backed(self, &at, what)?.map(drop)),
             _ => Ok(None),
         })

@@ -303,7 +303,7 @@ impl Task {
             }
             self.finish_open(path, opening, self.cred(&guard), &guard)
         };
-        run_changes(open, |left| self.open_backed(left, opening))
+        run_changes(open, |change| self.open_backed(change, opening))
     }
 
     /// Opens, again if it fails for lack of space while freed space is about to become available.
@@ -416,15 +416,15 @@ impl Task {
         let base = self.base(at);
         run_changes(
             || self.open_from(&base, path, &opening),
-            |left| self.open_backed(left, opening),
+            |change| self.open_backed(change, opening),
         )
     }
 
     /// Runs the part of an open that a backed driver performs; see [`crate::namei::dir_ops`].
     #[cold]
-    fn open_backed(&self, left: DriverChange, opening: Opening) -> Outcome<Option<File>> {
+    fn open_backed(&self, change: DriverChange, opening: Opening) -> Outcome<Option<File>> {
         let mode = FileType::RegularFile.as_raw_mode() | opening.mode;
-        let (mount, dentry, write) = match left {
+        let (mount, dentry, write) = match change {
             DriverChange::Name(at, write) => {
                 let what = create::MknodArgs { mode, rdev: 0, target: None };
                 let Some(dentry) = make_backed(self, &at, &what)? else { return Ok(None) };
@@ -515,7 +515,7 @@ impl Task {
                 Ok(child) => child,
                 Err(missed) => {
                     let may_make = || create::may_create(walk, walk.cur());
-                    return Err(create::leave_unknown(walk, missed, may_make));
+                    return Err(create::defer_unknown(walk, missed, may_make));
                 }
             };
             match child {
@@ -553,7 +553,7 @@ impl Task {
         let write = WriteAccess::in_section(dir.mount, guard)?;
         permission(dir.inode(), walk.cred(), Access::WRITE | Access::EXEC, guard)?;
         if dir.dentry.is_partial() {
-            return Err(create::leave_new(walk, dir, write));
+            return Err(create::defer_new(walk, dir, write));
         }
         let what = create::MknodArgs {
             mode: FileType::RegularFile.as_raw_mode() | opening.mode,

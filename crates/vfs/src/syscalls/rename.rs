@@ -136,7 +136,7 @@ impl Calls<'_> {
             let call = || self.task.rename_from(&bases, [bytes(old), bytes(new)], flags);
             run_changes(call, |change| match change {
                 DriverChange::Names(old, new, _write) => {
-                    let done = self.task.rename_kept(&old, &new, flags)?;
+                    let done = self.task.rename_backed(&old, &new, flags)?;
                     if done.is_some() {
                         sync_names(old.dir_inode())?;
                         sync_names(new.dir_inode())?;
@@ -170,7 +170,7 @@ impl Task {
                 let (ns, tree) = (self.ns(), self.vfs().tree());
                 let rename = RenameCall { ns, tree, cred, guard: &guard, flags, old, new };
                 let result = if new.dir.is_partial() {
-                    rename.leave(walk, old_dir, write)
+                    rename.defer_names(walk, old_dir, write)
                 } else {
                     let result = rename.run();
                     drop(write);
@@ -187,7 +187,7 @@ impl Task {
 
     /// Renames in the directories of a driver, after all checks; see [`crate::namei::dir_ops`].
     /// Returns `None` if the walks must be repeated.
-    fn rename_kept(
+    fn rename_backed(
         &self,
         old: &BackedName,
         new: &BackedName,
@@ -396,7 +396,7 @@ impl<'g> RenameCall<'g> {
 
     /// Checks a rename in directories of a backed driver, and defers it to the driver.
     #[cold]
-    fn leave(
+    fn defer_names(
         &self,
         walk: &Walk<'g>,
         old_dir: WalkPos<'g>,

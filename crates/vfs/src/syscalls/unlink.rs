@@ -80,7 +80,7 @@ impl Calls<'_> {
                     if is_rmdir { rmdir(walk, tree) } else { unlink(walk, tree) }
                 })
             };
-            run_changes(call, |left| match left {
+            run_changes(call, |change| match change {
                 DriverChange::Name(at, _write) => dir_ops::remove(&at, is_rmdir, tree),
                 _ => Ok(None),
             })
@@ -91,7 +91,7 @@ impl Calls<'_> {
 
 /// Defers the removal of a name to the backed driver.
 #[cold]
-fn leave_removal<'g>(
+fn defer_removal<'g>(
     walk: &Walk<'g>,
     dir: WalkPos<'g>,
     is_rmdir: bool,
@@ -155,7 +155,7 @@ fn unlink(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail
     }
     check_length(pos.inode(), name.len())?;
     if dir.is_partial() {
-        return leave_removal(walk, pos, false, write);
+        return defer_removal(walk, pos, false, write);
     }
     let (victim, seq) = victim(walk, tree, pos, false)?;
     let mut bucket = dir.lock_name(name.hash(), guard);
@@ -199,7 +199,7 @@ fn rmdir(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail>
     let write = walk.want_write(pos)?;
     check_length(pos.inode(), name.len())?;
     if dir.is_partial() {
-        return leave_removal(walk, pos, true, write);
+        return defer_removal(walk, pos, true, write);
     }
     let (victim, seq) = victim(walk, tree, pos, true)?;
     if !victim.is_mounted() && !victim.children().is_empty() {
