@@ -117,7 +117,7 @@ pub use dirty::{DirtyFiles, DirtyFilesLock};
 pub use file_pages::{FilePages, InvalidateLock, PagesLock, WriteBackLock};
 pub use mapping::Mapping;
 pub use regular_file::RegularFile;
-pub use store::{Change, Cut, Store, Writing};
+pub use store::{Change, Store, Truncation, Writing};
 pub(crate) use units::{PAGE, READ_PAGES_MAX, pages_of};
 
 #[cfg(test)]

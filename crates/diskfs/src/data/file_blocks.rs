@@ -12,7 +12,7 @@ use crate::format::{BlockRange, byte_of_block};
 use crate::inode::core::{DataFork, InodeCore};
 use crate::inode::extents::{ExtentMap, ExtentTree, MapOwner};
 use crate::inode::incore::Node;
-use crate::page_cache::{Change, Cut, FilePages, Mapping, PAGE, Store, Writing, pages_of};
+use crate::page_cache::{Change, FilePages, Mapping, PAGE, Store, Truncation, Writing, pages_of};
 use crate::volume::credits::Purpose;
 use crate::volume::tx::{Tx, TxReservation};
 
@@ -223,21 +223,21 @@ impl<'a> FileBlocks<'a> {
     }
 
     /// Truncates the file, and removes the mark of an unfinished truncation if it has one.
-    pub(super) fn cut(&self, size: u64) -> Cut {
+    pub(super) fn cut(&self, size: u64) -> Truncation {
         let is_marked =
             || self.state.volume.orphans().has(self.node) && self.node.stored().nlink > 0;
         match self.is_cut(size) {
-            Ok(true) if !is_marked() => return Cut::Whole,
+            Ok(true) if !is_marked() => return Truncation::Whole,
             Ok(_) => {}
-            Err(fault) => return Cut::Failed(fault),
+            Err(fault) => return Truncation::Failed(fault),
         }
         let (mut at, mut is_begun) = (pages_of(size), false);
         loop {
             match self.step(RangeStep::Cut { size }, at, u64::MAX) {
-                Ok(u64::MAX) => return Cut::Whole,
+                Ok(u64::MAX) => return Truncation::Whole,
                 Ok(end) => (at, is_begun) = (end, true),
-                Err(fault) if is_begun => return Cut::Part(fault),
-                Err(fault) => return Cut::Failed(fault),
+                Err(fault) if is_begun => return Truncation::Part(fault),
+                Err(fault) => return Truncation::Failed(fault),
             }
         }
     }
@@ -420,7 +420,7 @@ impl Store for FileBlocks<'_> {
         })
     }
 
-    fn truncate(&self, size: u64) -> Cut {
+    fn truncate(&self, size: u64) -> Truncation {
         self.cut(size)
     }
 

@@ -69,7 +69,7 @@ use crate::base::fault::Fault;
 use crate::inode::core::DataFork;
 use crate::inode::incore::{Node, NodeNow};
 use crate::page_cache::{
-    CacheBudget, Cut, DirtyFiles, FilePages, LowDirty, PageCache, RegularFile, Store,
+    CacheBudget, DirtyFiles, FilePages, LowDirty, PageCache, RegularFile, Store, Truncation,
 };
 use crate::volume::Volume;
 
@@ -532,8 +532,8 @@ impl Files {
             file.discard();
         }
         match self.blocks(node).cut(size) {
-            Cut::Whole => Ok(()),
-            Cut::Part(fault) | Cut::Failed(fault) => Err(fault),
+            Truncation::Whole => Ok(()),
+            Truncation::Part(fault) | Truncation::Failed(fault) => Err(fault),
         }
     }
 

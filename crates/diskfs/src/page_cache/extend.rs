@@ -8,7 +8,7 @@ use vfscale_sync::page::PAGE_SIZE;
 use super::file_pages::FilePages;
 use super::mapping::Mapping;
 use super::regular_file::RegularFile;
-use super::store::{Change, Cut, Store};
+use super::store::{Change, Store, Truncation};
 use super::units::{PAGE, page_of, pages_of};
 use super::write_back::Inline;
 use crate::base::fault::Fault;
@@ -40,9 +40,9 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let writing = self.pages.writing_back.lock();
         let invalidate = self.pages.invalidate.write();
         let outcome = match self.store.truncate(size) {
-            Cut::Whole => Ok(()),
-            Cut::Part(fault) => Err(fault),
-            Cut::Failed(fault) => return Err(fault),
+            Truncation::Whole => Ok(()),
+            Truncation::Part(fault) => Err(fault),
+            Truncation::Failed(fault) => return Err(fault),
         };
         self.pages.size.store(size, Ordering::Release);
         self.drop_pages(pages_of(size), u64::MAX);

@@ -38,7 +38,7 @@ pub enum Change<'a> {
 
 /// The result of a truncation.
 #[derive(Debug)]
-pub enum Cut {
+pub enum Truncation {
     /// The file has its new size, and all blocks behind it are freed.
     Whole,
     /// The file has its new size; some blocks behind it remain.
@@ -202,7 +202,7 @@ pub trait Store {
     /// Cuts the file on the device to `size`, or leaves its size if it is not larger, and frees its
     /// blocks behind `size`: in several transactions if need be, of which the first one cuts. If it
     /// fails later, or there is a crash, the rest is freed when the volume is mounted. May block.
-    fn truncate(&self, size: u64) -> Cut;
+    fn truncate(&self, size: u64) -> Truncation;
 
     /// Frees the blocks `from` to `to` of the file, in several transactions if need be. May block.
     ///

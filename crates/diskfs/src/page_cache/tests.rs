@@ -356,10 +356,10 @@ impl Store for &File {
         })
     }
 
-    fn truncate(&self, size: u64) -> Cut {
+    fn truncate(&self, size: u64) -> Truncation {
         let mut state = self.disk.state.lock().unwrap();
         if let Err(fault) = State::fail(&mut state.changes_left) {
-            return Cut::Failed(fault);
+            return Truncation::Failed(fault);
         }
         state.size = state.size.min(size);
         state.inline = match state.inline.take() {
@@ -372,7 +372,7 @@ impl Store for &File {
         map.remove(nodes, OWNER, range, usize::MAX, &mut freed, &mut 0).unwrap();
         state.give(&self.disk.device, &freed);
         state.check();
-        Cut::Whole
+        Truncation::Whole
     }
 
     fn free(&self, from: u64, to: u64) -> Result<(), Fault> {
