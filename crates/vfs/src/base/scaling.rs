@@ -4,7 +4,8 @@
 //!
 //! Every scaled structure gets its number of slots (shards) when it is made; the few patches that
 //! do not concern slots are a boolean. A [`Scaling`] holds all of them. Its default follows the
-//! machine. [`Scaling::before`] disables one patch, so one binary compares before and after. Settings combine: [`Scaling::and_before`].
+//! machine. [`Scaling::before`] disables one patch, so one binary compares before and after.
+//! Settings combine: [`Scaling::and_before`].
 //!
 //! # Invariants
 //!
