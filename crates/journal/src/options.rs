@@ -7,15 +7,15 @@ use vfscale_sync::cpu;
 use crate::Known;
 use crate::disk::record::RECORD_BLOCKS_MAX;
 
-/// Number of shards of each structure of the journal. `Default` follows the machine. Each setting
+/// Number of shards of each structure of the journal. `Default` follows the machine. Each field
 /// can be reverted on its own to the state of Linux before the patch that introduced it: Chinner,
 /// "xfs: fix a couple of performance issues" (2020), a series of five patches.
 ///
 /// ```
 /// use vfscale_journal::Scaling;
 ///
-/// let before = Scaling::default().before_cil_lists().before_active_trans();
-/// assert_eq!((before.cil_list_slots, before.active_trans_slots), (1, 1));
+/// let before = Scaling { cil_list_slots: 1, active_trans_slots: 1, ..Scaling::default() };
+/// assert!(before.read_mostly);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scaling {
@@ -57,37 +57,7 @@ impl Scaling {
     /// Returns the settings of Linux 5.7, before the patches: one of each structure, packed.
     #[must_use]
     pub fn kernel_5_7() -> Self {
-        Self::with_slots(1).before_read_mostly().before_busy_extents()
-    }
-
-    /// Disables patch 1: read and written fields of the central structure share a cache line.
-    #[must_use]
-    pub fn before_read_mostly(self) -> Self {
-        Self { read_mostly: false, ..self }
-    }
-
-    /// Disables patch 2: one counter of active transactions.
-    #[must_use]
-    pub fn before_active_trans(self) -> Self {
-        Self { active_trans_slots: 1, ..self }
-    }
-
-    /// Disables patch 3: one counter of CIL space and one of its reservation.
-    #[must_use]
-    pub fn before_cil_counters(self) -> Self {
-        Self { cil_counter_slots: 1, ..self }
-    }
-
-    /// Disables patch 4: one list of committed items, with one lock.
-    #[must_use]
-    pub fn before_cil_lists(self) -> Self {
-        Self { cil_list_slots: 1, ..self }
-    }
-
-    /// Disables patch 5: one list of callbacks, with a lock that every commit takes.
-    #[must_use]
-    pub fn before_busy_extents(self) -> Self {
-        Self { busy_extents: false, ..self }
+        Self { read_mostly: false, busy_extents: false, ..Self::with_slots(1) }
     }
 }
 

@@ -73,9 +73,10 @@ fn commits_on_two_cpus_meet_at_no_lock() {
 #[test]
 fn logging_again_takes_no_list() {
     let _alone = alone();
-    for (scaling, lists) in
-        [(Scaling::with_slots(2), 0), (Scaling::with_slots(2).before_cil_lists(), COMMITS)]
-    {
+    for (scaling, lists) in [
+        (Scaling::with_slots(2), 0),
+        (Scaling { cil_list_slots: 1, ..Scaling::with_slots(2) }, COMMITS),
+    ] {
         let store = store(scaling);
         let commit = |n: u64| {
             let _there = cpu::pretend(u32::try_from(n % 2).unwrap());
@@ -96,7 +97,7 @@ fn logging_again_takes_no_list() {
 #[test]
 fn cil_lists_before_meet_at_the_list() {
     let _alone = alone();
-    let bounces = bounces(Scaling::with_slots(2).before_cil_lists());
+    let bounces = bounces(Scaling { cil_list_slots: 1, ..Scaling::with_slots(2) });
     assert!(bounces("xc_cil") >= COMMITS - 2);
     assert_eq!(bounces("xc_ctx_lock"), 0);
 }
@@ -104,7 +105,7 @@ fn cil_lists_before_meet_at_the_list() {
 #[test]
 fn busy_extents_before_meet_at_the_lock_of_the_cil() {
     let _alone = alone();
-    let bounces = bounces(Scaling::with_slots(2).before_busy_extents());
+    let bounces = bounces(Scaling { busy_extents: false, ..Scaling::with_slots(2) });
     assert!(bounces("xc_cil_lock") >= COMMITS - 2);
     assert_eq!(bounces("xc_cil"), 0);
 }

@@ -35,6 +35,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/vfs/src/objects/icache.rs", "inodes on the lists of a superblock"),
     ("crates/vfs/src/objects/super_block.rs", "dentry and inode memory belong to a superblock"),
     ("crates/vfs/src/objects/super_block/inodes.rs", "inode memory belongs to a superblock"),
+    ("crates/vfs/src/objects/super_block/remounts.rs", "mounts are listed by their superblock"),
     (
         "crates/vfs/src/objects/super_ref.rs",
         "the memory of a superblock, which dentries and inodes belong to",

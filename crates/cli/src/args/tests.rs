@@ -75,7 +75,7 @@ fn patches_are_taken_back() {
     let memory = scaling(&["vfscale", "run", "--memory", "true"]);
     assert_eq!(memory.unwrap(), Scaling::default());
     let before = ["vfscale", "mount", "--memory", "--before", "lockref", "--before=brlock", "/mnt"];
-    let expected = Scaling::before_lockref().and_before("brlock").unwrap();
+    let expected = Scaling::before("lockref").unwrap().and_before("brlock").unwrap();
     assert_eq!(scaling(&before).unwrap(), expected);
     let all: Vec<String> =
         vfscale::PATCHES.iter().map(|patch| format!("--before={}", patch.name())).collect();

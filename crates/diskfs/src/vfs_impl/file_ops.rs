@@ -10,12 +10,14 @@ use vfscale_vfs::inode::Inode;
 use vfscale_vfs::types::{FallocateFlags, InodeFlags};
 
 use super::disk_fs::DiskFs;
+use super::flags::of_record;
 use super::inodes::{held, held_of, node_of};
+use crate::format::inode::FLAGS_KNOWN;
 use crate::inode::incore::Node;
 
 impl FileOps for DiskFs {
     fn inode_flags(&self) -> InodeFlags {
-        InodeFlags::all()
+        of_record(FLAGS_KNOWN)
     }
 
     fn set_attr(&self, inode: &Inode, change: &AttrChange<'_>) -> Result<(), Errno> {

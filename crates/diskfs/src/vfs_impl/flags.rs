@@ -11,7 +11,7 @@ use crate::format::superblock::Features;
 use crate::inode::core::InodeCore;
 
 /// Each flag, and its bit in a record.
-const BITS: [(InodeFlags, u16); 6] = [
+const BITS: [(InodeFlags, u16); InodeFlags::COUNT] = [
     (InodeFlags::SYNC, FLAG_SYNC),
     (InodeFlags::IMMUTABLE, FLAG_IMMUTABLE),
     (InodeFlags::APPEND, FLAG_APPEND),
@@ -21,7 +21,7 @@ const BITS: [(InodeFlags, u16); 6] = [
 ];
 
 /// Returns the flags that a record stores. Bits without a meaning are no flags.
-fn of_record(bits: u16) -> InodeFlags {
+pub(super) fn of_record(bits: u16) -> InodeFlags {
     let set = BITS.into_iter().filter(|(_, bit)| bits & bit != 0);
     set.fold(InodeFlags::empty(), |flags, (flag, _)| flags | flag)
 }

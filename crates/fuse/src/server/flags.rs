@@ -33,15 +33,6 @@ const FSSETXATTR: Opcode = opcode::write::<FsXattr>(b'X', 32);
 /// copies, and two that are not used.
 type FsXattr = [u32; 7];
 
-/// The flags in a `struct fsxattr`. It has none for `DIRSYNC`.
-const FSX_FLAGS: [(InodeFlags, u32); 5] = [
-    (InodeFlags::IMMUTABLE, 0x8),
-    (InodeFlags::APPEND, 0x10),
-    (InodeFlags::SYNC, 0x20),
-    (InodeFlags::NOATIME, 0x40),
-    (InodeFlags::NODUMP, 0x80),
-];
-
 /// A request about flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
@@ -75,7 +66,8 @@ pub(super) fn changes(command: u32) -> bool {
 }
 
 fn to_fsx(flags: InodeFlags) -> u32 {
-    FSX_FLAGS.iter().filter(|(flag, _)| flags.contains(*flag)).fold(0, |all, (_, bit)| all | bit)
+    let set = InodeFlags::FSX_BITS.into_iter().filter(|(flag, _)| flags.contains(*flag));
+    set.fold(0, |all, (_, bit)| all | bit)
 }
 
 /// Returns the words of a request, of which a wide one has a second half without flags.
@@ -97,8 +89,10 @@ fn requested(form: Form, data: &[u8], before: InodeFlags) -> Result<InodeFlags, 
     if first & !known != 0 || others {
         return Err(Errno::OPNOTSUPP);
     }
-    let set = FSX_FLAGS.iter().filter(|(_, bit)| first & bit != 0);
-    Ok(set.fold(before & InodeFlags::DIRSYNC, |flags, (flag, _)| flags | *flag))
+    // A flag that has no bit there stays as it is.
+    let is_set = |(flag, bit)| if bit == 0 { before.contains(flag) } else { first & bit != 0 };
+    let set = InodeFlags::FSX_BITS.into_iter().filter(|pair| is_set(*pair));
+    Ok(set.map(|(flag, _)| flag).collect())
 }
 
 /// Checks that a file with these flags may be opened for writing: only at its end, if the writer

@@ -517,11 +517,11 @@ fn every_setting_does_the_same() {
     for scaling in [
         default,
         Scaling::kernel_5_7(),
-        default.before_read_mostly(),
-        default.before_active_trans(),
-        default.before_cil_counters(),
-        default.before_cil_lists(),
-        default.before_busy_extents(),
+        Scaling { read_mostly: false, ..default },
+        Scaling { active_trans_slots: 1, ..default },
+        Scaling { cil_counter_slots: 1, ..default },
+        Scaling { cil_list_slots: 1, ..default },
+        Scaling { busy_extents: false, ..default },
         Scaling { context_slots: 1, ..default },
         Scaling { grant_slots: 1, ..default },
     ] {
@@ -647,8 +647,8 @@ fn counters_are_where_their_settings_say() {
     let default = Scaling::with_slots(4);
     for (scaling, active, reserved) in [
         (default, 4, 4),
-        (default.before_active_trans(), 1, 4),
-        (default.before_cil_counters(), 4, 1),
+        (Scaling { active_trans_slots: 1, ..default }, 1, 4),
+        (Scaling { cil_counter_slots: 1, ..default }, 4, 1),
     ] {
         let device = device();
         let options = Options { scaling, ..options() };

@@ -12,6 +12,9 @@ use crate::base::escaped::Escaped;
 /// The result of a call on a [`Task`](crate::Task) or an open file.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// The result of a step of a call, whose error has no path yet.
+pub(crate) type Outcome<T> = std::result::Result<T, Errno>;
+
 /// The error of a call: Linux's error number, the name of the call, and the path or the two paths
 /// that the caller passed, which its text has [`Escaped`]. A call on an open file takes no path:
 /// its error has that of the file, or only the name if a task with a root of its own has opened it.
@@ -183,8 +186,8 @@ pub(crate) fn check_fork() -> std::result::Result<(), Errno> {
 pub(crate) enum Stop<W> {
     /// The call fails.
     Errno(Errno),
-    /// The call must first do this work, with nothing held. Then the part runs again.
-    First(W),
+    /// The call must first do deferred work, with nothing held. Then the part runs again.
+    Deferred(W),
 }
 
 impl<W> From<Errno> for Stop<W> {

@@ -38,6 +38,19 @@ bitflags! {
 }
 
 impl InodeFlags {
+    /// Number of flags: a table of another length does not compile.
+    pub const COUNT: usize = InodeFlags::all().bits().count_ones() as usize;
+
+    /// Each flag, and its bit in the `fsx_xflags` of a `struct fsxattr`; 0 if it has none there.
+    pub const FSX_BITS: [(InodeFlags, u32); InodeFlags::COUNT] = [
+        (InodeFlags::SYNC, 0x20),
+        (InodeFlags::IMMUTABLE, 0x8),
+        (InodeFlags::APPEND, 0x10),
+        (InodeFlags::NODUMP, 0x80),
+        (InodeFlags::NOATIME, 0x40),
+        (InodeFlags::DIRSYNC, 0),
+    ];
+
     /// The flags that forbid changes, and that only a privileged task changes.
     pub const PRIVILEGED: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
 

@@ -4,7 +4,7 @@ use std::io::IoSlice;
 
 use rustix::io::Errno;
 
-use crate::base::error::{Result, check_fork};
+use crate::base::error::{Outcome, Result, check_fork};
 use crate::base::types::OFlags;
 use crate::file::failed::OnFile;
 use crate::file::open_file::{File, check_offset};
@@ -18,7 +18,7 @@ fn copy_file_range(
     to: &File,
     to_offset: u64,
     len: u64,
-) -> std::result::Result<u64, Errno> {
+) -> Outcome<u64> {
     check_fork()?;
     if from.is_path() || to.is_path() {
         return Err(Errno::BADF);

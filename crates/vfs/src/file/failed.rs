@@ -9,7 +9,7 @@ use std::path::{Path as FsPath, PathBuf};
 use rustix::io::Errno;
 use vfscale_sync::rcu;
 
-use crate::base::error::{Error, IN_CHILD, Result};
+use crate::base::error::{Error, IN_CHILD, Outcome, Result};
 use crate::mount::{d_path, pseudo_fs};
 use crate::objects::file_description::{FileMode, OpenFile};
 
@@ -18,7 +18,7 @@ pub(crate) trait OnFile<T> {
     fn of(self, call: &'static str, file: &OpenFile) -> Result<T>;
 }
 
-impl<T> OnFile<T> for std::result::Result<T, Errno> {
+impl<T> OnFile<T> for Outcome<T> {
     #[inline]
     fn of(self, call: &'static str, file: &OpenFile) -> Result<T> {
         self.map_err(|errno| failed(call, errno, file))

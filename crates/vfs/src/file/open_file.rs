@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use vfscale_sync::lock::assert_held;
 use vfscale_sync::rcu;
 
-use crate::base::error::{Named, Result, check_fork};
+use crate::base::error::{Named, Outcome, Result, check_fork};
 use crate::base::lock_classes::InodeData;
 use crate::base::types::{FallocateFlags, FileType, OFlags, Stat, StatFs};
 use crate::file::failed::OnFile;
@@ -61,7 +61,7 @@ pub struct File(pub(crate) SharedFile);
 /// # Errors
 /// The errors of a backed driver.
 #[inline]
-pub(crate) fn drop_privileges(inode: &Inode, keep: FileMode) -> std::result::Result<(), Errno> {
+pub(crate) fn drop_privileges(inode: &Inode, keep: FileMode) -> Outcome<()> {
     assert_held::<InodeData>();
     if inode.is_backed() {
         return drop_privileges_backed(inode, keep);
@@ -80,7 +80,7 @@ pub(crate) fn drop_privileges(inode: &Inode, keep: FileMode) -> std::result::Res
 
 /// Drops privileges of an inode of a backed driver, which stores the change first.
 #[cold]
-fn drop_privileges_backed(inode: &Inode, keep: FileMode) -> std::result::Result<(), Errno> {
+fn drop_privileges_backed(inode: &Inode, keep: FileMode) -> Outcome<()> {
     let no_capabilities = inode.has_extra() && has_capabilities(inode, &rcu::pin());
     let (mode, gone) = set_ids_to_drop(inode, keep);
     if gone == 0 && !no_capabilities {
@@ -117,11 +117,7 @@ impl File {
     /// # Errors
     /// `ENFILE`, if there was no room or another thread has taken it since.
     #[inline]
-    pub(crate) fn new(
-        path: Path,
-        mode: FileMode,
-        flags: OFlags,
-    ) -> std::result::Result<File, Errno> {
+    pub(crate) fn new(path: Path, mode: FileMode, flags: OFlags) -> Outcome<File> {
         match SuperBlock::open_file(OpenFile::new(path, mode, flags)) {
             Ok(file) => Ok(File(file)),
             Err(_) => Err(Errno::NFILE),
@@ -133,11 +129,7 @@ impl File {
     ///
     /// # Errors
     /// As [`new`](Self::new); then the end is closed.
-    pub(crate) fn new_stream(
-        path: Path,
-        mode: FileMode,
-        flags: OFlags,
-    ) -> std::result::Result<File, Errno> {
+    pub(crate) fn new_stream(path: Path, mode: FileMode, flags: OFlags) -> Outcome<File> {
         match SuperBlock::open_file(OpenFile::new(path, mode.as_stream(), flags)) {
             Ok(file) => {
                 file.note_stream();
@@ -235,7 +227,7 @@ impl File {
     }
 
     #[inline]
-    pub(crate) fn check_read(&self, offset: u64, len: usize) -> std::result::Result<&Inode, Errno> {
+    pub(crate) fn check_read(&self, offset: u64, len: usize) -> Outcome<&Inode> {
         if !self.0.mode().contains(FileMode::READ) {
             return Err(self.0.mode().no_position());
         }
@@ -351,7 +343,7 @@ impl File {
             .of("readv", &self.0)
     }
 
-    pub(crate) fn check_write(&self) -> std::result::Result<&Inode, Errno> {
+    pub(crate) fn check_write(&self) -> Outcome<&Inode> {
         check_fork()?;
         if self.0.mode().contains(FileMode::WRITE) {
             Ok(self.inode())
@@ -370,12 +362,7 @@ impl File {
         self.with_space(|| self.fallocate_inner(mode, offset, len)).of("fallocate", &self.0)
     }
 
-    fn fallocate_inner(
-        &self,
-        mode: FallocateFlags,
-        offset: u64,
-        len: u64,
-    ) -> std::result::Result<(), Errno> {
+    fn fallocate_inner(&self, mode: FallocateFlags, offset: u64, len: u64) -> Outcome<()> {
         check_fork()?;
         let limit = i64::MAX as u64;
         if self.is_path() {
@@ -419,7 +406,7 @@ impl File {
 
 /// Refuses invalid modes of `fallocate`: unknown modes, combined modes, and those that require or
 /// exclude `KEEP_SIZE`.
-fn check_fallocate_mode(mode: FallocateFlags) -> std::result::Result<(), Errno> {
+fn check_fallocate_mode(mode: FallocateFlags) -> Outcome<()> {
     const WRITE_ZEROES: u32 = 128;
     let keeps_size = mode.contains(FallocateFlags::KEEP_SIZE);
     let what = mode.difference(FallocateFlags::KEEP_SIZE);
@@ -437,13 +424,13 @@ fn check_fallocate_mode(mode: FallocateFlags) -> std::result::Result<(), Errno> 
 /// Checks an offset. Offsets are signed in Linux: the upper half is invalid, an error that precedes
 /// all others.
 #[inline]
-pub(crate) fn check_offset(offset: u64) -> std::result::Result<(), Errno> {
+pub(crate) fn check_offset(offset: u64) -> Outcome<()> {
     if offset > i64::MAX as u64 { Err(Errno::INVAL) } else { Ok(()) }
 }
 
 /// Checks that a range does not exceed the largest offset.
 #[inline]
-pub(crate) fn check_range(offset: u64, len: usize) -> std::result::Result<(), Errno> {
+pub(crate) fn check_range(offset: u64, len: usize) -> Outcome<()> {
     if len as u64 > i64::MAX as u64 - offset { Err(Errno::INVAL) } else { Ok(()) }
 }
 

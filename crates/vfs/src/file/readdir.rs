@@ -16,7 +16,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 
-use crate::base::error::{Error, Result, check_fork};
+use crate::base::error::{Error, Outcome, Result, check_fork};
 use crate::base::types::{FileType, Whence};
 use crate::file::failed::OnFile;
 use crate::file::open_file::File;
@@ -94,7 +94,7 @@ impl File {
     }
 
     /// Fills `batch` with entries from `pos` on; leaves it empty at the end.
-    fn collect(&self, pos: u64, batch: &mut Vec<DirEntryBuf>) -> std::result::Result<(), Errno> {
+    fn collect(&self, pos: u64, batch: &mut Vec<DirEntryBuf>) -> Outcome<()> {
         check_fork()?;
         if self.mode().contains(FileMode::PATH) {
             return Err(Errno::BADF);
@@ -131,7 +131,7 @@ impl File {
         directories: &dyn DirOps,
         pos: u64,
         batch: &mut Vec<DirEntryBuf>,
-    ) -> std::result::Result<(), Errno> {
+    ) -> Outcome<()> {
         let dir = self.path().dentry();
         if pos == 0 {
             batch.push(dot(dir, b".", 1));

@@ -3,7 +3,7 @@
 
 use rustix::io::Errno;
 
-use crate::base::error::{Result, check_fork};
+use crate::base::error::{Outcome, Result, check_fork};
 use crate::base::types::Whence;
 use crate::file::failed::OnFile;
 use crate::file::open_file::File;
@@ -33,7 +33,7 @@ impl File {
         self.seek_inner(to.into()).of("lseek", &self.0)
     }
 
-    fn seek_inner(&self, to: Whence) -> std::result::Result<u64, Errno> {
+    fn seek_inner(&self, to: Whence) -> Outcome<u64> {
         check_fork()?;
         let mode = self.0.mode();
         if mode.intersects(FileMode::PATH.union(FileMode::STREAM)) {
@@ -60,7 +60,7 @@ impl File {
 }
 
 /// Computes the target of `lseek` from `pos`.
-fn seek_target(inode: &Inode, to: Whence, pos: u64) -> std::result::Result<u64, Errno> {
+fn seek_target(inode: &Inode, to: Whence, pos: u64) -> Outcome<u64> {
     let fs = inode.sb().fs();
     let target = match to {
         Whence::Set(offset) => offset,

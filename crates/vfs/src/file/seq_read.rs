@@ -31,7 +31,7 @@ impl File {
             match read() {
                 Ok(value) => return Ok(value),
                 Err(Stop::Errno(errno)) => return Err(errno),
-                Err(Stop::First(Unread)) => self.make_text()?,
+                Err(Stop::Deferred(Unread)) => self.make_text()?,
             }
         }
     }

@@ -14,7 +14,7 @@ use std::io::{IoSlice, IoSliceMut};
 
 use rustix::io::Errno;
 
-use crate::base::error::{Result, check_fork};
+use crate::base::error::{Outcome, Result, check_fork};
 use crate::base::types::{Capabilities, OFlags};
 use crate::file::failed::OnFile;
 use crate::file::open_file::File;
@@ -28,13 +28,13 @@ use crate::objects::vfsmount::WriteAccess;
 use crate::security::cred::Credentials;
 
 /// Returns the pipe of a fifo, which the first call makes.
-pub(crate) fn fifo(inode: &Inode) -> std::result::Result<&Pipe, Errno> {
+pub(crate) fn fifo(inode: &Inode) -> Outcome<&Pipe> {
     let make = || InodeExt::Pipe(Pipe::new(inode.sb().quotas().keep()));
     inode.ext_or_init(make).pipe().ok_or(Errno::NXIO)
 }
 
 impl File {
-    fn stream(&self) -> std::result::Result<&InodeExt, Errno> {
+    fn stream(&self) -> Outcome<&InodeExt> {
         self.inode().stream().ok_or(Errno::BADF)
     }
 
@@ -52,7 +52,7 @@ impl File {
         &self,
         bufs: &mut [IoSliceMut<'_>],
         token: Option<&WaitToken>,
-    ) -> std::result::Result<usize, Errno> {
+    ) -> Outcome<usize> {
         check_fork()?;
         if !self.mode().contains(FileMode::STREAM_READ) {
             return Err(Errno::BADF);
@@ -75,7 +75,7 @@ impl File {
         &self,
         bufs: &[IoSlice<'_>],
         token: Option<&WaitToken>,
-    ) -> std::result::Result<usize, Errno> {
+    ) -> Outcome<usize> {
         check_fork()?;
         if !self.mode().contains(FileMode::STREAM_WRITE) {
             return Err(Errno::BADF);
@@ -101,7 +101,7 @@ impl File {
 
     /// Writes as [`write_stream`](Self::write_stream), from several buffers. If all are empty,
     /// writes nothing, whereas one empty buffer would be a message.
-    pub(crate) fn writev_stream(&self, bufs: &[IoSlice<'_>]) -> std::result::Result<usize, Errno> {
+    pub(crate) fn writev_stream(&self, bufs: &[IoSlice<'_>]) -> Outcome<usize> {
         let is_nothing = bufs.iter().all(|buf| buf.is_empty());
         if is_nothing && self.mode().contains(FileMode::STREAM_WRITE) {
             return Ok(0);
@@ -153,7 +153,7 @@ impl File {
         self.open_pipe().and_then(|pipe| pipe.set_size(bytes, privileged)).of("fcntl", &self.0)
     }
 
-    fn open_pipe(&self) -> std::result::Result<&Pipe, Errno> {
+    fn open_pipe(&self) -> Outcome<&Pipe> {
         check_fork()?;
         if self.is_path() {
             return Err(Errno::BADF);

@@ -8,14 +8,14 @@
 use rustix::io::Errno;
 use vfscale_sync::errseq::{ErrorCursor, ErrorSeq};
 
-use crate::base::error::{Result, check_fork};
+use crate::base::error::{Outcome, Result, check_fork};
 use crate::base::types::OFlags;
 use crate::file::failed::OnFile;
 use crate::file::open_file::File;
 use crate::objects::inode::Inode;
 
 /// Reports an error of `errors` that `cursor` has not yet reported.
-fn tell(cursor: &ErrorCursor, errors: Option<&ErrorSeq>) -> std::result::Result<(), Errno> {
+fn tell(cursor: &ErrorCursor, errors: Option<&ErrorSeq>) -> Outcome<()> {
     match errors.and_then(|errors| cursor.advance(errors)) {
         Some(code) => Err(Errno::from_raw_os_error(code)),
         None => Ok(()),
@@ -26,11 +26,7 @@ impl File {
     /// Makes a write durable, if the file was opened with `O_SYNC` or `O_DSYNC`, or those flags
     /// stand for [`InodeFlags::SYNC`](crate::types::InodeFlags::SYNC).
     #[inline(always)]
-    pub(crate) fn sync_written(
-        &self,
-        inode: &Inode,
-        flags: OFlags,
-    ) -> std::result::Result<(), Errno> {
+    pub(crate) fn sync_written(&self, inode: &Inode, flags: OFlags) -> Outcome<()> {
         if flags.intersects(OFlags::SYNC | OFlags::DSYNC) {
             self.sync_and_tell(inode, !flags.contains(OFlags::SYNC))?;
         }
@@ -39,7 +35,7 @@ impl File {
 
     /// Makes the file durable, and reports errors of this call and of write-back since the last
     /// report.
-    fn sync_and_tell(&self, inode: &Inode, data_only: bool) -> std::result::Result<(), Errno> {
+    fn sync_and_tell(&self, inode: &Inode, data_only: bool) -> Outcome<()> {
         let fs = inode.sb().fs();
         let synced = fs.sync(inode, data_only);
         // Advances the cursor even if this sync failed, because its error counts as the report.
@@ -84,7 +80,7 @@ impl File {
         sync().of("syncfs", &self.0)
     }
 
-    fn sync_inner(&self, data_only: bool) -> std::result::Result<(), Errno> {
+    fn sync_inner(&self, data_only: bool) -> Outcome<()> {
         check_fork()?;
         if self.is_path() {
             return Err(Errno::BADF);

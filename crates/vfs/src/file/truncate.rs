@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use vfscale_sync::lock::assert_held;
 use vfscale_sync::rcu;
 
-use crate::base::error::{Result, check_fork};
+use crate::base::error::{Outcome, Result, check_fork};
 use crate::base::lock_classes::InodeData;
 use crate::base::types::Capabilities;
 use crate::file::failed::OnFile;
@@ -25,7 +25,7 @@ pub(crate) fn truncate_inode(
     size: u64,
     keep_ids: FileMode,
     always: bool,
-) -> std::result::Result<(), Errno> {
+) -> Outcome<()> {
     if truncate_unlocked(inode, size, keep_ids, always)? {
         return Ok(());
     }
@@ -39,11 +39,7 @@ pub(crate) fn truncate_inode(
 /// Truncates or extends a regular file of a driver without directories, for a caller that is in the
 /// RCU section of its walk and holds no reference. Returns false, and changes nothing, if it would
 /// have to wait for the lock, whose holder may take long.
-pub(crate) fn truncate_in_section(
-    inode: &Inode,
-    size: u64,
-    keep_ids: FileMode,
-) -> std::result::Result<bool, Errno> {
+pub(crate) fn truncate_in_section(inode: &Inode, size: u64, keep_ids: FileMode) -> Outcome<bool> {
     if truncate_unlocked(inode, size, keep_ids, false)? {
         return Ok(true);
     }
@@ -56,12 +52,7 @@ pub(crate) fn truncate_in_section(
 
 /// Truncates a file without its lock, if that changes only the times. Returns whether it does.
 #[inline]
-fn truncate_unlocked(
-    inode: &Inode,
-    size: u64,
-    keep_ids: FileMode,
-    always: bool,
-) -> std::result::Result<bool, Errno> {
+fn truncate_unlocked(inode: &Inode, size: u64, keep_ids: FileMode, always: bool) -> Outcome<bool> {
     if size > inode.sb().fs().size_max() {
         return Err(Errno::FBIG);
     }
@@ -73,12 +64,7 @@ fn truncate_unlocked(
 }
 
 /// Truncates a file. Returns the number of bytes that were cut off.
-fn truncate_locked(
-    inode: &Inode,
-    size: u64,
-    keep_ids: FileMode,
-    always: bool,
-) -> std::result::Result<u64, Errno> {
+fn truncate_locked(inode: &Inode, size: u64, keep_ids: FileMode, always: bool) -> Outcome<u64> {
     assert_held::<InodeData>();
     memfd_seals::check_size(inode, size)?;
     let before = inode.size();

@@ -16,14 +16,12 @@ use std::io::IoSlice;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
-use crate::base::error::Result;
+use crate::base::error::{Outcome, Result};
 use crate::base::types::OFlags;
 use crate::file::failed::OnFile;
 use crate::file::open_file::{File, check_offset, check_range, drop_privileges};
 use crate::objects::inode::Inode;
 use crate::objects::memfd_seals;
-
-type Outcome<T> = std::result::Result<T, Errno>;
 
 /// The part of a call's data to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

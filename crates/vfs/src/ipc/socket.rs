@@ -26,6 +26,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use vfscale_sync::percpu_arc::PerCpuArc;
 
+use crate::base::error::Outcome;
 use crate::base::limits::Quotas;
 use crate::ipc::pipe::Pipe;
 use crate::locks::wait_queue::Waiting;
@@ -81,11 +82,7 @@ impl Socket {
     /// # Errors
     /// Their errors; `ECONNRESET` once, if the peer was closed with unread data: at the end of a
     /// stream.
-    pub(crate) fn read(
-        &self,
-        bufs: &mut [IoSliceMut<'_>],
-        wait: Waiting<'_>,
-    ) -> std::result::Result<usize, Errno> {
+    pub(crate) fn read(&self, bufs: &mut [IoSliceMut<'_>], wait: Waiting<'_>) -> Outcome<usize> {
         match self {
             Socket::Stream { input, .. } => input.read(bufs, wait),
             Socket::Messages(messages) => messages.read(bufs, wait),
@@ -96,11 +93,7 @@ impl Socket {
     ///
     /// # Errors
     /// Their errors.
-    pub(crate) fn write(
-        &self,
-        bufs: &[IoSlice<'_>],
-        wait: Waiting<'_>,
-    ) -> std::result::Result<usize, Errno> {
+    pub(crate) fn write(&self, bufs: &[IoSlice<'_>], wait: Waiting<'_>) -> Outcome<usize> {
         match self {
             Socket::Stream { output, .. } => match output.write(bufs, false, wait) {
                 // An empty write to a pipe makes no check; to a socket it checks the peer.

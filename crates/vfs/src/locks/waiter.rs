@@ -7,15 +7,13 @@
 
 use std::sync::Arc;
 
-use rustix::io::Errno;
 use vfscale_sync::atomic::thread::Thread;
 use vfscale_sync::lock::{Mutex, assert_held};
 
 use super::classes::{FileLockState, LockResult};
 use super::graph::{Blockers, LockGraph};
 use super::{Owner, RecordLock};
-
-type Outcome = Result<(), Errno>;
+use crate::base::error::Outcome;
 
 /// The kind of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,7 +32,7 @@ pub(super) struct Waiter {
 
 #[derive(Default)]
 struct Slot {
-    outcome: Option<Outcome>,
+    outcome: Option<Outcome<()>>,
     listener: Listener,
 }
 
@@ -44,7 +42,7 @@ pub(super) enum Listener {
     #[default]
     Nobody,
     Thread(Thread),
-    Call(Box<dyn FnOnce(Outcome) + Send>),
+    Call(Box<dyn FnOnce(Outcome<()>) + Send>),
 }
 
 impl Waiter {
@@ -57,7 +55,10 @@ impl Waiter {
     }
 
     /// Enters into the graph that this request waits for `blockers`.
-    pub(super) fn wait_for(self: &Arc<Waiter>, blockers: impl Iterator<Item = Owner>) -> Outcome {
+    pub(super) fn wait_for(
+        self: &Arc<Waiter>,
+        blockers: impl Iterator<Item = Owner>,
+    ) -> Outcome<()> {
         let (Some(graph), Owner::Task(task)) = (&self.graph, self.lock.owner) else {
             return Ok(());
         };
@@ -70,7 +71,7 @@ impl Waiter {
 
     /// Sets the result of a request that is in the queue no longer. The caller calls
     /// [`tell`](Self::tell) after releasing the lock of the state.
-    pub(super) fn finish(self: &Arc<Waiter>, outcome: Outcome) {
+    pub(super) fn finish(self: &Arc<Waiter>, outcome: Outcome<()>) {
         assert_held::<FileLockState>();
         if let (Some(graph), Owner::Task(task)) = (&self.graph, self.lock.owner) {
             graph.done(task, Arc::as_ptr(self).addr());
@@ -91,7 +92,7 @@ impl Waiter {
         }
     }
 
-    pub(super) fn outcome(&self) -> Option<Outcome> {
+    pub(super) fn outcome(&self) -> Option<Outcome<()>> {
         self.slot.lock().outcome
     }
 

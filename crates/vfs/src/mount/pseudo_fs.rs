@@ -15,7 +15,7 @@
 //! (Piggin 2009), although no lookup ever uses that table. So here a dentry of this kind has no
 //! parent and is on no list: making and closing such a file uses only the CPU's own supply of
 //! memory and inode numbers, and its own list of open files.
-//! [`Scaling::before_pseudo`](crate::Scaling::before_pseudo) disables that.
+//! The patch `pseudo` of [`Scaling`](crate::Scaling) can be disabled.
 //!
 //! # References
 //!

@@ -68,7 +68,7 @@ pub(crate) type WalkStop = Stop<Box<Deferred>>;
 impl From<DriverChange> for WalkStop {
     #[cold]
     fn from(change: DriverChange) -> WalkStop {
-        Stop::First(Box::new(Deferred::Change(change)))
+        Stop::Deferred(Box::new(Deferred::Change(change)))
     }
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn run_lookups<T>(mut call: impl FnMut() -> Result<T, WalkStop>) -> R
         // Not copied as a whole: see `Child` in `namei`.
         Ok(value) => Ok(value),
         Err(Stop::Errno(errno)) => Err(errno),
-        Err(Stop::First(deferred)) => {
+        Err(Stop::Deferred(deferred)) => {
             run_deferred(*deferred, call, |_| unreachable!("a call that changes nothing"))
         }
     }
@@ -97,7 +97,7 @@ pub(crate) fn run_lookups<T>(mut call: impl FnMut() -> Result<T, WalkStop>) -> R
 pub(crate) fn run_lookup(stop: WalkStop) -> Result<(), Errno> {
     match stop {
         Stop::Errno(errno) => Err(errno),
-        Stop::First(deferred) => match *deferred {
+        Stop::Deferred(deferred) => match *deferred {
             Deferred::Lookup(missing) => missing.look_up(),
             Deferred::Change(_) => unreachable!("a call that changes nothing"),
         },
@@ -115,7 +115,7 @@ pub(crate) fn run_changes<T>(
     match call() {
         Ok(value) => Ok(value),
         Err(Stop::Errno(errno)) => Err(errno),
-        Err(Stop::First(deferred)) => run_deferred(*deferred, call, change),
+        Err(Stop::Deferred(deferred)) => run_deferred(*deferred, call, change),
     }
 }
 
@@ -140,7 +140,7 @@ fn run_deferred<T>(
         match call() {
             Ok(value) => return Ok(value),
             Err(Stop::Errno(errno)) => return Err(errno),
-            Err(Stop::First(next)) => deferred = *next,
+            Err(Stop::Deferred(next)) => deferred = *next,
         }
     }
 }

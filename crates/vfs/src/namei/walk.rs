@@ -83,8 +83,8 @@ pub(crate) enum Fail {
     /// A change invalidated the walk, which must start again.
     Retry,
     Errno(Errno),
-    /// The call must first do this work, with nothing held.
-    First(Box<Deferred>),
+    /// The call must first do deferred work, with nothing held.
+    Deferred(Box<Deferred>),
 }
 
 impl From<Errno> for Fail {
@@ -104,7 +104,7 @@ impl From<WalkStop> for Fail {
     fn from(stop: WalkStop) -> Fail {
         match stop {
             Stop::Errno(errno) => Fail::Errno(errno),
-            Stop::First(deferred) => Fail::First(deferred),
+            Stop::Deferred(deferred) => Fail::Deferred(deferred),
         }
     }
 }
@@ -112,7 +112,7 @@ impl From<WalkStop> for Fail {
 impl From<DriverChange> for Fail {
     #[cold]
     fn from(change: DriverChange) -> Fail {
-        Fail::First(Box::new(Deferred::Change(change)))
+        Fail::Deferred(Box::new(Deferred::Change(change)))
     }
 }
 
@@ -228,7 +228,7 @@ pub(crate) fn walk<'g, T>(
             match body(&mut walk) {
                 Ok(value) => return Ok(value),
                 Err(Fail::Errno(errno)) => return Err(Stop::Errno(errno)),
-                Err(Fail::First(deferred)) => return Err(Stop::First(deferred)),
+                Err(Fail::Deferred(deferred)) => return Err(Stop::Deferred(deferred)),
                 Err(Fail::Retry) => {}
             }
         }
@@ -592,7 +592,7 @@ impl<'g> Walk<'g> {
         }
         match self.keep(dir) {
             Ok(dir) => {
-                Fail::First(Box::new(Deferred::Lookup(DriverLookup::new(dir, name.bytes()))))
+                Fail::Deferred(Box::new(Deferred::Lookup(DriverLookup::new(dir, name.bytes()))))
             }
             Err(fail) => fail,
         }

@@ -10,7 +10,7 @@
 //!
 //! With a driver without `DirOps` an inode exists exactly as long as it is in use, and no thread
 //! ever searches for one. There are no lists, and creating a file costs nothing for them. Pipes
-//! have no such lists either. With the patch disabled ([`Scaling::before_inode_list`]) all inodes
+//! have no such lists either. With the patch disabled (`inode-list`) all inodes
 //! are on the one list of their superblock, as in older kernels.
 //!
 //! # Unused inodes

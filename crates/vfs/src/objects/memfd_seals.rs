@@ -13,6 +13,7 @@
 
 use rustix::io::Errno;
 
+use crate::base::error::Outcome;
 use crate::base::lock_classes::InodeData;
 use crate::base::types::FallocateFlags;
 use crate::objects::inode::Inode;
@@ -37,11 +38,7 @@ impl Seals {
     ///
     /// # Errors
     /// `EPERM` if the file is sealed against seals.
-    pub(crate) fn add(
-        &self,
-        inode: &Inode,
-        mut seals: SealFlags,
-    ) -> std::result::Result<(), Errno> {
+    pub(crate) fn add(&self, inode: &Inode, mut seals: SealFlags) -> Outcome<()> {
         assert_held::<InodeData>();
         let now = self.get();
         if now.contains(SealFlags::SEAL) {
@@ -77,11 +74,7 @@ fn seals_now(inode: &Inode) -> SealFlags {
 ///
 /// # Errors
 /// Returns `EPERM` if there are none.
-pub(crate) fn check_write(
-    inode: &Inode,
-    offset: u64,
-    len: usize,
-) -> std::result::Result<usize, Errno> {
+pub(crate) fn check_write(inode: &Inode, offset: u64, len: usize) -> Outcome<usize> {
     let seals = sealed(inode);
     if seals.intersects(NO_WRITES) {
         return Err(Errno::PERM);
@@ -102,7 +95,7 @@ pub(crate) fn check_write(
 /// # Errors
 /// Returns `EPERM` if a seal forbids it.
 #[inline]
-pub(crate) fn check_size(inode: &Inode, size: u64) -> std::result::Result<(), Errno> {
+pub(crate) fn check_size(inode: &Inode, size: u64) -> Outcome<()> {
     let (seals, before) = (sealed(inode), inode.size());
     let shrinks = size < before && seals.contains(SealFlags::SHRINK);
     let grows = size > before && seals.contains(SealFlags::GROW);
@@ -114,11 +107,7 @@ pub(crate) fn check_size(inode: &Inode, size: u64) -> std::result::Result<(), Er
 /// # Errors
 /// Returns `EPERM` if a seal forbids it.
 #[inline]
-pub(crate) fn check_fallocate(
-    inode: &Inode,
-    mode: FallocateFlags,
-    end: u64,
-) -> std::result::Result<(), Errno> {
+pub(crate) fn check_fallocate(inode: &Inode, mode: FallocateFlags, end: u64) -> Outcome<()> {
     let seals = sealed(inode);
     let punches = mode.contains(FallocateFlags::PUNCH_HOLE);
     let changes = punches || mode.contains(FallocateFlags::ZERO_RANGE);
@@ -134,7 +123,7 @@ pub(crate) fn check_fallocate(
 /// # Errors
 /// Returns `EPERM` if a seal forbids it.
 #[inline]
-pub(crate) fn check_mode(inode: &Inode, mode: u32) -> std::result::Result<(), Errno> {
+pub(crate) fn check_mode(inode: &Inode, mode: u32) -> Outcome<()> {
     let changes = (inode.mode() ^ mode) & 0o111 != 0;
     if changes && seals_now(inode).contains(SealFlags::EXEC) { Err(Errno::PERM) } else { Ok(()) }
 }

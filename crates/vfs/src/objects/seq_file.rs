@@ -42,9 +42,9 @@ impl Text {
     pub(crate) fn read(&self, file: u64, offset: u64, buf: &mut [u8]) -> ReadResult<usize> {
         let bytes = {
             let mut all = self.0.lock();
-            let snapshot = all.get_mut(&file).ok_or(Stop::First(Unread))?;
+            let snapshot = all.get_mut(&file).ok_or(Stop::Deferred(Unread))?;
             if offset == 0 && !std::mem::take(&mut snapshot.is_new) {
-                return Err(Stop::First(Unread));
+                return Err(Stop::Deferred(Unread));
             }
             snapshot.bytes.clone()
         };

@@ -7,8 +7,8 @@
 //! reference, the tree is taken down (`take_down`), children before parents.
 
 mod inodes;
+mod remounts;
 
-use std::collections::HashSet;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
@@ -19,19 +19,17 @@ use rustix::io::Errno;
 use vfscale_sync::atomic::thread::Thread;
 use vfscale_sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use vfscale_sync::lock::{Mutex, MutexGuard};
-use vfscale_sync::percpu::{CachePadded, IdAlloc};
+use vfscale_sync::percpu::CachePadded;
 use vfscale_sync::percpu_arc::PerCpuArc;
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::seqrwlock::SeqRwLock;
 use vfscale_sync::shared::SharedList;
 use vfscale_sync::slab::Slab;
-use vfscale_sync::table::RcuTable;
 
+use self::inodes::InodeTable;
+use self::remounts::Remounts;
 use crate::base::limits::{Quotas, SharedQuotas};
-use crate::base::lock_classes::{
-    DcacheLock, FilesLock, InodeHash, InodeLock, InodeWaiters, RenameLock, SuperMounts,
-    SuperRemount, WriteHold,
-};
+use crate::base::lock_classes::{DcacheLock, FilesLock, InodeWaiters, RenameLock};
 use crate::base::scaling::Scaling;
 use crate::base::types::{MountFlags, StatFs};
 use crate::locks::LockGraph;
@@ -42,15 +40,11 @@ use crate::objects::dcache::sharded_counts::ShardedRing;
 use crate::objects::driver::{DirOps, FileSystem, NameAccounting, Names, NoAccounting, Reclaimed};
 use crate::objects::file_description::{OpenFile, SharedFile};
 use crate::objects::fsnotify::marks::WatchCounts;
-use crate::objects::icache::InodeList;
 use crate::objects::in_lookup::{Key, KeyGuard, KeyLocks};
-use crate::objects::inode::{Inode, InodeInit, InodeRef};
+use crate::objects::inode::{Inode, InodeInit};
 use crate::objects::remount_flags::RemountFlags;
 use crate::objects::super_ref::{Owners, SuperRef};
-use crate::objects::vfsmount::Mount;
 
-/// First inode number for a driver's files; the root has 1.
-const INO_FIRST: u64 = 2;
 /// The bytes that an object owns from which on its memory must not wait for an idle CPU.
 const LARGE_BYTES: u64 = 4096;
 
@@ -62,22 +56,17 @@ pub struct SuperBlock {
     fs: Arc<dyn FileSystem>,
     dev: u64,
     scaling: Scaling,
-    /// Taken for every change of a name, and for every use of the inode hash, respectively. Present
-    /// only if the patch that locks each bucket is disabled.
+    /// Taken for every change of a name. Present only if the patch that locks each bucket is
+    /// disabled.
     dcache_lock: Option<Mutex<(), DcacheLock>>,
-    inode_lock: Option<Mutex<(), InodeLock>>,
     dentries: Slab<Dentry>,
-    inodes: Slab<Inode>,
+    inodes: InodeTable,
     root: AtomicPtr<Dentry>,
     lock_graph: Arc<LockGraph>,
     quotas: SharedQuotas,
     /// Shared with a driver that makes the superblock read-only by itself.
     flags: Arc<RemountFlags>,
-    ids: IdAlloc,
     watches: WatchCounts,
-    inode_hash: RcuTable<Inode, InodeHash>,
-    /// Its inodes; `None` if no thread ever looks for one.
-    inode_list: Option<InodeList>,
     /// Its open files, except those that have moved to a private list.
     files: SharedList<OpenFile, FilesLock>,
     /// Dentries whose count is sharded over CPUs.
@@ -98,14 +87,8 @@ pub struct SuperBlock {
 struct SuperWritten {
     /// Number of open files that have moved to private lists.
     private_files: AtomicIsize,
-    /// Its mounts, attached or not, until the grace period after their last use is over.
-    mounts: Mutex<HashSet<NonNull<Mount>>, SuperMounts>,
-    /// Number of mounts in use.
-    mounts_used: AtomicUsize,
-    /// Held while it, or a mount of it, is remounted.
-    remounts: Mutex<(), SuperRemount>,
-    /// Held while a remount looks for writers; see the page of `vfsmount`.
-    write_hold: Mutex<(), WriteHold>,
+    /// Its mounts, and the locks of their remounts.
+    remounts: Remounts,
 }
 
 /// State for a backed driver, for which the dcache is only a cache.
@@ -143,22 +126,17 @@ impl SuperBlock {
         let dev = NEXT_DEV.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let slots = scaling.slots();
         let is_backed = matches!(fs.names(), Names::Backed(_));
-        let inode_list = InodeList::new(&scaling, is_backed);
         let sb = SuperRef::new(Box::new(SuperBlock {
             fs,
             dev,
             scaling,
             dcache_lock: (!scaling.dcache_hash()).then(|| Mutex::new(())),
-            inode_lock: (!scaling.inode_hash()).then(|| Mutex::new(())),
             dentries: slab(slots, scaling.dentry_count()),
-            inodes: slab(slots, scaling.inode_count()),
+            inodes: InodeTable::new(&scaling, is_backed),
             root: AtomicPtr::new(std::ptr::null_mut()),
             lock_graph,
             flags: Arc::new(RemountFlags::new(MountFlags::empty())),
-            ids: IdAlloc::new(INO_FIRST, scaling.ino_alloc_slots()),
             watches: WatchCounts::new(),
-            inode_hash: RcuTable::new(),
-            inode_list,
             files: SharedList::bounded(scaling.files_lock_slots(), &quotas.files),
             quotas,
             hot: ShardedRing::new(scaling.lockref_parts()),
@@ -167,10 +145,7 @@ impl SuperBlock {
             has_immutable: AtomicBool::new(false),
             written: CachePadded::new(SuperWritten {
                 private_files: AtomicIsize::new(0),
-                mounts: Mutex::new(HashSet::new()),
-                mounts_used: AtomicUsize::new(0),
-                remounts: Mutex::new(()),
-                write_hold: Mutex::new(()),
+                remounts: Remounts::new(),
             }),
             cache: is_backed.then(|| Box::new(Cache::new(&scaling, rename_lock.clone()))),
         }));
@@ -180,7 +155,7 @@ impl SuperBlock {
             if !sb.is_writable() {
                 sb.flags.set(MountFlags::RDONLY);
             }
-            let no_inode = Inode::alloc(&sb, &sb.inodes, 0, InodeInit::default());
+            let no_inode = Inode::alloc(&sb, &sb.inodes.memory, 0, InodeInit::default());
             cache.no_inode.store(no_inode.as_ptr(), Ordering::Release);
         }
         let inode = sb.fs.fill_super(&sb)?;
@@ -259,18 +234,6 @@ impl SuperBlock {
         self.dcache_lock.as_ref().map(Mutex::lock)
     }
 
-    /// Locks uses of the inode hash, in addition to the lock of the bucket, if the patch for bucket
-    /// locks is disabled.
-    fn lock_inodes(&self) -> Option<MutexGuard<'_, (), InodeLock>> {
-        self.inode_lock.as_ref().map(Mutex::lock)
-    }
-
-    /// Locks the inode list and the inode numbers, if one lock protects them together with the
-    /// inode hash. Called only where there is a list. The caller has not locked the hash.
-    fn lock_all_inodes(&self) -> Option<MutexGuard<'_, (), InodeLock>> {
-        if self.scaling.one_inode_lock() { self.lock_inodes() } else { None }
-    }
-
     /// Returns the graph of tasks that wait for file locks of other tasks.
     pub(crate) fn lock_graph(&self) -> &Arc<LockGraph> {
         &self.lock_graph
@@ -295,8 +258,8 @@ impl SuperBlock {
     /// Checks in debug builds that a name is [locked](Self::lock_name), if the driver has names.
     #[inline]
     pub(crate) fn assert_locked(&self, dir: &Dentry, name: &Name<'_>) {
-        let is_locked = |cache: &Box<Cache>| cache.in_lookup.is_locked(name_key(dir, name));
-        debug_assert!(self.cache.as_ref().is_none_or(is_locked), "the name is not locked");
+        let is_locked = |cache: &Cache| cache.in_lookup.is_locked(name_key(dir, name));
+        debug_assert!(self.cache.as_deref().is_none_or(is_locked), "the name is not locked");
     }
 
     /// Locks two names, which may be one, as [`lock_name`](Self::lock_name) does.
@@ -375,60 +338,9 @@ impl SuperBlock {
         unsafe { &*self.root.load(Ordering::Acquire) }
     }
 
-    /// Creates an inode with the next free number (the root gets 1); for drivers.
-    pub fn new_inode(&self, init: InodeInit) -> InodeRef {
-        if let Some(list) = &self.inode_list {
-            return self.new_listed_inode(list, init);
-        }
-        let raw = Inode::alloc(self, &self.inodes, self.next_ino(), init);
-        // SAFETY: `Inode::alloc` counts one reference, ours.
-        unsafe { InodeRef::from_raw(raw) }
-    }
-
-    /// Creates an inode like [`new_inode`](Self::new_inode), and adds it to the inode list.
-    #[cold]
-    #[inline(never)]
-    fn new_listed_inode(&self, list: &InodeList, init: InodeInit) -> InodeRef {
-        let _inodes = self.lock_all_inodes();
-        let raw = Inode::alloc(self, &self.inodes, self.next_ino(), init);
-        // SAFETY: it is new, and `evict` removes it before its memory is freed.
-        unsafe { list.insert(raw) };
-        // SAFETY: `Inode::alloc` counts one reference, ours.
-        unsafe { InodeRef::from_raw(raw) }
-    }
-
-    /// Returns the next free inode number; the root's is 1.
-    #[inline]
-    fn next_ino(&self) -> u64 {
-        if self.root.load(Ordering::Relaxed).is_null() { 1 } else { self.ids.next() }
-    }
-
-    /// Returns the lists of its inodes; `None` if no thread ever looks for one.
-    pub(crate) fn inode_list(&self) -> Option<&InodeList> {
-        self.inode_list.as_ref()
-    }
-
-    /// Lists an inode that is about to be hashed by number. Gives the cache a reference to it
-    /// unless the driver caches no inodes.
-    fn cache_inode(&self, inode: &Inode) {
-        if self.dir_ops().is_some_and(DirOps::caches_inodes) {
-            inode.set_cached();
-        }
-        if let Some(list) = &self.inode_list {
-            // SAFETY: it is new, and `evict` removes it before its memory is freed.
-            unsafe { list.insert(NonNull::from(inode)) };
-        }
-    }
-
-    /// Returns the number of inodes that are referenced or cached; exact while none is added or
-    /// removed. Takes the locks of all slots of their slab, one after the other.
-    pub fn inodes_in_use(&self) -> usize {
-        self.inodes.in_use()
-    }
-
     /// Returns the bytes of memory that its dentries and inodes occupy.
     pub fn resident_bytes(&self) -> usize {
-        self.dentries.bytes() + self.inodes.bytes()
+        self.dentries.bytes() + self.inodes.memory.bytes()
     }
 
     pub(crate) fn flags(&self) -> MountFlags {
@@ -475,103 +387,6 @@ impl SuperBlock {
             if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         found
-    }
-
-    /// Changes the superblock's flags and notifies the driver. Changes to read-only only while no
-    /// file is open for writing on any of its mounts, and no open file is without a name. Blocks
-    /// for the driver's I/O, and the first time for a grace period if it has mounts: the caller
-    /// is in no RCU section and holds no lock.
-    pub(crate) fn remount(&self, flags: MountFlags) -> Result<(), Errno> {
-        self.remount_and(flags, || ())
-    }
-
-    /// Does what [`remount`](Self::remount) does, and runs `then` before another remount begins.
-    pub(crate) fn remount_and(&self, flags: MountFlags, then: impl FnOnce()) -> Result<(), Errno> {
-        if !self.is_writable() && !flags.contains(MountFlags::RDONLY) {
-            return Err(Errno::ROFS);
-        }
-        let is_readonly = |flags: MountFlags| flags.contains(MountFlags::RDONLY);
-        // A mount that has ended is listed until no section can make a change through it.
-        if is_readonly(flags) && !self.written.mounts.lock().is_empty() {
-            self.flags.count_sections();
-        }
-        let _serialized = self.lock_remounts();
-        let before = self.flags();
-        // The driver must be ready before a thread may make a change.
-        if is_readonly(before) && !is_readonly(flags) {
-            self.fs.set_read_only(false)?;
-        }
-        self.set_flags(flags)?;
-        if !is_readonly(before)
-            && is_readonly(flags)
-            && let Err(errno) = self.fs.set_read_only(true)
-        {
-            self.flags.set(before);
-            return Err(errno);
-        }
-        then();
-        Ok(())
-    }
-
-    /// Changes the flags, unless changes in progress or open files prevent it.
-    fn set_flags(&self, flags: MountFlags) -> Result<(), Errno> {
-        let is_readonly = |flags: MountFlags| flags.contains(MountFlags::RDONLY);
-        let before = self.flags();
-        if is_readonly(flags) && !is_readonly(before) {
-            let mounts = self.written.mounts.lock();
-            let _write_hold = self.lock_write_hold();
-            self.flags.hold();
-            // SAFETY: a mount is removed from the list, under its lock, before it is freed.
-            let any = |has: fn(&Mount) -> bool| mounts.iter().any(|m| has(unsafe { m.as_ref() }));
-            // The page of `vfsmount` explains this order.
-            let busy =
-                any(Mount::has_changes) || self.has_open_writers() || any(Mount::has_unlisted);
-            self.flags.set(if busy { before } else { flags });
-            return if busy { Err(Errno::BUSY) } else { Ok(()) };
-        }
-        self.flags.set(flags);
-        Ok(())
-    }
-
-    /// Returns the flags in the form that writers check.
-    #[inline]
-    pub(crate) fn remount_flags(&self) -> &RemountFlags {
-        &self.flags
-    }
-
-    /// Locks out remounts of the superblock and its mounts from looking for writers. Blocks while
-    /// one is looking.
-    pub(crate) fn lock_write_hold(&self) -> impl Drop + '_ {
-        self.written.write_hold.lock()
-    }
-
-    /// Locks out other remounts of the superblock and of its mounts: a remount that fails restores
-    /// its flags, and another one must neither see nor undo the temporary ones.
-    pub(crate) fn lock_remounts(&self) -> impl Drop + '_ {
-        self.written.remounts.lock()
-    }
-
-    /// Lists a new mount that is in use. A mount is cloned only from one that is in use.
-    pub(crate) fn add_mount(&self, mount: NonNull<Mount>) {
-        self.written.mounts_used.fetch_add(1, Ordering::Relaxed);
-        self.written.mounts.lock().insert(mount);
-    }
-
-    /// Notes the end of a mount's last use. With the last mount, notifies the driver immediately:
-    /// deferred work may be delayed for as long as any walk takes.
-    pub(crate) fn leave_mount(&self) {
-        if self.written.mounts_used.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.fs.unmounted();
-        }
-    }
-
-    pub(crate) fn remove_mount(&self, mount: NonNull<Mount>) {
-        self.written.mounts.lock().remove(&mount);
-    }
-
-    #[cfg(all(test, not(any(loom, shuttle))))]
-    pub(crate) fn mount_count(&self) -> usize {
-        self.written.mounts.lock().len()
     }
 
     /// Returns its reference counts.
@@ -663,15 +478,6 @@ impl SuperBlock {
             let _section = rcu::pin();
             self.fs.put_super();
         }
-    }
-
-    /// Frees the inode of negative dentries, and checks that no inode is left. No dentry is.
-    pub(crate) fn end_inodes(&self, guard: &Guard) {
-        if let Some(no_inode) = self.cache.as_deref().and_then(Cache::take_no_inode) {
-            // SAFETY: no dentry is left that points to it.
-            unsafe { self.free_in(&self.inodes, no_inode, 0, guard) };
-        }
-        self.check_no_inodes();
     }
 }
 

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use vfscale_sync::lock::assert_held;
 use vfscale_sync::rcu::{self, Guard};
 
-use crate::base::error::{Named, Result, check_fork};
+use crate::base::error::{Named, Outcome, Result, check_fork};
 use crate::base::lock_classes::InodeData;
 use crate::base::types::{
     Access, AtFlags, Capabilities, FileType, Mode, MountFlags, SetTime, Stat, StatFs, StatMask,
@@ -210,7 +210,7 @@ impl Task {
         path: &[u8],
         flags: AtFlags,
         fill: impl Fn(&Mount, &Dentry, &Inode) -> Stat,
-    ) -> std::result::Result<Stat, Errno> {
+    ) -> Outcome<Stat> {
         let allowed = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let lookup = lookup_flags(flags, true, allowed)?;
         let base = self.base(at);
@@ -231,13 +231,7 @@ impl Task {
         }
     }
 
-    fn access_inner(
-        &self,
-        at: At<'_>,
-        path: &[u8],
-        want: Access,
-        flags: AtFlags,
-    ) -> std::result::Result<(), Errno> {
+    fn access_inner(&self, at: At<'_>, path: &[u8], want: Access, flags: AtFlags) -> Outcome<()> {
         let allowed = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EACCESS;
         let lookup = lookup_flags(flags, true, allowed)?;
         let base = self.base(at);
@@ -287,7 +281,7 @@ impl Task {
     /// Applies a change of attributes to an inode that the caller holds a reference to. A backed
     /// driver stores it first.
     #[cold]
-    fn change_by_reference(&self, inode: &Inode, change: Change) -> std::result::Result<(), Errno> {
+    fn change_by_reference(&self, inode: &Inode, change: Change) -> Outcome<()> {
         let _locked = inode.lock();
         let guard = rcu::pin();
         let mut plan = plan(inode, self.cred(&guard), change, &guard)?;
@@ -301,11 +295,7 @@ impl Task {
 }
 
 /// Checks that `cred` may truncate the file by its path.
-fn may_truncate(
-    inode: &Inode,
-    cred: &Credentials,
-    guard: &Guard,
-) -> std::result::Result<(), Errno> {
+fn may_truncate(inode: &Inode, cred: &Credentials, guard: &Guard) -> Outcome<()> {
     match inode.file_type() {
         FileType::RegularFile => {}
         FileType::Directory => return Err(Errno::ISDIR),
@@ -354,14 +344,14 @@ fn has_that_mode(
     cred: &Credentials,
     change: Change,
     guard: &Guard,
-) -> std::result::Result<bool, Errno> {
+) -> Outcome<bool> {
     let Change::Mode(mode) = change else { return Ok(false) };
     let plan = set_mode(inode, cred, mode, guard)?;
     Ok(plan.mode == Some(inode.mode()) && plan.more.is_none() && cred.owns(inode))
 }
 
 /// Checks the rights that `access` requests for a path.
-fn may_access(walk: &Walk<'_>, pos: WalkPos<'_>, want: Access) -> std::result::Result<(), Errno> {
+fn may_access(walk: &Walk<'_>, pos: WalkPos<'_>, want: Access) -> Outcome<()> {
     let inode = pos.inode();
     let flags = pos.mount.flags() | inode.sb().flags();
     if want.contains(Access::EXEC) && inode.is_file() && flags.contains(MountFlags::NOEXEC) {
@@ -387,7 +377,7 @@ fn plan(
     cred: &Credentials,
     change: Change,
     guard: &Guard,
-) -> std::result::Result<Plan<'static>, Errno> {
+) -> Outcome<Plan<'static>> {
     assert_held::<InodeData>();
     match change {
         Change::Mode(mode) => set_mode(inode, cred, mode, guard),
@@ -400,12 +390,7 @@ fn plan(
     }
 }
 
-fn set_mode(
-    inode: &Inode,
-    cred: &Credentials,
-    mode: u32,
-    guard: &Guard,
-) -> std::result::Result<Plan<'static>, Errno> {
+fn set_mode(inode: &Inode, cred: &Credentials, mode: u32, guard: &Guard) -> Outcome<Plan<'static>> {
     if inode.is_symlink() {
         return Err(Errno::OPNOTSUPP);
     }
@@ -432,7 +417,7 @@ fn set_owner(
     cred: &Credentials,
     uid: Option<u32>,
     gid: Option<u32>,
-) -> std::result::Result<Plan<'static>, Errno> {
+) -> Outcome<Plan<'static>> {
     if inode.is_immutable_or_append() && (uid.is_some() || gid.is_some()) {
         return Err(Errno::PERM);
     }
@@ -476,7 +461,7 @@ fn set_times(
     cred: &Credentials,
     times: [SetTime; 2],
     guard: &Guard,
-) -> std::result::Result<Plan<'static>, Errno> {
+) -> Outcome<Plan<'static>> {
     let now = times == [SetTime::Now; 2];
     if inode.is_immutable() || (inode.is_append() && !now) {
         return Err(Errno::PERM);
@@ -493,7 +478,7 @@ fn set_times(
 }
 
 /// Checks that a caller may keep the times of any file; see [`kept_times`].
-fn may_keep_times(cred: &Credentials) -> std::result::Result<(), Errno> {
+fn may_keep_times(cred: &Credentials) -> Outcome<()> {
     if cred.has(Capabilities::SYS_ADMIN) { Ok(()) } else { Err(Errno::PERM) }
 }
 

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::table::Bucket;
 
-use crate::base::error::{Named, Result};
+use crate::base::error::{Named, Outcome, Result};
 use crate::base::lock_classes::Children;
 use crate::base::types::{Access, AtFlags, Capabilities, FileType, InodeFlags, Mode};
 use crate::file::synchronous::sync_names;
@@ -86,7 +86,7 @@ pub(super) fn make_inode(
     cred: &Credentials,
     umask: u32,
     guard: &Guard,
-) -> std::result::Result<InodeRef, Errno> {
+) -> Outcome<InodeRef> {
     let Inheritance { gid, inherited, flags } = heritage(dir, what.mode, cred, umask, guard);
     let new = NewInode {
         mode: inherited.mode,
@@ -170,7 +170,7 @@ pub(crate) fn make(
     cred: &Credentials,
     umask: u32,
     guard: &Guard,
-) -> std::result::Result<DentryRef, Errno> {
+) -> Outcome<DentryRef> {
     let mut bucket = dir.lock_name(name.hash(), guard);
     if dir.inode().is_dead() {
         return Err(Errno::NOENT);
@@ -211,7 +211,7 @@ pub(crate) fn make_unnamed(
     umask: u32,
     linkable: bool,
     guard: &Guard,
-) -> std::result::Result<DentryRef, Errno> {
+) -> Outcome<DentryRef> {
     if dir.inode().is_dead() {
         return Err(Errno::NOENT);
     }
@@ -266,12 +266,12 @@ fn target_for<'g>(
 /// walk stopped (`missed`), if the driver can, and if nothing that `may_make` checks forbids it.
 /// Otherwise the lookup comes first, since an existing name precedes all other errors.
 #[cold]
-pub(crate) fn leave_unknown<'g>(
+pub(crate) fn defer_unknown<'g>(
     walk: &Walk<'g>,
     missed: Fail,
     may_make: impl FnOnce() -> std::result::Result<(), Fail>,
 ) -> Fail {
-    let Fail::First(deferred) = missed else { return missed };
+    let Fail::Deferred(deferred) = missed else { return missed };
     let dir = walk.cur();
     let can = dir.dentry.sb().dir_ops().is_some_and(|ops| ops.create_finds_names());
     let may = || {
@@ -284,13 +284,13 @@ pub(crate) fn leave_unknown<'g>(
             let write = write.keep(at.dir().mount_ref());
             DriverChange::Name(at, write).into()
         }
-        other => Fail::First(Box::new(other)),
+        other => Fail::Deferred(Box::new(other)),
     }
 }
 
 /// Defers the creation of a name to the backed driver.
 #[cold]
-pub(crate) fn leave_new<'g>(walk: &Walk<'g>, dir: WalkPos<'g>, write: WriteAccess<'g>) -> Fail {
+pub(crate) fn defer_new<'g>(walk: &Walk<'g>, dir: WalkPos<'g>, write: WriteAccess<'g>) -> Fail {
     let name = walk.name();
     match walk.find_backed(dir, name).and_then(|found| walk.keep_name(dir, name, found)) {
         Ok(at) => {
@@ -411,14 +411,14 @@ impl Calls<'_> {
                         return Err(Errno::PERM.into());
                     }
                     if dir.dentry.is_partial() {
-                        return Err(leave_new(walk, dir, write));
+                        return Err(defer_new(walk, dir, write));
                     }
                     link_inode(source.dentry(), dir.dentry, walk.name(), &guard)?;
                     drop(write);
                     Ok(())
                 })
             };
-            run_changes(call, |left| match left {
+            run_changes(call, |change| match change {
                 DriverChange::Name(at, _write) => dir_ops::link(&source, &at),
                 _ => Ok(None),
             })
@@ -438,8 +438,8 @@ impl Task {
         at: At<'_>,
         path: &[u8],
         lookup: Lookup,
-        call: impl Fn() -> std::result::Result<T, Errno>,
-    ) -> std::result::Result<T, Errno> {
+        call: impl Fn() -> Outcome<T>,
+    ) -> Outcome<T> {
         match call() {
             Err(Errno::NOSPC) => again_for_space(|| self.reclaim_at(at, path, lookup), call),
             other => other,
@@ -473,21 +473,11 @@ impl Task {
         place().map(|place| place.dentry().inode().sb().fs().reclaim()).unwrap_or_default()
     }
 
-    fn make_at(
-        &self,
-        at: At<'_>,
-        path: &[u8],
-        what: &MknodArgs<'_>,
-    ) -> std::result::Result<(), Errno> {
+    fn make_at(&self, at: At<'_>, path: &[u8], what: &MknodArgs<'_>) -> Outcome<()> {
         self.with_space_at(at, path, Lookup::empty(), || self.try_make_at(at, path, what))
     }
 
-    fn try_make_at(
-        &self,
-        at: At<'_>,
-        path: &[u8],
-        what: &MknodArgs<'_>,
-    ) -> std::result::Result<(), Errno> {
+    fn try_make_at(&self, at: At<'_>, path: &[u8], what: &MknodArgs<'_>) -> Outcome<()> {
         let is_dir = what.mode & 0o170000 == 0o040000;
         let base = self.base(at);
         let call = || {
@@ -498,18 +488,18 @@ impl Task {
                     Ok(check_device(what, walk.cred())?)
                 };
                 let unknown =
-                    |walk: &Walk<'_>, missed| leave_unknown(walk, missed, || may_make(walk));
+                    |walk: &Walk<'_>, missed| defer_unknown(walk, missed, || may_make(walk));
                 let CreateTarget { dir, write } = target_for(walk, is_dir, unknown)?;
                 may_make(walk)?;
                 if dir.dentry.is_partial() {
-                    return Err(leave_new(walk, dir, write));
+                    return Err(defer_new(walk, dir, write));
                 }
                 make(dir.dentry, walk.name(), what, walk.cred(), self.mask(), &guard)?;
                 drop(write);
                 Ok(())
             })
         };
-        run_changes(call, |left| match left {
+        run_changes(call, |change| match change {
             DriverChange::Name(at, _write) => Ok(make_backed(self, &at, what)?.map(drop)),
             _ => Ok(None),
         })
@@ -518,7 +508,7 @@ impl Task {
 
 /// Checks that `cred` may make a device node: it needs a privilege, except for the character device
 /// 0, a whiteout of overlay file systems.
-fn check_device(what: &MknodArgs<'_>, cred: &Credentials) -> std::result::Result<(), Errno> {
+fn check_device(what: &MknodArgs<'_>, cred: &Credentials) -> Outcome<()> {
     let file_type = FileType::from_raw_mode(what.mode);
     let is_device = matches!(file_type, FileType::CharacterDevice | FileType::BlockDevice);
     let is_whiteout = file_type == FileType::CharacterDevice && what.rdev == 0;
@@ -532,7 +522,7 @@ fn check_device(what: &MknodArgs<'_>, cred: &Credentials) -> std::result::Result
 /// Checks that `cred` may add a name to `inode`. A caller that does not own the file may do so only
 /// for a regular file without set-id bits that it may read and write (`fs.protected_hardlinks`, on
 /// by default in Linux).
-fn may_link(inode: &Inode, cred: &Credentials, guard: &Guard) -> std::result::Result<(), Errno> {
+fn may_link(inode: &Inode, cred: &Credentials, guard: &Guard) -> Outcome<()> {
     if cred.owns(inode) {
         return Ok(());
     }
@@ -543,12 +533,7 @@ fn may_link(inode: &Inode, cred: &Credentials, guard: &Guard) -> std::result::Re
     if plain && permission(inode, cred, both, guard).is_ok() { Ok(()) } else { Err(Errno::PERM) }
 }
 
-fn link_inode(
-    source: &Dentry,
-    dir: &Dentry,
-    name: &Name<'_>,
-    guard: &Guard,
-) -> std::result::Result<(), Errno> {
+fn link_inode(source: &Dentry, dir: &Dentry, name: &Name<'_>, guard: &Guard) -> Outcome<()> {
     let inode = source.inode();
     let mut bucket = dir.lock_name(name.hash(), guard);
     if dir.inode().is_dead() {
@@ -588,7 +573,7 @@ pub(crate) fn make_backed(
     task: &Task,
     at: &BackedName,
     what: &MknodArgs<'_>,
-) -> std::result::Result<Option<DentryRef>, Errno> {
+) -> Outcome<Option<DentryRef>> {
     let directories = at.dir_ops()?;
     let turn = at.lock();
     let birth = {
@@ -625,7 +610,7 @@ pub(crate) fn make_backed_unnamed(
     dir: &Path,
     mode: u32,
     linkable: bool,
-) -> std::result::Result<DentryRef, Errno> {
+) -> Outcome<DentryRef> {
     let inode = dir.dentry().inode();
     let what = MknodArgs { mode, rdev: 0, target: None };
     let birth = {

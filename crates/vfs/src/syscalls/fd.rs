@@ -5,7 +5,7 @@ use std::path::Path as StdPath;
 use rustix::io::Errno;
 use vfscale_sync::rcu;
 
-use crate::base::error::{Named, Result, check_fork};
+use crate::base::error::{Named, Outcome, Result, check_fork};
 use crate::base::types::{Capabilities, FallocateFlags, OFlags, Stat, Whence};
 use crate::file::fd_table::{Fd, OPEN_MAX};
 use crate::file::file_list::{self, OpenFileInfo};
@@ -264,7 +264,7 @@ impl Calls<'_> {
 }
 
 impl Task {
-    fn dup_to(&self, old: Fd, new: Fd, close_on_exec: bool) -> std::result::Result<Fd, Errno> {
+    fn dup_to(&self, old: Fd, new: Fd, close_on_exec: bool) -> Outcome<Fd> {
         let file = self.descriptors().get(old)?;
         if usize::try_from(new.0).is_ok_and(|new| new >= self.descriptors().max()) {
             return Err(Errno::BADF);

@@ -5,7 +5,7 @@
 use rustix::io::Errno;
 use vfscale_sync::rcu;
 
-use crate::base::error::{Named, Result, check_fork};
+use crate::base::error::{Named, Outcome, Result, check_fork};
 use crate::file::failed::OnFile;
 use crate::file::inode_locks::{existing, locks, release_inode};
 use crate::file::open_file::File;
@@ -14,7 +14,7 @@ use crate::objects::file_description::FileMode;
 use crate::syscalls::posix::Calls;
 
 /// Waits for a lock that was not granted immediately.
-fn finish(acquired: Acquire, wait: Option<&WaitToken>) -> std::result::Result<(), Errno> {
+fn finish(acquired: Acquire, wait: Option<&WaitToken>) -> Outcome<()> {
     match (acquired, wait) {
         (Acquire::Granted, _) => Ok(()),
         (Acquire::Waiting(pending), Some(token)) => pending.wait(token),
@@ -29,7 +29,7 @@ fn finish(acquired: Acquire, wait: Option<&WaitToken>) -> std::result::Result<()
 }
 
 impl File {
-    fn check_lockable(&self, kind: Option<LockKind>) -> std::result::Result<(), Errno> {
+    fn check_lockable(&self, kind: Option<LockKind>) -> Outcome<()> {
         let is_open = match kind {
             None => true,
             Some(LockKind::Shared) => self.mode().intersects(FileMode::CAN_READ),
@@ -49,7 +49,7 @@ impl File {
         self.request_inner(request).of("fcntl", &self.0)
     }
 
-    fn request_inner(&self, request: &RecordLock) -> std::result::Result<Acquire, Errno> {
+    fn request_inner(&self, request: &RecordLock) -> Outcome<Acquire> {
         self.check_lockable(Some(request.kind))?;
         if matches!(request.owner, Owner::File(_)) {
             self.0.note_locks();
@@ -67,7 +67,7 @@ impl File {
         self.try_lock_inner(request).of("fcntl", &self.0)
     }
 
-    fn try_lock_inner(&self, request: &RecordLock) -> std::result::Result<(), Errno> {
+    fn try_lock_inner(&self, request: &RecordLock) -> Outcome<()> {
         self.check_lockable(Some(request.kind))?;
         if matches!(request.owner, Owner::File(_)) {
             self.0.note_locks();
@@ -131,7 +131,7 @@ impl File {
         kind: Option<LockKind>,
         range: LockRange,
         wait: Option<&WaitToken>,
-    ) -> std::result::Result<(), Errno> {
+    ) -> Outcome<()> {
         let Some(kind) = kind else {
             self.check_lockable(None)?;
             let guard = rcu::pin();
@@ -183,7 +183,7 @@ impl File {
         self.check_lockable(None).and_then(|()| self.request_flock_inner(kind)).of("flock", &self.0)
     }
 
-    fn request_flock_inner(&self, kind: LockKind) -> std::result::Result<Acquire, Errno> {
+    fn request_flock_inner(&self, kind: LockKind) -> Outcome<Acquire> {
         self.0.note_locks();
         let guard = rcu::pin();
         locks(self.inode(), &guard).request_flock(self.id(), kind)

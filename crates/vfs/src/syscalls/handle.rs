@@ -5,7 +5,7 @@ use std::path::Path as StdPath;
 use rustix::io::Errno;
 use vfscale_sync::rcu;
 
-use crate::base::error::{Named, Result, check_fork};
+use crate::base::error::{Named, Outcome, Result, check_fork};
 use crate::base::types::{AtFlags, Capabilities, OFlags};
 use crate::file::open_file::File;
 use crate::namei::lookup::look_up;
@@ -116,7 +116,7 @@ fn known(sb: &SuperBlock, handle: &FileHandle) -> Option<DentryRef> {
 }
 
 /// Finds or makes a dentry for the file of a handle, if none with a name is cached.
-fn find_dentry(place: &Path, handle: &FileHandle) -> std::result::Result<DentryRef, Errno> {
+fn find_dentry(place: &Path, handle: &FileHandle) -> Outcome<DentryRef> {
     let sb = place.mount().sb();
     let inode = find_inode(sb, handle)?;
     if inode.is_dir()
@@ -128,7 +128,7 @@ fn find_dentry(place: &Path, handle: &FileHandle) -> std::result::Result<DentryR
 }
 
 /// Finds the inode of a handle: one in use, or one that the driver finds by its number.
-fn find_inode(sb: &SuperBlock, handle: &FileHandle) -> std::result::Result<InodeRef, Errno> {
+fn find_inode(sb: &SuperBlock, handle: &FileHandle) -> Outcome<InodeRef> {
     let cached = sb.find_inode(handle.ino, &rcu::pin());
     let inode = match (cached, sb.dir_ops()) {
         (Some(inode), _) => inode,
@@ -143,11 +143,7 @@ fn find_inode(sb: &SuperBlock, handle: &FileHandle) -> std::result::Result<Inode
 
 /// Returns the dentry of a directory of the file system of `place`, and connects it to the tree if
 /// it is not cached there. The caller holds nothing.
-fn connect(
-    place: &Path,
-    directories: &dyn DirOps,
-    dir: &InodeRef,
-) -> std::result::Result<DentryRef, Errno> {
+fn connect(place: &Path, directories: &dyn DirOps, dir: &InodeRef) -> Outcome<DentryRef> {
     for _ in 0..TRIES_MAX {
         if let Some(dentry) = try_connect(place, directories, dir)? {
             return Ok(dentry);
@@ -163,7 +159,7 @@ fn try_connect(
     place: &Path,
     directories: &dyn DirOps,
     dir: &InodeRef,
-) -> std::result::Result<Option<DentryRef>, Errno> {
+) -> Outcome<Option<DentryRef>> {
     let sb = place.mount().sb();
     let connected = |inode: &Inode| {
         let guard = rcu::pin();

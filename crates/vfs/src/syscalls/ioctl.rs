@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use vfscale_sync::lock::assert_held;
 use vfscale_sync::rcu;
 
-use crate::base::error::{Result, check_fork};
+use crate::base::error::{Outcome, Result, check_fork};
 use crate::base::lock_classes::InodeData;
 use crate::base::types::{Capabilities, InodeFlags};
 use crate::file::failed::OnFile;
@@ -18,7 +18,7 @@ use crate::security::cred::Credentials;
 use crate::syscalls::posix::Calls;
 
 /// Returns the flags that the file system stores for files like this one.
-fn storable(file: &File) -> std::result::Result<InodeFlags, Errno> {
+fn storable(file: &File) -> Outcome<InodeFlags> {
     if file.is_path() {
         return Err(Errno::BADF);
     }
@@ -34,7 +34,7 @@ fn plan(
     flags: InodeFlags,
     stored: InodeFlags,
     cred: &Credentials,
-) -> std::result::Result<Plan<'static>, Errno> {
+) -> Outcome<Plan<'static>> {
     assert_held::<InodeData>();
     let is_privileged = (inode.flags() ^ flags).intersects(InodeFlags::PRIVILEGED);
     let is_refused = is_privileged && !cred.has(Capabilities::LINUX_IMMUTABLE);

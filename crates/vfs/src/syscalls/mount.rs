@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use vfscale_sync::rcu;
 
-use crate::base::error::{Named, Result, check_fork};
+use crate::base::error::{Named, Outcome, Result, check_fork};
 use crate::base::types::{Capabilities, FstrimRange, MountFlags, Propagation, UmountFlags};
 use crate::mount::mountinfo::MountInfo;
 use crate::namei::lookup::run_lookups;
@@ -249,18 +249,18 @@ impl Calls<'_> {
 }
 
 impl Task {
-    fn may_mount(&self) -> std::result::Result<(), Errno> {
+    fn may_mount(&self) -> Outcome<()> {
         let guard = rcu::pin();
         if self.cred(&guard).has(Capabilities::SYS_ADMIN) { Ok(()) } else { Err(Errno::PERM) }
     }
 
-    fn place(&self, path: &StdPath) -> std::result::Result<Path, Errno> {
+    fn place(&self, path: &StdPath) -> Outcome<Path> {
         self.resolve(At::Cwd, bytes(path), Lookup::FOLLOW)
     }
 
     /// Returns the root of the topmost mount at `path`. A walk that ends in a name reaches it
     /// anyway; one that ends in `.`, `..` or the root stays below mounts over that path.
-    fn topmost_place(&self, path: &StdPath, follow: bool) -> std::result::Result<Path, Errno> {
+    fn topmost_place(&self, path: &StdPath, follow: bool) -> Outcome<Path> {
         let mut lookup = Lookup::empty();
         lookup.set(Lookup::FOLLOW, follow);
         let base = self.base(At::Cwd);
@@ -274,7 +274,7 @@ impl Task {
         })
     }
 
-    fn mount_root(&self, path: &StdPath) -> std::result::Result<Path, Errno> {
+    fn mount_root(&self, path: &StdPath) -> Outcome<Path> {
         let place = self.place(path)?;
         self.may_mount()?;
         let mount = place.mount();
@@ -284,7 +284,7 @@ impl Task {
 }
 
 /// Refuses a source that is too long for a path, before the target is looked up.
-fn check_source(source: &StdPath) -> std::result::Result<(), Errno> {
+fn check_source(source: &StdPath) -> Outcome<()> {
     if bytes(source).len() >= PATH_MAX { Err(Errno::NAMETOOLONG) } else { Ok(()) }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path as StdPath;
 use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 
-use crate::base::error::{Named, Result, check_fork};
+use crate::base::error::{Named, Outcome, Result, check_fork};
 use crate::base::types::{
     Access, Capabilities, FileType, Mode, MountFlags, OFlags, OpenHow, ResolveFlags,
 };
@@ -78,7 +78,7 @@ struct Opening {
 
 impl Opening {
     /// Checks the arguments of `open` and `openat`, which ignore meaningless flags.
-    fn lenient(flags: OFlags, mode: Mode) -> std::result::Result<Opening, Errno> {
+    fn lenient(flags: OFlags, mode: Mode) -> Outcome<Opening> {
         let mut flags = OFlags::from_bits_retain(flags.bits() & KNOWN);
         if flags.contains(OFlags::PATH) {
             flags &= PATH_FLAGS;
@@ -90,7 +90,7 @@ impl Opening {
 
     /// Checks the arguments of `openat2`, which refuses unknown or contradictory flags.
     #[inline]
-    fn strict(how: &OpenHow) -> std::result::Result<Opening, Errno> {
+    fn strict(how: &OpenHow) -> Outcome<Opening> {
         let (flags, mode, resolve) = (how.flags, how.mode, how.resolve);
         let tmpfile = flags.bits() & TMPFILE_BIT != 0;
         let creates = flags.contains(OFlags::CREATE);
@@ -270,34 +270,18 @@ impl Calls<'_> {
 }
 
 impl Task {
-    fn open_lenient(
-        &self,
-        at: At<'_>,
-        path: &[u8],
-        flags: OFlags,
-        mode: Mode,
-    ) -> std::result::Result<File, Errno> {
+    fn open_lenient(&self, at: At<'_>, path: &[u8], flags: OFlags, mode: Mode) -> Outcome<File> {
         self.open_with_space(at, path, Opening::lenient(flags, mode)?)
     }
 
     /// Opens a known path. By handle, the error for a symbolic link precedes the one for a file
     /// that is no directory.
-    pub(crate) fn open_place(
-        &self,
-        path: Path,
-        flags: OFlags,
-        by_handle: bool,
-    ) -> std::result::Result<File, Errno> {
+    pub(crate) fn open_place(&self, path: Path, flags: OFlags, by_handle: bool) -> Outcome<File> {
         let opening = Opening::lenient(flags.difference(OFlags::CREATE), Mode::empty())?;
         self.open_known(path, opening, by_handle)
     }
 
-    fn open_known(
-        &self,
-        path: Path,
-        opening: Opening,
-        by_handle: bool,
-    ) -> std::result::Result<File, Errno> {
+    fn open_known(&self, path: Path, opening: Opening, by_handle: bool) -> Outcome<File> {
         self.ns().room_for_file()?;
         if path.dentry().inode().file_type() == FileType::Fifo
             && !opening.flags.contains(OFlags::PATH)
@@ -319,17 +303,12 @@ impl Task {
             }
             self.finish_open(path, opening, self.cred(&guard), &guard)
         };
-        run_changes(open, |left| self.open_backed(left, opening))
+        run_changes(open, |change| self.open_backed(change, opening))
     }
 
     /// Opens, again if it fails for lack of space while freed space is about to become available.
     #[inline]
-    fn open_with_space(
-        &self,
-        at: At<'_>,
-        path: &[u8],
-        opening: Opening,
-    ) -> std::result::Result<File, Errno> {
+    fn open_with_space(&self, at: At<'_>, path: &[u8], opening: Opening) -> Outcome<File> {
         match self.do_open(at, path, opening) {
             Ok(file) => Ok(file),
             Err(errno) => self.open_again(errno, at, path, opening, None),
@@ -346,7 +325,7 @@ impl Task {
         path: &[u8],
         opening: Opening,
         token: Option<&WaitToken>,
-    ) -> std::result::Result<File, Errno> {
+    ) -> Outcome<File> {
         match errno {
             Errno::NOSPC => {
                 let reclaim = || self.reclaim_for(at, path, opening);
@@ -371,7 +350,7 @@ impl Task {
         path: &[u8],
         opening: Opening,
         token: Option<&WaitToken>,
-    ) -> std::result::Result<File, Errno> {
+    ) -> Outcome<File> {
         let found = match self.resolve(at, path, opening.lookup) {
             // Another thread removed it, so this open can create the file.
             Err(Errno::NOENT) if opening.flags.contains(OFlags::CREATE) => {
@@ -389,12 +368,7 @@ impl Task {
 
     /// Opens a fifo, or an existing pipe again. Waits for the other end, outside of all locks and
     /// sections; `token` interrupts the wait.
-    fn open_fifo(
-        &self,
-        path: Path,
-        opening: Opening,
-        token: Option<&WaitToken>,
-    ) -> std::result::Result<File, Errno> {
+    fn open_fifo(&self, path: Path, opening: Opening, token: Option<&WaitToken>) -> Outcome<File> {
         let inode = path.dentry().inode();
         let mode = {
             let guard = rcu::pin();
@@ -434,12 +408,7 @@ impl Task {
     }
 
     #[inline]
-    fn do_open(
-        &self,
-        at: At<'_>,
-        path: &[u8],
-        opening: Opening,
-    ) -> std::result::Result<File, Errno> {
+    fn do_open(&self, at: At<'_>, path: &[u8], opening: Opening) -> Outcome<File> {
         if opening.flags.contains(OFlags::CREATE) {
             // Checked before the file is made.
             self.ns().room_for_file()?;
@@ -447,19 +416,15 @@ impl Task {
         let base = self.base(at);
         run_changes(
             || self.open_from(&base, path, &opening),
-            |left| self.open_backed(left, opening),
+            |change| self.open_backed(change, opening),
         )
     }
 
     /// Runs the part of an open that a backed driver performs; see [`crate::namei::dir_ops`].
     #[cold]
-    fn open_backed(
-        &self,
-        left: DriverChange,
-        opening: Opening,
-    ) -> std::result::Result<Option<File>, Errno> {
+    fn open_backed(&self, change: DriverChange, opening: Opening) -> Outcome<Option<File>> {
         let mode = FileType::RegularFile.as_raw_mode() | opening.mode;
-        let (mount, dentry, write) = match left {
+        let (mount, dentry, write) = match change {
             DriverChange::Name(at, write) => {
                 let what = create::MknodArgs { mode, rdev: 0, target: None };
                 let Some(dentry) = make_backed(self, &at, &what)? else { return Ok(None) };
@@ -550,7 +515,7 @@ impl Task {
                 Ok(child) => child,
                 Err(missed) => {
                     let may_make = || create::may_create(walk, walk.cur());
-                    return Err(create::leave_unknown(walk, missed, may_make));
+                    return Err(create::defer_unknown(walk, missed, may_make));
                 }
             };
             match child {
@@ -588,7 +553,7 @@ impl Task {
         let write = WriteAccess::in_section(dir.mount, guard)?;
         permission(dir.inode(), walk.cred(), Access::WRITE | Access::EXEC, guard)?;
         if dir.dentry.is_partial() {
-            return Err(create::leave_new(walk, dir, write));
+            return Err(create::defer_new(walk, dir, write));
         }
         let what = create::MknodArgs {
             mode: FileType::RegularFile.as_raw_mode() | opening.mode,
@@ -674,7 +639,7 @@ fn open_made<W>(
     write: W,
     opening: Opening,
     cred: &Credentials,
-) -> std::result::Result<File, Errno> {
+) -> Outcome<File> {
     let mode = opening.file_mode(task, cred, dentry.inode());
     let file = File::new(Path::new(mount, dentry), mode, opening.kept())?;
     // The list of open files has the file now, and shows that it is open for writing.
@@ -689,7 +654,7 @@ fn check_sticky_create(
     found: &Inode,
     opening: Opening,
     cred: &Credentials,
-) -> std::result::Result<(), Errno> {
+) -> Outcome<()> {
     if dir.special_bits() & 0o1000 == 0 {
         return Ok(());
     }
@@ -708,7 +673,7 @@ fn may_open(
     opening: Opening,
     cred: &Credentials,
     guard: &Guard,
-) -> std::result::Result<(), Errno> {
+) -> Outcome<()> {
     let writes = opening.want.contains(Access::WRITE);
     match inode.file_type() {
         FileType::Symlink => return Err(Errno::LOOP),

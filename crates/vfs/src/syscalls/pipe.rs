@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::io::Errno;
 use vfscale_sync::rcu;
 
-use crate::base::error::{Named, Result, check_fork};
+use crate::base::error::{Named, Outcome, Result, check_fork};
 use crate::base::types::{FileType, InodeFlags, OFlags};
 use crate::file::fd_table::Fd;
 use crate::file::open_file::File;
@@ -81,7 +81,7 @@ impl Task {
         &self,
         [first, second]: [File; 2],
         close_on_exec: bool,
-    ) -> std::result::Result<(Fd, Fd), Errno> {
+    ) -> Outcome<(Fd, Fd)> {
         let first = self.descriptors().install(first, 0, close_on_exec)?;
         match self.descriptors().install(second, 0, close_on_exec) {
             Ok(second) => Ok((first, second)),
@@ -93,7 +93,7 @@ impl Task {
         }
     }
 
-    fn new_pipe(&self, flags: OFlags) -> std::result::Result<(File, File), Errno> {
+    fn new_pipe(&self, flags: OFlags) -> Outcome<(File, File)> {
         check_fork()?;
         if !(OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::DIRECT).contains(flags) {
             return Err(Errno::INVAL);
@@ -121,7 +121,7 @@ impl Task {
         Ok((reader, end(dentry, FileMode::WRITE, write_flags)?))
     }
 
-    fn new_memfd(&self, name: &[u8], flags: MemfdFlags) -> std::result::Result<File, Errno> {
+    fn new_memfd(&self, name: &[u8], flags: MemfdFlags) -> Outcome<File> {
         check_fork()?;
         let execution = MemfdFlags::EXEC | MemfdFlags::NOEXEC_SEAL;
         let known = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | execution;

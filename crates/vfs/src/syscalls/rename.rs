@@ -65,7 +65,7 @@ use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::seqrwlock::SeqRwWriteGuard;
 use vfscale_sync::table::{LockReq, LockSet};
 
-use crate::base::error::{Named, Result};
+use crate::base::error::{Named, Outcome, Result};
 use crate::base::lock_classes::{Children, DirectoryMove, RenameLock};
 use crate::base::time;
 use crate::base::types::RenameFlags;
@@ -136,7 +136,7 @@ impl Calls<'_> {
             let call = || self.task.rename_from(&bases, [bytes(old), bytes(new)], flags);
             run_changes(call, |change| match change {
                 DriverChange::Names(old, new, _write) => {
-                    let done = self.task.rename_kept(&old, &new, flags)?;
+                    let done = self.task.rename_backed(&old, &new, flags)?;
                     if done.is_some() {
                         sync_names(old.dir_inode())?;
                         sync_names(new.dir_inode())?;
@@ -170,7 +170,7 @@ impl Task {
                 let (ns, tree) = (self.ns(), self.vfs().tree());
                 let rename = RenameCall { ns, tree, cred, guard: &guard, flags, old, new };
                 let result = if new.dir.is_partial() {
-                    rename.leave(walk, old_dir, write)
+                    rename.defer_names(walk, old_dir, write)
                 } else {
                     let result = rename.run();
                     drop(write);
@@ -187,12 +187,12 @@ impl Task {
 
     /// Renames in the directories of a driver, after all checks; see [`crate::namei::dir_ops`].
     /// Returns `None` if the walks must be repeated.
-    fn rename_kept(
+    fn rename_backed(
         &self,
         old: &BackedName,
         new: &BackedName,
         flags: RenameFlags,
-    ) -> std::result::Result<Option<()>, Errno> {
+    ) -> Outcome<Option<()>> {
         let tree = self.vfs().tree();
         let (old_dir, new_dir) = (old.dir().dentry(), new.dir().dentry());
         let (Some(source), Some(found)) = (old.found(), new.found()) else { return Ok(None) };
@@ -396,7 +396,7 @@ impl<'g> RenameCall<'g> {
 
     /// Checks a rename in directories of a backed driver, and defers it to the driver.
     #[cold]
-    fn leave(
+    fn defer_names(
         &self,
         walk: &Walk<'g>,
         old_dir: WalkPos<'g>,
@@ -674,11 +674,7 @@ impl<'g> RenameCall<'g> {
     }
 
     /// Adjusts the link counts of the two directories, which the `..` of directories count in.
-    fn move_links(
-        &self,
-        source: &Dentry,
-        target: Option<&Dentry>,
-    ) -> std::result::Result<(), Errno> {
+    fn move_links(&self, source: &Dentry, target: Option<&Dentry>) -> Outcome<()> {
         let (old_dir, new_dir) = (self.old.dir, self.new.dir);
         let source_dir = source.inode().is_dir();
         let target_dir = target.is_some_and(|t| t.inode().is_dir());

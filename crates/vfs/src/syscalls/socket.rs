@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use rustix::io::Errno;
 use vfscale_sync::rcu;
 
-use crate::base::error::{Named, Result, check_fork};
+use crate::base::error::{Named, Outcome, Result, check_fork};
 use crate::base::types::{FileType, OFlags};
 use crate::file::fd_table::Fd;
 use crate::file::open_file::File;
@@ -44,11 +44,7 @@ impl Calls<'_> {
 }
 
 impl Task {
-    fn new_sockets(
-        &self,
-        kind: SocketType,
-        flags: OFlags,
-    ) -> std::result::Result<[File; 2], Errno> {
+    fn new_sockets(&self, kind: SocketType, flags: OFlags) -> Outcome<[File; 2]> {
         check_fork()?;
         if !(OFlags::CLOEXEC | OFlags::NONBLOCK).contains(flags) {
             return Err(Errno::INVAL);

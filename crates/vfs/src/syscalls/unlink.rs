@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 use vfscale_sync::table::LockReq;
 
-use crate::base::error::{Named, Result};
+use crate::base::error::{Named, Outcome, Result};
 use crate::base::time;
 use crate::base::types::{Access, AtFlags};
 use crate::mount::namespace::Namespace;
@@ -46,7 +46,7 @@ pub(crate) fn may_delete(
     want_dir: bool,
     cred: &Credentials,
     guard: &Guard,
-) -> std::result::Result<(), Errno> {
+) -> Outcome<()> {
     permission(dir, cred, Access::WRITE | Access::EXEC, guard)?;
     check_sticky(dir, victim.inode(), cred)?;
     if dir.keeps_names_of(victim.inode()) {
@@ -80,7 +80,7 @@ impl Calls<'_> {
                     if is_rmdir { rmdir(walk, tree) } else { unlink(walk, tree) }
                 })
             };
-            run_changes(call, |left| match left {
+            run_changes(call, |change| match change {
                 DriverChange::Name(at, _write) => dir_ops::remove(&at, is_rmdir, tree),
                 _ => Ok(None),
             })
@@ -91,7 +91,7 @@ impl Calls<'_> {
 
 /// Defers the removal of a name to the backed driver.
 #[cold]
-fn leave_removal<'g>(
+fn defer_removal<'g>(
     walk: &Walk<'g>,
     dir: WalkPos<'g>,
     is_rmdir: bool,
@@ -155,7 +155,7 @@ fn unlink(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail
     }
     check_length(pos.inode(), name.len())?;
     if dir.is_partial() {
-        return leave_removal(walk, pos, false, write);
+        return defer_removal(walk, pos, false, write);
     }
     let (victim, seq) = victim(walk, tree, pos, false)?;
     let mut bucket = dir.lock_name(name.hash(), guard);
@@ -199,7 +199,7 @@ fn rmdir(walk: &mut Walk<'_>, tree: &Namespace) -> std::result::Result<(), Fail>
     let write = walk.want_write(pos)?;
     check_length(pos.inode(), name.len())?;
     if dir.is_partial() {
-        return leave_removal(walk, pos, true, write);
+        return defer_removal(walk, pos, true, write);
     }
     let (victim, seq) = victim(walk, tree, pos, true)?;
     if !victim.is_mounted() && !victim.children().is_empty() {

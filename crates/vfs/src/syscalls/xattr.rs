@@ -13,7 +13,7 @@ use std::path::Path as StdPath;
 use rustix::io::Errno;
 use vfscale_sync::rcu::{self, Guard};
 
-use crate::base::error::{Named, Result, check_fork};
+use crate::base::error::{Named, Outcome, Result, check_fork};
 use crate::base::types::{AtFlags, Capabilities, XattrFlags};
 use crate::file::synchronous::sync_change;
 use crate::namei::lookup::run_lookups;
@@ -35,7 +35,7 @@ use crate::task::task_struct::{At, DirFd, Task, bytes, lookup_flags};
 
 /// Charges the extra part of an inode, unless it is charged. The caller holds a reference, or is
 /// changing attributes.
-fn charge_extra(inode: &Inode, extra: &InodeExtra) -> std::result::Result<(), Errno> {
+fn charge_extra(inode: &Inode, extra: &InodeExtra) -> Outcome<()> {
     if !extra.is_charged() {
         inode.sb().accounting().charge(EXTRA_BYTES)?;
         if !extra.set_charged() {
@@ -47,7 +47,7 @@ fn charge_extra(inode: &Inode, extra: &InodeExtra) -> std::result::Result<(), Er
 }
 
 /// Charges growth before the attributes grow.
-fn charge(inode: &Inode, delta: i64) -> std::result::Result<(), Errno> {
+fn charge(inode: &Inode, delta: i64) -> Outcome<()> {
     if delta > 0 { inode.sb().accounting().charge(delta as u64) } else { Ok(()) }
 }
 
@@ -63,17 +63,12 @@ pub(crate) fn set_inherited_acls(
     inode: &Inode,
     inherited: Inherited,
     guard: &Guard,
-) -> std::result::Result<(), Errno> {
+) -> Outcome<()> {
     replace_acl(inode, false, inherited.access, guard)?;
     replace_acl(inode, true, inherited.default, guard)
 }
 
-fn replace_acl(
-    inode: &Inode,
-    is_default: bool,
-    acl: Option<Acl>,
-    guard: &Guard,
-) -> std::result::Result<(), Errno> {
+fn replace_acl(inode: &Inode, is_default: bool, acl: Option<Acl>, guard: &Guard) -> Outcome<()> {
     if acl.is_none() && inode.extra(guard).is_none() {
         return Ok(());
     }
@@ -192,12 +187,7 @@ impl Calls<'_> {
 impl Task {
     /// Resolves the file of a call. A descriptor without a path must not be `O_PATH`, as in Linux;
     /// a handle may be, because it has no path through `/proc/self/fd`.
-    fn xattr_place(
-        &self,
-        at: At<'_>,
-        path: &StdPath,
-        flags: AtFlags,
-    ) -> std::result::Result<Path, Errno> {
+    fn xattr_place(&self, at: At<'_>, path: &StdPath, flags: AtFlags) -> Outcome<Path> {
         check_fork()?;
         let lookup = xattr_lookup(flags)?;
         if bytes(path).is_empty() && lookup.contains(Lookup::EMPTY) && matches!(at, At::Fd(_)) {
@@ -214,8 +204,8 @@ impl Task {
         at: At<'_>,
         path: &StdPath,
         flags: AtFlags,
-        body: impl Fn(&Inode, &Credentials, &Guard) -> std::result::Result<T, Errno>,
-    ) -> std::result::Result<T, Errno> {
+        body: impl Fn(&Inode, &Credentials, &Guard) -> Outcome<T>,
+    ) -> Outcome<T> {
         if bytes(path).is_empty() && flags.contains(AtFlags::EMPTY_PATH) {
             let place = self.xattr_place(at, path, flags)?;
             let guard = rcu::pin();
@@ -246,9 +236,9 @@ impl Task {
         path: &StdPath,
         flags: AtFlags,
         locks: bool,
-        body: impl Fn(&Inode, &Credentials, &Guard, RefHeld) -> std::result::Result<Done, Errno>,
-        plan: impl Fn(&Inode, &Credentials, &Guard) -> std::result::Result<Option<Plan<'a>>, Errno>,
-    ) -> std::result::Result<(), Errno> {
+        body: impl Fn(&Inode, &Credentials, &Guard, RefHeld) -> Outcome<Done>,
+        plan: impl Fn(&Inode, &Credentials, &Guard) -> Outcome<Option<Plan<'a>>>,
+    ) -> Outcome<()> {
         let by_reference = |inode: &Inode| {
             inode.sb().with_space(|| {
                 if inode.is_backed() {
@@ -299,7 +289,7 @@ enum RefHeld {
 }
 
 /// Checks the flags, whose errors take precedence, and then the name.
-fn checked(flags: AtFlags, name: &OsStr) -> std::result::Result<XattrName<'_>, Errno> {
+fn checked(flags: AtFlags, name: &OsStr) -> Outcome<XattrName<'_>> {
     xattr_lookup(flags)?;
     XattrName::new(name.as_bytes())
 }
@@ -310,7 +300,7 @@ fn needs_lock(name: XattrName<'_>) -> bool {
     is_default_acl(name).is_some() || name == XattrName::CAPABILITY
 }
 
-fn xattr_lookup(flags: AtFlags) -> std::result::Result<Lookup, Errno> {
+fn xattr_lookup(flags: AtFlags) -> Outcome<Lookup> {
     lookup_flags(flags, true, AtFlags::SYMLINK_NOFOLLOW)
 }
 
@@ -320,7 +310,7 @@ fn allow(
     op: XattrOp<'_>,
     cred: &Credentials,
     guard: &Guard,
-) -> std::result::Result<(), Errno> {
+) -> Outcome<()> {
     // The rules read only the file type in `mode`, not the permission bits.
     let mode = inode.kind_bits();
     let subject = XattrSubject { mode, owner: cred.owns(inode), caps: cred.caps };
@@ -335,12 +325,7 @@ fn allow(
     if also.is_empty() { Ok(()) } else { permission(inode, cred, also, guard) }
 }
 
-fn get(
-    inode: &Inode,
-    name: XattrName<'_>,
-    cred: &Credentials,
-    guard: &Guard,
-) -> std::result::Result<Vec<u8>, Errno> {
+fn get(inode: &Inode, name: XattrName<'_>, cred: &Credentials, guard: &Guard) -> Outcome<Vec<u8>> {
     allow(inode, name, XattrOp::Get, cred, guard)?;
     let extra = inode.extra(guard);
     let acl = match name.namespace() {
@@ -362,7 +347,7 @@ fn set(
     cred: &Credentials,
     guard: &Guard,
     held: RefHeld,
-) -> std::result::Result<Done, Errno> {
+) -> Outcome<Done> {
     match name.namespace() {
         XattrNamespace::AclAccess => return set_acl(inode, name, false, value, cred, guard),
         XattrNamespace::AclDefault => return set_acl(inode, name, true, value, cred, guard),
@@ -401,7 +386,7 @@ fn has_value(
     value: &[u8],
     how: XattrFlags,
     guard: &Guard,
-) -> std::result::Result<bool, Errno> {
+) -> Outcome<bool> {
     let set = inode.extra(guard).and_then(|extra| extra.xattrs(guard)).unwrap_or(&NONE);
     set.set_cost(name, value, how)?;
     Ok(set.get(name).is_ok_and(|old| old == value))
@@ -416,7 +401,7 @@ fn set_acl(
     value: &[u8],
     cred: &Credentials,
     guard: &Guard,
-) -> std::result::Result<Done, Errno> {
+) -> Outcome<Done> {
     let acl = acl_to_set(inode, name, value, cred, guard)?;
     apply_acl(inode, is_default, acl, cred, guard)
 }
@@ -428,7 +413,7 @@ fn acl_to_set(
     value: &[u8],
     cred: &Credentials,
     guard: &Guard,
-) -> std::result::Result<Option<Acl>, Errno> {
+) -> Outcome<Option<Acl>> {
     let unchecked = crate::security::acl::UncheckedAcl::from_xattr(value)?;
     allow(inode, name, XattrOp::Set(value), cred, guard)?;
     unchecked.map(crate::security::acl::UncheckedAcl::validate).transpose()
@@ -442,7 +427,7 @@ fn plan_set<'a>(
     how: XattrFlags,
     cred: &Credentials,
     guard: &Guard,
-) -> std::result::Result<Option<Plan<'a>>, Errno> {
+) -> Outcome<Option<Plan<'a>>> {
     if let Some(is_default) = is_default_acl(name) {
         let acl = acl_to_set(inode, name, value, cred, guard)?;
         return plan_acl(inode, is_default, acl, cred);
@@ -460,7 +445,7 @@ fn plan_removal<'a>(
     name: XattrName<'a>,
     cred: &Credentials,
     guard: &Guard,
-) -> std::result::Result<Option<Plan<'a>>, Errno> {
+) -> Outcome<Option<Plan<'a>>> {
     allow(inode, name, XattrOp::Remove, cred, guard)?;
     if let Some(is_default) = is_default_acl(name) {
         return plan_acl(inode, is_default, None, cred);
@@ -487,7 +472,7 @@ fn plan_acl(
     is_default: bool,
     acl: Option<Acl>,
     cred: &Credentials,
-) -> std::result::Result<Option<Plan<'static>>, Errno> {
+) -> Outcome<Option<Plan<'static>>> {
     if is_default && !inode.is_dir() {
         return if acl.is_some() { Err(Errno::ACCESS) } else { Ok(None) };
     }
@@ -520,7 +505,7 @@ fn apply_acl(
     acl: Option<Acl>,
     cred: &Credentials,
     guard: &Guard,
-) -> std::result::Result<Done, Errno> {
+) -> Outcome<Done> {
     if is_default {
         if !inode.is_dir() {
             return if acl.is_some() { Err(Errno::ACCESS) } else { Ok(Done::Yes) };
@@ -538,11 +523,7 @@ fn apply_acl(
 /// The attributes of an inode that never had any.
 static NONE: XattrSet = XattrSet::new();
 
-fn list(
-    inode: &Inode,
-    cred: &Credentials,
-    guard: &Guard,
-) -> std::result::Result<Vec<OsString>, Errno> {
+fn list(inode: &Inode, cred: &Credentials, guard: &Guard) -> Outcome<Vec<OsString>> {
     let Some(extra) = inode.extra(guard) else { return Ok(Vec::new()) };
     let acls =
         AclNames { access: !extra.acl_access.is_none(), default: !extra.acl_default.is_none() };
@@ -551,12 +532,7 @@ fn list(
     Ok(names.map(|name| OsString::from_vec(name.to_vec())).collect())
 }
 
-fn remove(
-    inode: &Inode,
-    name: XattrName<'_>,
-    cred: &Credentials,
-    guard: &Guard,
-) -> std::result::Result<Done, Errno> {
+fn remove(inode: &Inode, name: XattrName<'_>, cred: &Credentials, guard: &Guard) -> Outcome<Done> {
     allow(inode, name, XattrOp::Remove, cred, guard)?;
     match name.namespace() {
         XattrNamespace::AclAccess => return apply_acl(inode, false, None, cred, guard),

@@ -18,7 +18,7 @@ use vfscale_sync::lock::Mutex;
 use vfscale_sync::percpu::CachePadded;
 use vfscale_sync::rcu::{self, Guard, Rcu};
 
-use crate::base::error::IN_CHILD;
+use crate::base::error::{IN_CHILD, Outcome};
 use crate::base::lock_classes::TaskLocks;
 use crate::base::types::{AtFlags, Capabilities, Mode};
 use crate::file::fd_table::{Descriptors, Fd};
@@ -339,12 +339,7 @@ impl Task {
     }
 
     /// Walks to a path and takes a reference to it.
-    pub(crate) fn resolve(
-        &self,
-        at: At<'_>,
-        path: &[u8],
-        flags: Lookup,
-    ) -> std::result::Result<Path, Errno> {
+    pub(crate) fn resolve(&self, at: At<'_>, path: &[u8], flags: Lookup) -> Outcome<Path> {
         let base = self.base(at);
         run_lookups(|| {
             let guard = rcu::pin();
@@ -356,19 +351,14 @@ impl Task {
     }
 
     /// Makes a directory that the task may search its working directory.
-    pub(crate) fn change_dir(
-        &self,
-        at: At<'_>,
-        path: &[u8],
-        flags: Lookup,
-    ) -> std::result::Result<(), Errno> {
+    pub(crate) fn change_dir(&self, at: At<'_>, path: &[u8], flags: Lookup) -> Outcome<()> {
         let cwd = self.resolve_searchable(at, path, flags)?;
         self.cwd.replace(cwd);
         Ok(())
     }
 
     /// Makes a directory that the task may search its root. Needs `CAP_SYS_CHROOT`.
-    pub(crate) fn change_root(&self, path: &[u8]) -> std::result::Result<(), Errno> {
+    pub(crate) fn change_root(&self, path: &[u8]) -> Outcome<()> {
         let root = self.resolve_searchable(At::Cwd, path, Lookup::empty())?;
         if !self.cred(&rcu::pin()).has(Capabilities::SYS_CHROOT) {
             return Err(Errno::PERM);
@@ -378,12 +368,7 @@ impl Task {
         Ok(())
     }
 
-    fn resolve_searchable(
-        &self,
-        at: At<'_>,
-        path: &[u8],
-        flags: Lookup,
-    ) -> std::result::Result<Path, Errno> {
+    fn resolve_searchable(&self, at: At<'_>, path: &[u8], flags: Lookup) -> Outcome<Path> {
         let path = self.resolve(at, path, flags | Lookup::FOLLOW | Lookup::DIRECTORY)?;
         let guard = rcu::pin();
         let inode = path.dentry().inode();
@@ -449,7 +434,7 @@ pub(crate) fn lookup_flags(
     flags: AtFlags,
     follow_default: bool,
     allowed: AtFlags,
-) -> std::result::Result<Lookup, Errno> {
+) -> Outcome<Lookup> {
     let known = allowed | AtFlags::EMPTY_PATH;
     if !known.contains(flags) {
         return Err(Errno::INVAL);

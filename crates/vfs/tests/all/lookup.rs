@@ -420,7 +420,7 @@ fn handles_outlive_the_cache() {
 /// Race: The shrinker against walks, opens and new children.
 #[test]
 fn stress_lookups_beside_the_shrinker() {
-    for scaling in [Scaling::with_slots(4), Scaling::before_lru()] {
+    for scaling in [Scaling::with_slots(4), Scaling::before("lru").unwrap()] {
         let fs = Numbers::new(8, 64);
         let task = Vfs::with_scaling(fs.clone(), scaling).unwrap().task();
         fs.with_super(|sb| sb.set_cache_limit(40 << 10));

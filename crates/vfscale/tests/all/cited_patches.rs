@@ -255,7 +255,7 @@ fn genocide_of_a_subtree_beside_walks_in_it() {
 #[test]
 fn no_inode_number_is_used_twice_across_64_threads() {
     const FILES: u64 = 300;
-    for scaling in [Scaling::with_slots(CROWD as usize), Scaling::before_ino_alloc()] {
+    for scaling in [Scaling::with_slots(CROWD as usize), Scaling::before("ino-alloc").unwrap()] {
         let vfs = vfscale::memory().size(64 << 20).scaling(scaling).build().unwrap();
         let all = Mutex::new(HashSet::new());
         thread::scope(|scope| {

@@ -363,7 +363,7 @@ fn files_of_memory_have_no_name_and_end_with_their_last_file() {
 /// Ends of pipes outlive the task and the tree in which they were created.
 #[test]
 fn pipes_outlive_their_tree() {
-    for scaling in [Scaling::default(), Scaling::before_pseudo(), Scaling::kernel_2_6()] {
+    for scaling in [Scaling::default(), Scaling::before("pseudo").unwrap(), Scaling::kernel_2_6()] {
         let vfs = vfscale::memory().size(1 << 20).scaling(scaling).build().unwrap();
         let task = vfs.task();
         let (reader, writer) = pipe(&task);

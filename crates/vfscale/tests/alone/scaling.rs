@@ -37,7 +37,7 @@ fn lockref_before_takes_d_lock_for_every_reference() {
     };
     assert_eq!(taken(Scaling::default()).acquisitions, 0);
     // One to open, one to close.
-    assert!(taken(Scaling::before_lockref()).acquisitions >= 2 * CALLS);
+    assert!(taken(Scaling::before("lockref").unwrap()).acquisitions >= 2 * CALLS);
 }
 
 /// A file that all CPUs open: without the patch its lock moves between CPUs, and its count is never
@@ -122,7 +122,7 @@ fn brlock_before_takes_one_lock_to_cross_a_mount() {
     let brlock = crossings(Scaling::with_slots(2).and_before("mount-rcu").unwrap());
     assert_eq!(brlock.acq_bounces, 0, "each CPU has a lock of its own");
     assert!(brlock.acquisitions >= CALLS);
-    let before = crossings(Scaling::before_brlock());
+    let before = crossings(Scaling::before("brlock").unwrap());
     assert!(before.acquisitions >= CALLS && before.acq_bounces >= CALLS - 1, "{before:?}");
 }
 
@@ -162,7 +162,7 @@ fn dcache_hash_before_takes_one_lock_for_names_in_different_directories() {
     // A growing table may get memory that held a bucket of another CPU before.
     let after = changes(Scaling::default(), "d_children");
     assert!(after.acq_bounces < CALLS / 4, "{after:?}");
-    let before = changes(Scaling::before_dcache_hash(), "dcache_lock");
+    let before = changes(Scaling::before("dcache-hash").unwrap(), "dcache_lock");
     assert!(before.acquisitions >= 3 * CALLS, "{before:?}");
     assert!(before.acq_bounces >= CALLS - 1, "{before:?}");
 }
@@ -227,7 +227,7 @@ fn inode_hash_before_takes_one_lock_for_a_lookup() {
         })
     };
     assert_eq!(lookups(Scaling::default()).acquisitions, 0);
-    let before = lookups(Scaling::before_inode_hash());
+    let before = lookups(Scaling::before("inode-hash").unwrap());
     assert!(before.acquisitions >= CALLS && before.acq_bounces >= CALLS - 1, "{before:?}");
 }
 
@@ -246,7 +246,7 @@ fn inode_list_before_takes_one_lock_to_create_and_unlink() {
         })
     };
     assert_eq!(creates(Scaling::default()).acquisitions, 0);
-    let before = creates(Scaling::before_inode_list());
+    let before = creates(Scaling::before("inode-list").unwrap());
     assert_eq!((before.acquisitions, before.acq_bounces), (2 * CALLS, CALLS - 1), "{before:?}");
 }
 

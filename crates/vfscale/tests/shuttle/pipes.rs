@@ -198,7 +198,7 @@ fn an_interrupted_opener_leaves_nothing_behind() {
 /// thread takes its own down before any thread has seen it.
 #[test]
 fn the_first_pipes_of_a_tree() {
-    for scaling in [Scaling::default(), Scaling::before_pseudo()] {
+    for scaling in [Scaling::default(), Scaling::before("pseudo").unwrap()] {
         check(move || {
             let task = Arc::new(task(scaling));
             let make = |task: Arc<Task>| {

@@ -12,36 +12,6 @@ fn the_default_disables_no_patch() {
     assert_eq!(Scaling::with_slots(0).slots(), 1);
 }
 
-#[test]
-fn every_patch_has_a_constructor() {
-    let constructors = [
-        ("lockref", Scaling::before_lockref()),
-        ("seqrwlock", Scaling::before_seqrwlock()),
-        ("brlock", Scaling::before_brlock()),
-        ("mount-count", Scaling::before_mount_count()),
-        ("files-lock", Scaling::before_files_lock()),
-        ("dcache-hash", Scaling::before_dcache_hash()),
-        ("lru", Scaling::before_lru()),
-        ("dentry-count", Scaling::before_dentry_count()),
-        ("inode-hash", Scaling::before_inode_hash()),
-        ("inode-list", Scaling::before_inode_list()),
-        ("ino-alloc", Scaling::before_ino_alloc()),
-        ("inode-count", Scaling::before_inode_count()),
-        ("pseudo", Scaling::before_pseudo()),
-        ("read-mostly", Scaling::before_read_mostly()),
-        ("active-trans", Scaling::before_active_trans()),
-        ("cil-counters", Scaling::before_cil_counters()),
-        ("cil-lists", Scaling::before_cil_lists()),
-        ("busy-extents", Scaling::before_busy_extents()),
-        ("orphan", Scaling::before_orphan()),
-    ];
-    let of_documents = PATCHES.iter().filter(|patch| !patch.goes_beyond()).map(Patch::name);
-    assert!(constructors.iter().map(|(name, _)| *name).eq(of_documents));
-    for (name, scaling) in constructors {
-        assert_eq!(Scaling::before(name), Ok(scaling), "{name}");
-    }
-}
-
 fn names() -> Vec<&'static str> {
     PATCHES.iter().map(Patch::name).collect()
 }

@@ -504,8 +504,8 @@ impl Dentry {
         true
     }
 
-    /// Marks the name as removed, which is in `parent`'s table no longer. The caller passes the result to [`finish_removal`] when all locks are
-    /// released.
+    /// Marks the name as removed, which is in `parent`'s table no longer. The caller passes
+    /// the result to [`finish_removal`] when all locks are released.
     ///
     /// `count_out` counts the name out of the inode. It runs when lookups see that the name is
     /// removed, and before the name drops its reference: after that, the last user may close the

@@ -9,7 +9,7 @@ use super::{Inode, SYNC};
 use crate::base::types::{InodeFlags, OFlags};
 
 /// Each flag, and its bit in `kind`.
-const BITS: [(InodeFlags, u32); 6] = [
+const BITS: [(InodeFlags, u32); InodeFlags::COUNT] = [
     (InodeFlags::IMMUTABLE, IMMUTABLE),
     (InodeFlags::APPEND, APPEND),
     (InodeFlags::NOATIME, NOATIME),
@@ -23,7 +23,14 @@ const APPEND: u32 = 1 << 22;
 const NOATIME: u32 = 1 << 23;
 const DIRSYNC: u32 = 1 << 26;
 /// All of these bits.
-const ALL: u32 = 0b11_1111 << 21;
+const ALL: u32 = {
+    let (mut all, mut at) = (0, 0);
+    while at < BITS.len() {
+        all |= BITS[at].1;
+        at += 1;
+    }
+    all
+};
 
 /// Returns the bits of `flags` in `kind`.
 fn kind_of(flags: InodeFlags) -> u32 {

@@ -1,12 +1,19 @@
-//! The inode hash of a superblock: finding, making and evicting inodes by number.
+//! The inodes of a superblock: making, finding and evicting them.
 
 use std::convert::Infallible;
 use std::ptr::NonNull;
 
 use vfscale_sync::atomic::{Ordering, thread};
+use vfscale_sync::lock::{Mutex, MutexGuard};
+use vfscale_sync::percpu::IdAlloc;
 use vfscale_sync::rcu::{self, Guard};
+use vfscale_sync::slab::Slab;
+use vfscale_sync::table::RcuTable;
 
-use super::{Cache, SuperBlock};
+use super::{Cache, SuperBlock, slab};
+use crate::base::lock_classes::{InodeHash, InodeLock};
+use crate::base::scaling::Scaling;
+use crate::objects::driver::DirOps;
 use crate::objects::icache::InodeList;
 use crate::objects::in_lookup::Key;
 use crate::objects::inode::{Inode, InodeInit, InodeRef};
@@ -19,7 +26,106 @@ enum Seen {
     Nothing,
 }
 
+/// First inode number for a driver's files; the root has 1.
+const INO_FIRST: u64 = 2;
+
+/// The inodes of a superblock.
+pub(super) struct InodeTable {
+    pub(super) memory: Slab<Inode>,
+    ids: IdAlloc,
+    hash: RcuTable<Inode, InodeHash>,
+    /// All of them; `None` if no thread ever looks for one.
+    list: Option<InodeList>,
+    /// Taken for every use of the hash. Present only if the patch that locks each bucket is
+    /// disabled.
+    lock: Option<Mutex<(), InodeLock>>,
+}
+
+impl InodeTable {
+    pub(super) fn new(scaling: &Scaling, is_backed: bool) -> InodeTable {
+        InodeTable {
+            memory: slab(scaling.slots(), scaling.inode_count()),
+            ids: IdAlloc::new(INO_FIRST, scaling.ino_alloc_slots()),
+            hash: RcuTable::new(),
+            list: InodeList::new(scaling, is_backed),
+            lock: (!scaling.inode_hash()).then(|| Mutex::new(())),
+        }
+    }
+}
+
 impl SuperBlock {
+    /// Locks uses of the inode hash, in addition to the lock of the bucket, if the patch for bucket
+    /// locks is disabled.
+    fn lock_inodes(&self) -> Option<MutexGuard<'_, (), InodeLock>> {
+        self.inodes.lock.as_ref().map(Mutex::lock)
+    }
+
+    /// Locks the inode list and the inode numbers, if one lock protects them together with the
+    /// inode hash. Called only where there is a list. The caller has not locked the hash.
+    fn lock_all_inodes(&self) -> Option<MutexGuard<'_, (), InodeLock>> {
+        if self.scaling.one_inode_lock() { self.lock_inodes() } else { None }
+    }
+
+    /// Creates an inode with the next free number (the root gets 1); for drivers.
+    pub fn new_inode(&self, init: InodeInit) -> InodeRef {
+        if let Some(list) = &self.inodes.list {
+            return self.new_listed_inode(list, init);
+        }
+        let raw = Inode::alloc(self, &self.inodes.memory, self.next_ino(), init);
+        // SAFETY: `Inode::alloc` counts one reference, ours.
+        unsafe { InodeRef::from_raw(raw) }
+    }
+
+    /// Creates an inode like [`new_inode`](Self::new_inode), and adds it to the inode list.
+    #[cold]
+    #[inline(never)]
+    fn new_listed_inode(&self, list: &InodeList, init: InodeInit) -> InodeRef {
+        let _inodes = self.lock_all_inodes();
+        let raw = Inode::alloc(self, &self.inodes.memory, self.next_ino(), init);
+        // SAFETY: it is new, and `evict` removes it before its memory is freed.
+        unsafe { list.insert(raw) };
+        // SAFETY: `Inode::alloc` counts one reference, ours.
+        unsafe { InodeRef::from_raw(raw) }
+    }
+
+    /// Returns the next free inode number; the root's is 1.
+    #[inline]
+    fn next_ino(&self) -> u64 {
+        if self.root.load(Ordering::Relaxed).is_null() { 1 } else { self.inodes.ids.next() }
+    }
+
+    /// Returns the lists of its inodes; `None` if no thread ever looks for one.
+    pub(crate) fn inode_list(&self) -> Option<&InodeList> {
+        self.inodes.list.as_ref()
+    }
+
+    /// Lists an inode that is about to be hashed by number. Gives the cache a reference to it
+    /// unless the driver caches no inodes.
+    fn cache_inode(&self, inode: &Inode) {
+        if self.dir_ops().is_some_and(DirOps::caches_inodes) {
+            inode.set_cached();
+        }
+        if let Some(list) = &self.inodes.list {
+            // SAFETY: it is new, and `evict` removes it before its memory is freed.
+            unsafe { list.insert(NonNull::from(inode)) };
+        }
+    }
+
+    /// Returns the number of inodes that are referenced or cached; exact while none is added or
+    /// removed. Takes the locks of all slots of their slab, one after the other.
+    pub fn inodes_in_use(&self) -> usize {
+        self.inodes.memory.in_use()
+    }
+
+    /// Frees the inode of negative dentries, and checks that no inode is left. No dentry is.
+    pub(crate) fn end_inodes(&self, guard: &Guard) {
+        if let Some(no_inode) = self.cache.as_deref().and_then(Cache::take_no_inode) {
+            // SAFETY: no dentry is left that points to it.
+            unsafe { self.free_in(&self.inodes.memory, no_inode, 0, guard) };
+        }
+        self.check_no_inodes();
+    }
+
     /// Enters an inode into the hash for lookups of file handles (lazily: few files ever have a
     /// handle). The caller holds a reference to it, or to one of its dentries. When this returns,
     /// the inode can be found by its number, whichever thread has entered it: it is marked after
@@ -29,7 +135,7 @@ impl SuperBlock {
             return;
         }
         let _inodes = self.lock_inodes();
-        let mut bucket = self.inode_hash.lock(Self::ino_hash(inode.ino()), guard);
+        let mut bucket = self.inodes.hash.lock(Self::ino_hash(inode.ino()), guard);
         if !inode.is_hashed() {
             // SAFETY: `evict` removes it before the inode's memory is freed, which waits for a
             // grace period.
@@ -44,7 +150,7 @@ impl SuperBlock {
         // An inode whose last reference was dropped may still be hashed, next to a newer one with
         // its number.
         let is_it = |inode: &Inode| inode.ino() == ino && inode.is_used();
-        self.inode_hash.find(Self::ino_hash(ino), guard, is_it)
+        self.inodes.hash.find(Self::ino_hash(ino), guard, is_it)
     }
 
     /// Finds an inode by number, with a reference taken.
@@ -101,17 +207,17 @@ impl SuperBlock {
         }
         let init = make()?;
         let guard = rcu::pin();
-        let raw = Inode::alloc(self, &self.inodes, ino, init);
+        let raw = Inode::alloc(self, &self.inodes.memory, ino, init);
         // SAFETY: just allocated, with one reference, ours.
         let made = unsafe { raw.as_ref() };
         made.set_hashed();
         let _inodes = self.lock_inodes();
-        let mut bucket = self.inode_hash.lock(Self::ino_hash(ino), &guard);
+        let mut bucket = self.inodes.hash.lock(Self::ino_hash(ino), &guard);
         let is_it = |inode: &Inode| inode.ino() == ino && inode.get_not_zero();
         let raw = match bucket.find(Self::ino_hash(ino), is_it) {
             Some(found) => {
                 // SAFETY: no other thread has seen it.
-                unsafe { self.inodes.free_rcu(raw, &guard) };
+                unsafe { self.inodes.memory.free_rcu(raw, &guard) };
                 NonNull::from(found)
             }
             None => {
@@ -134,10 +240,10 @@ impl SuperBlock {
         // An evicting thread removes the inode after all that it does with the driver, and other
         // threads that would insert one wait for this one.
         let is_it = |inode: &Inode| inode.ino() == ino;
-        if self.inode_hash.find(Self::ino_hash(ino), &guard, is_it).is_none() {
+        if self.inodes.hash.find(Self::ino_hash(ino), &guard, is_it).is_none() {
             return Seen::Nothing;
         }
-        let bucket = self.inode_hash.lock(Self::ino_hash(ino), &guard);
+        let bucket = self.inodes.hash.lock(Self::ino_hash(ino), &guard);
         let Some(found) = bucket.find(Self::ino_hash(ino), is_it) else {
             return Seen::Nothing;
         };
@@ -180,13 +286,13 @@ impl SuperBlock {
     /// Frees the memory of an inode that was evicted.
     #[inline]
     fn free_inode(&self, inode: &Inode, guard: &Guard) {
-        if let Some(list) = &self.inode_list {
+        if let Some(list) = &self.inodes.list {
             self.unlist_inode(list, inode);
         }
         let owned = inode.extra(guard).map_or(0, |extra| extra_bytes(extra, guard));
         // SAFETY: the count is zero and never rises again (`get_not_zero`); only RCU readers that
         // began before still see it.
-        unsafe { self.free_in(&self.inodes, NonNull::from(inode), owned, guard) };
+        unsafe { self.free_in(&self.inodes.memory, NonNull::from(inode), owned, guard) };
     }
 
     /// Removes an inode from the inode list.
@@ -211,6 +317,6 @@ impl SuperBlock {
     #[cold]
     fn unhash_inode(&self, inode: &Inode, guard: &Guard) {
         let _inodes = self.lock_inodes();
-        self.inode_hash.lock(Self::ino_hash(inode.ino()), guard).remove(inode);
+        self.inodes.hash.lock(Self::ino_hash(inode.ino()), guard).remove(inode);
     }
 }

@@ -2,6 +2,7 @@
 
 use rustix::io::Errno;
 
+use crate::base::error::Outcome;
 use crate::base::types::{Access, RenameFlags};
 use crate::objects::dcache::climb::Climb;
 use crate::objects::dcache::dentry::Dentry;
@@ -18,7 +19,7 @@ impl<'g> RenameCall<'g> {
         target: Option<&Dentry>,
         busy: bool,
         ancestors: &mut Climb<'g>,
-    ) -> std::result::Result<(), Errno> {
+    ) -> Outcome<()> {
         let is_dir = source.inode().is_dir();
         if self.flags.contains(RenameFlags::NOREPLACE) && target.is_some() {
             return Err(Errno::EXIST);
@@ -51,7 +52,7 @@ impl<'g> RenameCall<'g> {
         source: &Dentry,
         target: Option<&Dentry>,
         ancestors: &mut Climb<'g>,
-    ) -> std::result::Result<(), Errno> {
+    ) -> Outcome<()> {
         if self.same_dir() {
             // The common directory holds both, so none of the two is above it.
             return Ok(());
@@ -69,11 +70,7 @@ impl<'g> RenameCall<'g> {
         Ok(())
     }
 
-    fn check_rights(
-        &self,
-        source: &Dentry,
-        target: Option<&Dentry>,
-    ) -> std::result::Result<(), Errno> {
+    fn check_rights(&self, source: &Dentry, target: Option<&Dentry>) -> Outcome<()> {
         let (old_dir, new_dir) = (self.old.dir.inode(), self.new.dir.inode());
         let is_dir = source.inode().is_dir();
         may_delete(old_dir, source, is_dir, self.cred, self.guard)?;

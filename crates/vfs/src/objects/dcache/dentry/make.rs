@@ -90,7 +90,8 @@ impl Dentry {
         raw
     }
 
-    /// Creates a dentry below `parent`, which the caller inserts under `hash` next. It begins with two references: that of the name, and the one returned.
+    /// Creates a dentry below `parent`, which the caller inserts under `hash` next. It begins with
+    /// two references: that of the name, and the one returned.
     pub(crate) fn new_child(parent: &Dentry, name: &[u8], hash: u64, inode: InodeRef) -> DentryRef {
         assert_held::<Children>();
         let parent_raw = std::ptr::from_ref(parent).cast_mut();

@@ -143,7 +143,7 @@ fn links_are_read_without_a_lock() {
 /// With one slot, or one lock for all names, there is one count.
 #[test]
 fn before_the_patch_the_inode_has_the_count() {
-    for scaling in [Scaling::with_slots(1), Scaling::before_dcache_hash()] {
+    for scaling in [Scaling::with_slots(1), Scaling::before("dcache-hash").unwrap()] {
         let task = names_only(scaling).task();
         let root = task.posix().open("/", OFlags::DIRECTORY, MODE).unwrap();
         let mut made = 0;

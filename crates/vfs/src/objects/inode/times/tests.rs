@@ -31,6 +31,7 @@ fn a_late_stamp_does_not_take_time_back() {
 #[test]
 fn a_time_in_the_future_ends_with_the_next_change() {
     with_inode(|inode| {
+        let _locked = inode.lock();
         for change in [Inode::touch, |inode: &Inode| inode.changed_at(inode.change_time())] {
             for is_seen in [false, true] {
                 let future = Timestamp(time::now_fine().0 + HOUR);
@@ -115,6 +116,7 @@ fn changes_that_nobody_looks_at_share_a_tick() {
 #[test]
 fn a_look_is_forgotten_by_the_next_change() {
     with_inode(|inode| {
+        let _locked = inode.lock();
         let tick = time::now().0 - HOUR;
         for step in 0..3 {
             inode.set_times(None, Some(Timestamp(tick + step)));
