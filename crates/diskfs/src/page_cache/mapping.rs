@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 /// The mapping of a block of a file, and of those behind it to which it applies.
 ///
-/// Blocks that are reserved for dirty pages are holes here: the pages have them
-/// ([`Pages`](super::FilePages)), and the store has not.
+/// Where blocks are only reserved, for dirty pages, is a hole: the marks of the pages say so
+/// ([`FilePages`](super::FilePages)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mapping {
     /// No blocks.
