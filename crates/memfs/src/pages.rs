@@ -74,7 +74,7 @@ struct Node {
 
 impl Node {
     fn boxed(shift: u32) -> Box<Node> {
-        Box::new(Node { shift, slots: [const { Slot::empty() }; FANOUT] })
+        Box::new(Node { shift, slots: std::array::from_fn(|_| Slot::empty()) })
     }
 
     /// Returns the number of the slot for page `index`.

@@ -8,13 +8,15 @@
 //!
 //! # Invariants
 //!
-//! * loom's constructors are not `const` and its atomics are larger than a machine word. Code that
-//!   asserts a layout or needs a constant does so only outside of `cfg(loom)`.
+//! * In a model constructors are not `const`, and atomics are larger than a machine word. Code that
+//!   asserts a layout or needs a constant does so only outside of models.
 //! * Under loom a load is made visible to the exploration; `explored` explains why.
 //! * Statistics that must not enlarge a model (lock counters) use `std::sync::atomic` directly.
 
 #[cfg(loom)]
 mod explored;
+#[cfg(all(shuttle, not(loom)))]
+mod freed;
 mod listed;
 
 pub use listed::ListedFlag;
@@ -32,12 +34,13 @@ pub use loom::{
 };
 
 #[cfg(all(shuttle, not(loom)))]
+pub use freed::{
+    AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+};
+#[cfg(all(shuttle, not(loom)))]
 pub use shuttle::{
     hint::spin_loop,
-    sync::atomic::{
-        AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
-        Ordering, fence,
-    },
+    sync::atomic::{Ordering, fence},
     thread,
     thread::yield_now,
 };
@@ -69,16 +72,16 @@ pub fn fence_after_rmw() {
 }
 
 /// Declares a constructor that is `const` wherever the atomics allow it, which is everywhere but
-/// under loom.
-macro_rules! const_unless_loom {
+/// in a model.
+macro_rules! const_unless_model {
     ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty $body:block) => {
-        #[cfg(not(loom))]
+        #[cfg(not(any(loom, shuttle)))]
         $(#[$meta])*
         $vis const fn $name($($arg: $ty),*) -> $ret $body
 
-        #[cfg(loom)]
+        #[cfg(any(loom, shuttle))]
         $(#[$meta])*
         $vis fn $name($($arg: $ty),*) -> $ret $body
     };
 }
-pub(crate) use const_unless_loom;
+pub(crate) use const_unless_model;

@@ -43,7 +43,7 @@
 
 use crossbeam_utils::CachePadded;
 
-use crate::atomic::{AtomicI64, Ordering};
+use crate::atomic::{AtomicI64, Ordering, const_unless_model};
 
 /// A clock with ticks and exact readings; see the [module](self).
 ///
@@ -56,18 +56,12 @@ pub struct MultigrainClock {
 }
 
 impl MultigrainClock {
-    /// Creates a clock whose exact readings write once in `window` nanoseconds.
-    #[cfg(not(loom))]
-    #[must_use]
-    pub const fn new(window: i64) -> Self {
-        Self { bound: CachePadded::new(AtomicI64::new(i64::MIN)), window }
-    }
-
-    /// Creates a clock whose exact readings write once in `window` nanoseconds.
-    #[cfg(loom)]
-    #[must_use]
-    pub fn new(window: i64) -> Self {
-        Self { bound: CachePadded::new(AtomicI64::new(i64::MIN)), window }
+    const_unless_model! {
+        /// Creates a clock whose exact readings write once in `window` nanoseconds.
+        #[must_use]
+        pub fn new(window: i64) -> Self {
+            Self { bound: CachePadded::new(AtomicI64::new(i64::MIN)), window }
+        }
     }
 
     /// Returns `tick`, the time of the last tick, which the caller has just read, or a later time

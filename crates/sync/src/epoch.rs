@@ -60,6 +60,8 @@
 mod bag;
 mod driver;
 mod fences;
+#[cfg(all(shuttle, not(loom)))]
+pub(crate) mod model;
 mod protocol;
 mod record;
 mod thread;
@@ -124,7 +126,8 @@ impl Guard {
         }
         driver::drive(true, None);
         // The thread's own bags first.
-        let mut records = std::iter::once(self.record).chain(Records::known());
+        let own = std::iter::once(self.record);
+        let mut records = own.chain(Records::waiting(self.record));
         // As long as more calls may be run.
         records.try_fold(thread::BAGS_MAX, |left, record| {
             Some(record.run_due(u64::MAX, left)).filter(|left| *left > 0)

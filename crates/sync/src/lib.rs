@@ -60,9 +60,10 @@
 //!
 //! Under `cfg(loom)` and `cfg(shuttle)` atomics and threads are the model checker's, sleepers sleep
 //! on the checker's condition variables, and retrying readers yield. Code built on these
-//! locks can therefore be checked too, deadlocks included. RCU is not modelled: all threads of a
-//! model run on one thread of the system, so the guard of any of them delays every grace period,
-//! which is sound and conservative.
+//! locks can therefore be checked too, deadlocks included. Under shuttle each thread of a model has
+//! RCU sections of its own, deferred calls run at any moment after their grace period, and a use of
+//! freed memory fails (`epoch/model.rs`, `atomic/freed.rs`). Under loom all threads of a model are
+//! one to RCU: the guard of any of them delays every grace period, so no missing guard is found.
 
 pub mod atomic;
 mod caught;

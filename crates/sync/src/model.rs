@@ -20,7 +20,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 
+use crate::epoch::model::Run;
 use crate::{cpu, random, rcu};
+
+pub use crate::epoch::model::without_sections;
 
 /// Stack size of each thread of a model.
 const STACK_BYTES: usize = 1 << 20;
@@ -153,8 +156,10 @@ fn run_with(scheduler: impl Scheduler + 'static, model: Arc<impl Fn() + Send + S
     shuttle::Runner::new(scheduler, config).run(move || {
         let _cpu = cpu::pretend(0);
         [&READINGS, &ELAPSED_NANOS, &RESIZES].iter().for_each(|it| it.store(0, Ordering::Relaxed));
+        let run = Run::begin();
         model();
         // Work that this run has deferred must be done in it.
         rcu::synchronize();
+        run.end();
     });
 }

@@ -13,8 +13,8 @@
 //! * Objects that were read under a guard stay allocated while the guard lives.
 //! * A thread pinned after a `defer` sees every change made before that `defer`, or else it delays
 //!   the deferred work: a grace period that waits for the work begins after a fence that follows
-//!   the `defer`, and a thread either reports to it, with a fence, before it reads anything in a
-//!   section, or delays it. Lockref's collection relies on this.
+//!   the `defer`, that with which its bag is sealed. A thread either reports to it, with a fence,
+//!   before it reads anything in a section, or delays it. Lockref's collection relies on this.
 //! * Everything that was done under a guard happens before the work that the guard delayed:
 //!   unpinning is a release, and the advance of the epoch acquires it.
 //!
@@ -35,7 +35,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use crate::atomic::{AtomicPtr, Ordering, const_unless_loom};
+use crate::atomic::{AtomicPtr, Ordering, const_unless_model};
 use crate::epoch::{self, BAG_LEN};
 use crate::fork;
 use crate::lock::held;
@@ -191,7 +191,7 @@ impl Guard {
 /// is run between the rounds.
 pub fn synchronize() {
     debug_assert!(
-        cfg!(any(loom, shuttle)) || !epoch::is_pinned(),
+        cfg!(loom) || !epoch::is_pinned(),
         "rcu::synchronize would wait for its own guard"
     );
     let before = epoch::tag();
@@ -262,8 +262,7 @@ pub(crate) fn is_pinned() -> bool {
 pub fn run_due() -> usize {
     let before = RAN.get();
     pin().flush();
-    // In a model all threads are one thread of the system: the result 0 makes the caller yield, so
-    // each of them runs.
+    // In a model the result 0 makes the caller yield, so each thread runs.
     if cfg!(any(loom, shuttle)) { 0 } else { RAN.get().wrapping_sub(before) }
 }
 
@@ -323,7 +322,7 @@ pub struct RcuOption<T: Send + Sync + 'static> {
 }
 
 impl<T: Send + Sync + 'static> RcuOption<T> {
-    const_unless_loom! {
+    const_unless_model! {
         /// Creates an empty one.
         #[must_use]
         pub fn none() -> Self {

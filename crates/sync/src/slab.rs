@@ -65,21 +65,23 @@ crate::lock_class! {
 }
 
 /// Number of objects in a full magazine.
-const MAGAZINE: usize = 64;
+const MAGAZINE: usize = if cfg!(shuttle) { 8 } else { 64 };
 /// Number of objects that are carved from a chunk if there is no full magazine.
-const CARVE: usize = 32;
+const CARVE: usize = if cfg!(shuttle) { 4 } else { 32 };
 /// Number of objects that share one deferred call.
-const BATCH: usize = 32;
+const BATCH: usize = if cfg!(shuttle) { 2 } else { 32 };
 /// Maximum number of batches that wait in a slot to be dropped on its own CPU; if that frees
 /// nothing else, other CPUs drop the rest. What the objects own comes from the allocator's memory
 /// for the thread that made them, whose lock two threads would share: the batches that a busy
 /// thread has in flight must fit.
-const RETURNED_MAX: usize = 32;
+const RETURNED_MAX: usize = if cfg!(shuttle) { 1 } else { 32 };
 /// Number of full magazines in the depot for each slot.
 const DEPOT_PER_SLOT: usize = 2;
 /// Maximum number of full magazines of a slot, beside the two in use: a program that opens some
 /// hundred files or pipes and closes them all does not visit the depot.
 const FULL_MAX: usize = 8;
+/// The byte that free memory is filled with, where it is; the same as in `atomic/freed.rs`.
+const POISON: u8 = 0xdd;
 /// Maximum of the memory in the full magazines of a slot, in bytes.
 const FULL_BYTES: usize = 128 << 10;
 
@@ -544,15 +546,20 @@ impl<T> Inner<T> {
     /// Takes the memory of an object back into the slot.
     #[inline]
     fn put(&self, cache: &mut Cache<T>, object: NonNull<u8>) {
-        if cfg!(debug_assertions) {
+        if cfg!(any(debug_assertions, shuttle)) {
             // The pattern exposes a use after free.
             // SAFETY: The memory is free and ours.
-            unsafe { object.write_bytes(0x6b, self.shape.size()) };
+            unsafe { object.write_bytes(POISON, self.shape.size()) };
         }
         if cache.loaded.len() >= MAGAZINE {
             self.make_room(cache);
         }
-        cache.loaded.push(object);
+        if cfg!(shuttle) {
+            // A model rather finds a use of free memory than one of another object.
+            cache.loaded.insert(0, object);
+        } else {
+            cache.loaded.push(object);
+        }
     }
 
     /// Replaces the full magazine with an empty one.

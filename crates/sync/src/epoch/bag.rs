@@ -2,8 +2,8 @@
 
 use std::mem::MaybeUninit;
 
-/// Number of calls in a full bag.
-pub(crate) const BAG_LEN: usize = 64;
+/// Number of calls in a full bag. In a model of shuttle no call waits for others.
+pub(crate) const BAG_LEN: usize = if cfg!(shuttle) { 1 } else { 64 };
 
 /// Number of words of a call that needs no memory of its own.
 const WORDS: usize = 3;

@@ -3,14 +3,17 @@
 //!
 //! A [`light_fence`] and a [`heavy_fence`] order accesses as two sequentially consistent fences do:
 //! the heavy one makes every CPU that runs a thread of this process execute a fence. A light one
-//! lacks the order with the fence of a third thread. The epochs need it in one place (see
-//! [`epoch`](super)), and on x86-64 and AArch64 it holds: all other CPUs see a store at once
-//! (multi-copy atomicity), and loads stay behind a load that acquires. On other processors a light
-//! fence is a fence.
+//! lacks the order with the fence of a third thread, which the epochs don't need (see
+//! [`epoch`](super)). The system's fences were tried on x86-64 and AArch64. On other processors a
+//! light fence is a fence.
 
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(any(miri, shuttle))
+))]
 mod imp {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
@@ -69,7 +72,7 @@ mod imp {
 #[cfg(not(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64"),
-    not(miri)
+    not(any(miri, shuttle))
 )))]
 mod imp {
     use std::sync::atomic::{Ordering, fence};

@@ -3,7 +3,7 @@
 use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::bag::{BAG_LEN, Deferred};
@@ -16,6 +16,9 @@ pub(super) static EPOCH: Epoch = Epoch::new(AtomicU64::new(1), AtomicU64::new(1)
 
 /// The records of all threads, linked by [`Shared::next`].
 static RECORDS: AtomicPtr<Record> = AtomicPtr::new(ptr::null_mut());
+
+/// Number of records in whose queue bags wait. Each changes it under its lock.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
 
 /// A full bag, with its tag.
 type Sealed = (u64, Vec<Deferred>);
@@ -58,6 +61,22 @@ unsafe impl Sync for Record {}
 // SAFETY: whoever defers a call promises that any thread may make it.
 unsafe impl Send for Deferred {}
 
+/// Frees the records of the threads of a model, which have ended or never go on.
+#[cfg(all(shuttle, not(loom)))]
+pub(super) fn forget() {
+    let first = RECORDS.swap(ptr::null_mut(), Ordering::Acquire);
+    WAITING.store(0, Ordering::Relaxed);
+    // SAFETY: a record comes from a box, and no thread is left that uses it.
+    Records(unsafe { first.as_ref() })
+        .for_each(|record| drop(unsafe { Box::from_raw(ptr::from_ref(record).cast_mut()) }));
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+thread_local! {
+    /// Number of records that this thread has visited on its ways along the list.
+    pub(super) static VISITS: Cell<usize> = const { Cell::new(0) };
+}
+
 /// The records that were known when this was created.
 pub(super) struct Records(Option<&'static Record>);
 
@@ -65,6 +84,18 @@ impl Records {
     pub(super) fn known() -> Self {
         // SAFETY: records are never freed, and published by a release.
         Self(unsafe { RECORDS.load(Ordering::Acquire).as_ref() })
+    }
+
+    /// Returns the records but `own` in whose queue bags wait. May miss one if others fill and
+    /// empty queues at the same time. Looks no further than at the last one.
+    pub(super) fn waiting(own: &Record) -> impl Iterator<Item = &'static Record> + use<'_> {
+        let all = WAITING.load(Ordering::Relaxed);
+        let mut left = all.saturating_sub(usize::from(own.has_waiting()));
+        let mut records = Self::known().filter(|record| !ptr::eq(*record, own));
+        std::iter::from_fn(move || {
+            left = left.checked_sub(1)?;
+            records.find(|record| record.has_waiting())
+        })
     }
 
     /// Returns the records that are left, without taking them.
@@ -83,6 +114,8 @@ impl Iterator for Records {
 
     fn next(&mut self) -> Option<&'static Record> {
         let record = self.0?;
+        #[cfg(all(test, not(any(loom, shuttle))))]
+        VISITS.set(VISITS.get() + 1);
         // SAFETY: records are never freed; the link was written before the record was published.
         self.0 = unsafe { record.shared.next.load(Ordering::Relaxed).as_ref() };
         Some(record)
@@ -171,7 +204,10 @@ impl Record {
         }
         let full = std::mem::replace(bag, self.spare.take());
         waiting.push_back((EPOCH.tag(), full));
-        self.shared.has_waiting.store(true, Ordering::Relaxed);
+        if !self.has_waiting() {
+            self.shared.has_waiting.store(true, Ordering::Relaxed);
+            WAITING.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Sealed>> {
@@ -185,6 +221,12 @@ impl Record {
     /// Returns whether the first bag of the queue waits for the end of a grace period.
     pub(super) fn waits(&self) -> bool {
         self.lock().front().is_some_and(|(tag, _)| !EPOCH.is_over(*tag))
+    }
+
+    /// Returns whether the first bag of the queue may run.
+    #[cfg(all(shuttle, not(loom)))]
+    pub(super) fn is_due(&self) -> bool {
+        self.lock().front().is_some_and(|(tag, _)| EPOCH.is_over(*tag))
     }
 
     /// Runs bags of this thread that are due, `most` at most, and keeps the memory of one. Returns
@@ -216,8 +258,9 @@ impl Record {
         let mut waiting = self.lock();
         let is_next = |first: &Sealed| first.0 <= last && EPOCH.is_over(first.0);
         let first = if waiting.front().is_some_and(is_next) { waiting.pop_front() } else { None };
-        if waiting.is_empty() {
+        if waiting.is_empty() && self.has_waiting() {
             self.shared.has_waiting.store(false, Ordering::Relaxed);
+            WAITING.fetch_sub(1, Ordering::Relaxed);
         }
         first.map(|(_, calls)| calls)
     }

@@ -1,8 +1,9 @@
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 
 use super::bag::Deferred;
+use super::record::VISITS;
 use super::{BAG_LEN, pin};
 
 /// Calls of any size and alignment run once, with what they own.
@@ -114,4 +115,31 @@ fn sections_of_a_thread_that_ends() {
     while ran.load(Ordering::Relaxed) < 2 {
         pin().flush();
     }
+}
+
+/// A look for bags that are due passes by the threads whose queues are empty. One that drives the
+/// grace period visits each thread once.
+#[test]
+fn a_look_visits_no_thread_without_bags() {
+    const THREADS: usize = 200;
+    let (all, ends) = (Barrier::new(THREADS + 1), Barrier::new(THREADS + 1));
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                drop(pin());
+                all.wait();
+                ends.wait();
+            });
+        }
+        all.wait();
+        let looks = (0..100).map(|_| {
+            let before = VISITS.get();
+            pin().flush();
+            VISITS.get() - before
+        });
+        // Other tests of the process may have bags at any moment.
+        let fewest = looks.min().unwrap_or(usize::MAX);
+        ends.wait();
+        assert!(fewest < THREADS / 2, "{fewest}");
+    });
 }

@@ -12,7 +12,7 @@ use super::record::{EPOCH, Record};
 use crate::fork;
 
 /// Number of outermost sections between two looks of a thread whose bags wait.
-const LOOK_EVERY: u32 = 64;
+const LOOK_EVERY: u32 = if cfg!(shuttle) { 2 } else { 64 };
 
 /// Number of outermost sections between two looks of a thread whose bags hold many bytes.
 const LOOK_EVERY_BYTES: u32 = 8;
@@ -24,10 +24,24 @@ const HELD_MAX: usize = 256 << 10;
 /// Maximum number of bags that one look runs.
 pub(super) const BAGS_MAX: usize = 8;
 
+#[cfg(all(shuttle, not(loom)))]
+use shuttle::thread_local;
+
 thread_local! {
     /// The record of this thread. Without a destructor, so reading it costs a load.
     static CURRENT: Cell<*const Record> = const { Cell::new(ptr::null()) };
     static GIVES_BACK: GivesBack = const { GivesBack(Cell::new(None)) };
+}
+
+/// Returns the record of this thread; null, if it has none.
+#[inline]
+fn current() -> *const Record {
+    CURRENT.try_with(Cell::get).unwrap_or(ptr::null())
+}
+
+fn set_current(record: *const Record) {
+    // A model drops this value, too, when a thread ends.
+    let _ = CURRENT.try_with(|current| current.set(record));
 }
 
 /// Gives the record back when the thread ends.
@@ -48,7 +62,7 @@ impl Drop for GivesBack {
 
 #[cold]
 fn give_back(record: &Record) {
-    CURRENT.set(ptr::null());
+    set_current(ptr::null());
     record.give_back();
 }
 
@@ -56,21 +70,31 @@ fn give_back(record: &Record) {
 #[inline]
 pub(crate) fn is_pinned() -> bool {
     // SAFETY: records are never freed, and this one is the thread's own.
-    unsafe { CURRENT.get().as_ref() }.is_some_and(|record| record.nesting.get() > 0)
+    unsafe { current().as_ref() }.is_some_and(|record| record.nesting.get() > 0)
+}
+
+/// Enters a section of a thread that is in none.
+#[inline]
+fn enter_outermost(record: &Record) {
+    #[cfg(all(shuttle, not(loom)))]
+    if super::model::is_blind() {
+        return;
+    }
+    EPOCH.enter(&record.section);
 }
 
 /// Enters a section, and returns the record of this thread.
 #[inline]
 pub(super) fn enter() -> &'static Record {
     // SAFETY: records are never freed.
-    let record = unsafe { CURRENT.get().as_ref() }.unwrap_or_else(|| register());
+    let record = unsafe { current().as_ref() }.unwrap_or_else(|| register());
     let nesting = record.nesting.get();
     record.nesting.set(nesting + 1);
     if nesting == 0 {
         if record.looks.get() != 0 && count_down(record) {
             return record;
         }
-        EPOCH.enter(&record.section);
+        enter_outermost(record);
     }
     record
 }
@@ -85,6 +109,8 @@ pub(super) fn leave(record: &Record) {
         if record.is_ending.get() {
             give_back(record);
         }
+        #[cfg(all(shuttle, not(loom)))]
+        super::model::look();
     }
 }
 
@@ -92,7 +118,7 @@ pub(super) fn leave(record: &Record) {
 pub(super) fn enter_again(record: &Record) {
     if record.nesting.get() == 1 {
         record.section.leave();
-        EPOCH.enter(&record.section);
+        enter_outermost(record);
     }
 }
 
@@ -152,7 +178,7 @@ fn register() -> &'static Record {
     }
     let record = Record::take();
     record.looks.set(u32::from(record.has_waiting()));
-    CURRENT.set(record);
+    set_current(record);
     // A thread whose values are being dropped gives the record back when it leaves its section.
     let is_kept = GIVES_BACK.try_with(|gives_back| gives_back.0.set(Some(record))).is_ok();
     record.is_ending.set(!is_kept);
@@ -182,7 +208,7 @@ fn count_down(record: &Record) -> bool {
     if record.waits() {
         drive(false, Some(record));
     }
-    EPOCH.enter(&record.section);
+    enter_outermost(record);
     let section = Entering(record);
     let has_more = record.run_own(BAGS_MAX);
     record.looks.set(match (has_more, record.has_waiting()) {

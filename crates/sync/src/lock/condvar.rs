@@ -12,7 +12,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::atomic::{AtomicU32, Ordering, const_unless_loom};
+use crate::atomic::{AtomicU32, Ordering, const_unless_model};
 use crate::lock::park;
 use crate::lock::{LockClass, MutexGuard};
 
@@ -30,7 +30,7 @@ impl Default for Condvar {
 }
 
 impl Condvar {
-    const_unless_loom! {
+    const_unless_model! {
         /// Creates a queue without waiters.
         #[must_use]
         pub fn new() -> Self {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-use crate::atomic::const_unless_loom;
+use crate::atomic::const_unless_model;
 use crate::lock::LockClass;
 use crate::lock::held;
 use crate::lock::raw_mutex::RawMutex;
@@ -25,7 +25,7 @@ unsafe impl<T: ?Sized + Send, C: LockClass> Send for Mutex<T, C> {}
 unsafe impl<T: ?Sized + Send, C: LockClass> Sync for Mutex<T, C> {}
 
 impl<T, C: LockClass> Mutex<T, C> {
-    const_unless_loom! {
+    const_unless_model! {
         /// Creates an unlocked mutex.
         #[must_use]
         pub fn new(value: T) -> Self {

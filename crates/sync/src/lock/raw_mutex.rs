@@ -1,6 +1,6 @@
 //! The word of a mutex, without data, class or order checking.
 
-use crate::atomic::{AtomicU32, Ordering, const_unless_loom};
+use crate::atomic::{AtomicU32, Ordering, const_unless_model};
 use crate::lock::contend::{PARKED, contend};
 use crate::lock::park;
 use crate::lock::stat::{self, LockStat, Waiting};
@@ -16,7 +16,7 @@ pub(crate) struct RawMutex {
 }
 
 impl RawMutex {
-    const_unless_loom! {
+    const_unless_model! {
         /// Creates a free lock.
         pub(crate) fn new() -> Self {
             Self { word: AtomicU32::new(0) }

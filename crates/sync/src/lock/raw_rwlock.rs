@@ -10,7 +10,7 @@
 //! wakes the next of them. A woken thread retries until it holds the lock, so the chain never
 //! breaks.
 
-use crate::atomic::{AtomicU32, Ordering, const_unless_loom};
+use crate::atomic::{AtomicU32, Ordering, const_unless_model};
 use crate::lock::contend::{Got, PARKED, contend};
 use crate::lock::park;
 use crate::lock::stat::{self, LockStat, Waiting};
@@ -39,7 +39,7 @@ pub(crate) struct RawRwLock {
 }
 
 impl RawRwLock {
-    const_unless_loom! {
+    const_unless_model! {
         /// Creates a free lock.
         pub(crate) fn new() -> Self {
             Self { word: AtomicU32::new(0) }

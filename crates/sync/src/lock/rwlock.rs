@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
-use crate::atomic::const_unless_loom;
+use crate::atomic::const_unless_model;
 use crate::lock::LockClass;
 use crate::lock::held;
 use crate::lock::raw_rwlock::RawRwLock;
@@ -27,7 +27,7 @@ unsafe impl<T: ?Sized + Send, C: LockClass> Send for RwLock<T, C> {}
 unsafe impl<T: ?Sized + Send + Sync, C: LockClass> Sync for RwLock<T, C> {}
 
 impl<T, C: LockClass> RwLock<T, C> {
-    const_unless_loom! {
+    const_unless_model! {
         /// Creates an unlocked lock.
         #[must_use]
         pub fn new(value: T) -> Self {

@@ -45,7 +45,7 @@
 
 use std::marker::PhantomData;
 
-use crate::atomic::{AtomicPtr, AtomicU32, Ordering, const_unless_loom};
+use crate::atomic::{AtomicPtr, AtomicU32, Ordering, const_unless_model};
 use crate::cpu;
 use crate::lock::LockClass;
 use crate::lock::held;
@@ -77,7 +77,7 @@ pub struct ShardedRwLock<C: LockClass> {
 const _: () = assert!(size_of::<ReaderParts>() == 8);
 
 impl<C: LockClass> ShardedRwLock<C> {
-    const_unless_loom! {
+    const_unless_model! {
         /// Creates an unlocked, cold lock.
         #[must_use]
         pub fn new() -> Self {
@@ -241,7 +241,7 @@ pub struct ReaderParts {
 type Parts = PerCpu<AtomicU32>;
 
 impl ReaderParts {
-    const_unless_loom! {
+    const_unless_model! {
         /// Creates it without parts.
         #[must_use]
         pub fn new() -> Self {

@@ -27,7 +27,7 @@ use std::marker::PhantomData;
 use std::mem::{align_of, forget};
 use std::ptr;
 
-use crate::atomic::{AtomicPtr, Ordering, const_unless_loom};
+use crate::atomic::{AtomicPtr, Ordering, const_unless_model};
 use crate::rcu::Guard;
 
 const TAG_MASK: usize = 3;
@@ -198,7 +198,7 @@ unsafe fn entry_of<'g, L: Pointer, N>(word: *mut ()) -> Entry<'g, L, N> {
 }
 
 impl<L: Leaf, N: Send + Sync + 'static> Slot<L, N> {
-    const_unless_loom! {
+    const_unless_model! {
         /// Creates an empty slot.
         #[must_use]
         pub fn empty() -> Self {

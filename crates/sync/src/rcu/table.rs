@@ -85,7 +85,7 @@ mod set;
 
 pub use set::{LockReq, LockSet};
 
-use crate::atomic::{AtomicPtr, Ordering, const_unless_loom};
+use crate::atomic::{AtomicPtr, Ordering, const_unless_model};
 use crate::lock::wait::Backoff;
 use crate::lock::{LockClass, MutexGuard};
 use crate::rcu::Guard;
@@ -122,7 +122,7 @@ unsafe impl<T: Hashed + Send + Sync, C: LockClass> Send for RcuTable<T, C> {}
 unsafe impl<T: Hashed + Send + Sync, C: LockClass> Sync for RcuTable<T, C> {}
 
 impl<T: Hashed, C: LockClass> RcuTable<T, C> {
-    const_unless_loom! {
+    const_unless_model! {
         /// Creates a table without entries. It allocates nothing until a bucket is locked.
         #[must_use]
         pub fn new() -> Self {

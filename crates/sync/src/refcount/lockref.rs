@@ -88,7 +88,7 @@ use std::marker::PhantomData;
 
 use crossbeam_utils::CachePadded;
 
-use crate::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering, const_unless_loom};
+use crate::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering, const_unless_model};
 use crate::cpu;
 use crate::lock::held;
 use crate::lock::park;
@@ -159,7 +159,7 @@ pub enum Put<'a> {
 }
 
 impl Lockref {
-    const_unless_loom! {
+    const_unless_model! {
         /// Creates an unlocked lockref of a live object, with `count` references (below 2^30).
         #[must_use]
         pub fn new(count: u32) -> Self {
@@ -681,7 +681,7 @@ pub struct SpreadPtr {
 }
 
 impl SpreadPtr {
-    const_unless_loom! {
+    const_unless_model! {
         /// Creates a pointer without parts.
         #[must_use]
         pub fn new() -> Self {

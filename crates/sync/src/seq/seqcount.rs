@@ -30,7 +30,7 @@
 
 use std::marker::PhantomData;
 
-use crate::atomic::{AtomicU32, Ordering, const_unless_loom, fence};
+use crate::atomic::{AtomicU32, Ordering, const_unless_model, fence};
 use crate::lock::wait::Backoff;
 
 /// A count that is odd while a writer is inside. Four bytes; `Send` and `Sync`.
@@ -40,7 +40,7 @@ pub struct SeqCount {
 }
 
 impl SeqCount {
-    const_unless_loom! {
+    const_unless_model! {
         /// Creates a count without a writer inside.
         #[must_use]
         pub fn new() -> Self {

@@ -11,7 +11,7 @@
 //! The count is odd only while the mutex is held. Orderings are as in [`SeqCount`]; the mutex
 //! orders writers.
 
-use crate::atomic::const_unless_loom;
+use crate::atomic::const_unless_model;
 use crate::lock::{LockClass, Mutex, MutexGuard};
 use crate::seq::seqcount::{SeqCount, SeqWrite};
 
@@ -22,7 +22,7 @@ pub struct SeqLock<C: LockClass> {
 }
 
 impl<C: LockClass> SeqLock<C> {
-    const_unless_loom! {
+    const_unless_model! {
         /// Creates a lock without a writer inside.
         #[must_use]
         pub fn new() -> Self {

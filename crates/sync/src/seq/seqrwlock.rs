@@ -32,7 +32,7 @@
 //! after that; both have a fence in between. So one of the two sees the other: the reader waits, or
 //! the writer removes the mark and waits as the writer of everything.
 
-use crate::atomic::{Ordering, const_unless_loom, fence};
+use crate::atomic::{Ordering, const_unless_model, fence};
 use crate::lock::{LockClass, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::seq::seqcount::{SeqCount, SeqWrite};
 
@@ -45,7 +45,7 @@ pub struct SeqRwLock<C: LockClass> {
 }
 
 impl<C: LockClass> SeqRwLock<C> {
-    const_unless_loom! {
+    const_unless_model! {
         /// Creates a free lock whose blocking readers share it.
         #[must_use]
         pub fn new() -> Self {
@@ -53,7 +53,7 @@ impl<C: LockClass> SeqRwLock<C> {
         }
     }
 
-    const_unless_loom! {
+    const_unless_model! {
         /// Creates a free lock. With exclusive `readers`, a blocking reader enters as a writer and
         /// changes the count, as it had to before the patch. With exclusive `parts`, the writer of
         /// a part is the writer of everything.

@@ -1,7 +1,10 @@
-//! Random interleavings: of the models of tables, which loom explores as well, and of work items.
+//! Random interleavings: of the models of tables, which loom explores as well, of sections, slabs
+//! and work items.
 
 #![cfg(shuttle)]
 
+mod sections;
+mod slabs;
 #[path = "../loom/table.rs"]
 mod table;
 mod work;

@@ -19,7 +19,15 @@ const SCHEDULES: usize = 5_000;
 
 /// Runs a model under many schedules.
 fn check(model: impl Fn(&Arc<Numbers>, &Arc<Task>) + Send + Sync + 'static) {
-    model::check(&[Schedules::Turns(SCHEDULES), Schedules::Delays(SCHEDULES)], move || {
+    check_under(&[Schedules::Turns(SCHEDULES), Schedules::Delays(SCHEDULES)], model);
+}
+
+/// Runs a model under these schedules.
+fn check_under(
+    schedules: &[Schedules],
+    model: impl Fn(&Arc<Numbers>, &Arc<Task>) + Send + Sync + 'static,
+) {
+    model::check(schedules, move || {
         let fs = Numbers::new(2, 2);
         let task = Arc::new(Vfs::new(fs.clone()).unwrap().task());
         model(&fs, &task);
@@ -310,5 +318,26 @@ fn walks_beside_a_name_that_changes_by_itself() {
         assert!(second == after || second == first, "{first} {second}");
         fs.tide.store(4, Ordering::SeqCst);
         assert_eq!(ino(task, "/tide/f0"), Err(Errno::NOENT));
+    });
+}
+
+/// The model can fail: a walk enters no section.
+///
+/// Race: A walk without a section against the shrinker.
+#[test]
+#[should_panic(expected = "RefCell already")]
+fn a_walk_without_a_section_is_found() {
+    check_under(&[Schedules::Delays(100 * SCHEDULES)], |fs, task| {
+        ino(task, "/d1/f1").unwrap();
+        let threads = [false, true].map(|blind| {
+            let task = task.clone();
+            thread::spawn(move || {
+                let _cpu = cpu::pretend(0);
+                let walk = || _ = ino(&task, "/d1/f1");
+                if blind { model::without_sections(walk) } else { walk() }
+            })
+        });
+        fs.with_super(|sb| sb.shrink(usize::MAX));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
 }
