@@ -459,6 +459,10 @@ impl<D: Device> Device for FaultyDevice<D> {
         self.inner.must_reserve()
     }
 
+    fn room(&self) -> Option<u64> {
+        self.inner.room()
+    }
+
     fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {
         self.inner.reserve(blocks, is_urgent)
     }

@@ -480,6 +480,10 @@ impl Device for BranchDevice {
         self.0.branch.must_reserve()
     }
 
+    fn room(&self) -> Option<u64> {
+        self.0.branch.room()
+    }
+
     fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), DeviceError> {
         self.0.branch.reserve(blocks, is_urgent)
     }

@@ -81,6 +81,10 @@ impl Device for Switch {
         self.now().must_reserve()
     }
 
+    fn room(&self) -> Option<u64> {
+        self.now().room()
+    }
+
     fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {
         self.now().reserve(blocks, is_urgent)
     }
