@@ -142,6 +142,12 @@ pub trait Device: Send + Sync + fmt::Debug {
         self.below().is_some_and(Device::must_reserve)
     }
 
+    /// Returns how many bytes can still be reserved, about: others may have them before. `None` if
+    /// all blocks of the device can be written. Does not block.
+    fn room(&self) -> Option<u64> {
+        self.below()?.room()
+    }
+
     /// Reserves storage for `blocks` blocks of 4096 bytes, wherever they lie and whatever is
     /// written there now: until they are [given back](Self::unreserve), writes of as many blocks
     /// don't fail for lack of storage. With `is_urgent` also from a part that is kept for users
@@ -313,6 +319,10 @@ where
 
     fn must_reserve(&self) -> bool {
         (**self).must_reserve()
+    }
+
+    fn room(&self) -> Option<u64> {
+        (**self).room()
     }
 
     fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {

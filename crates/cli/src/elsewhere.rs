@@ -15,15 +15,15 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use vfscale::block::Error as DeviceError;
 use vfscale::posix::MountFlags;
-use vfscale::{Errno, PoolError, VolumeError};
+use vfscale::{Errno, Escaped, PoolError, VolumeError};
 use vfscale_fuse::{Attachment, control};
 
 use crate::error::Failure;
 use crate::mounts;
 use crate::served::wire::{self, ENDING, VERSION};
 
-/// Time for each reply of a server: it may recover the branch first.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Time for each reply of a server: it may recover the branch first, or compare large trees.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 /// Time for a server to say at which socket it takes requests, which it does at once.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
@@ -102,11 +102,12 @@ impl Ready {
     /// Waits for a reply of the server.
     fn expect(&self, expected: &str) -> Result<(), Failure> {
         let reply = wire::receive(&self.stream).map_err(|e| self.failed(lost(&e)))?;
-        let word = |n: usize| reply.get(n).map(|word| word.to_string_lossy().into_owned());
-        match word(0).as_deref() {
+        match reply.first() {
             Some(found) if found == expected => Ok(()),
-            Some(ENDING) => Err(self.failed("its server is ending: try again".into())),
-            _ => Err(self.failed(word(1).unwrap_or_else(|| "its server refuses that".into()))),
+            Some(found) if found == ENDING => {
+                Err(self.failed("its server is ending: try again".into()))
+            }
+            _ => Err(self.failed(why(&reply).unwrap_or_else(|| "its server refuses that".into()))),
         }
     }
 
@@ -115,10 +116,18 @@ impl Ready {
     }
 }
 
+/// Returns the reason that a reply tells, if it tells one, so that it can be shown.
+fn why(reply: &[OsString]) -> Option<String> {
+    reply.get(1).map(|why| Escaped::message(why).to_string())
+}
+
 /// Says that a server is gone.
 fn lost(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => "its server has ended".into(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            format!("its server does not reply any more; {STILL}")
+        }
         _ => format!("its server does not reply: {error}"),
     }
 }
@@ -176,6 +185,37 @@ fn close_all_but(fd: i32) {
     }
 }
 
+/// Says what is known of a request without a reply.
+const STILL: &str = "it may still do what it was asked for";
+
+/// Makes a request to the server of a mount, as [`within`] does, and waits for the reply as long as
+/// for one through the [socket](ask).
+///
+/// # Errors
+/// Any error of the request; `TimedOut`, with a text that says what is known.
+pub(crate) fn request(call: impl FnOnce() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
+    within(PATIENCE, call).map_err(|e| match e.kind() {
+        io::ErrorKind::TimedOut => io::Error::new(e.kind(), format!("{e}; {STILL}")),
+        _ => e,
+    })
+}
+
+/// Makes the kernel write to the servers what it holds back of the mounts of an image, and makes
+/// the file system at `dir`, which is one of them, durable.
+pub(crate) fn sync_kernel(image: &Path, dir: &Path) -> Result<(), Failure> {
+    for other in mounts::of(&mounts::table()?, image) {
+        let sync = || {
+            // Of a mount without a server, or that this user may not open, nothing can be held
+            // back.
+            let Ok(at) = std::fs::File::open(&other) else { return Ok(Vec::new()) };
+            Ok(rustix::fs::syncfs(at).map(|()| Vec::new())?)
+        };
+        request(sync).map_err(|error| Failure::Sync(other.clone(), error))?;
+    }
+    let synced = request(|| mounts::sync(dir).map(|()| Vec::new()));
+    synced.map(drop).map_err(|error| Failure::Sync(dir.to_owned(), error))
+}
+
 fn late(limit: Duration) -> io::Error {
     let why = format!("its server does not reply within {} s", limit.as_secs_f64());
     io::Error::new(io::ErrorKind::TimedOut, why)
@@ -210,7 +250,7 @@ fn server_of(image: &Path) -> Result<Option<(UnixStream, u32)>, Failure> {
             Ok((stream, user)) if trusted.has(user) => return Ok(Some((stream, user))),
             Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::TimedOut => return Err(hung(&dir, &e)),
-            Err(e) => tracing::info!("{}: no server to ask: {e}", dir.display()),
+            Err(e) => tracing::info!("{}: no server to ask: {e}", Escaped::new(&dir)),
         }
     }
     Ok(None)
@@ -221,6 +261,7 @@ fn connected(dir: &Path, limit: Duration) -> io::Result<(UnixStream, u32)> {
     let name = socket(dir, limit)?;
     let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
     stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
     let user = wire::peer(&stream)?;
     Ok((stream, user))
 }
@@ -236,15 +277,14 @@ impl Elsewhere {
         Unmounter { dir: self.dir.clone(), device: self.device }
     }
 
-    /// Waits until the mount is ended, and its branch closed.
-    pub(crate) fn wait(self) -> Result<(), Failure> {
+    /// Waits until the mount is ended, and its branch closed; at most for `limit`, if there is one.
+    pub(crate) fn wait(self, limit: Option<Duration>) -> Result<(), Failure> {
         let failed = |why: String| Failure::Branch(self.image.clone(), why);
-        self.stream.set_read_timeout(None).map_err(|e| failed(e.to_string()))?;
+        self.stream.set_read_timeout(limit).map_err(|e| failed(e.to_string()))?;
         match wire::receive(&self.stream) {
             Ok(reply) if reply.first().is_some_and(|word| word == "closed") => Ok(()),
             Ok(reply) => {
-                let why = reply.get(1).map(|why| why.to_string_lossy().into_owned());
-                Err(failed(why.unwrap_or_else(|| "the branch was not closed".into())))
+                Err(failed(why(&reply).unwrap_or_else(|| "the branch was not closed".into())))
             }
             Err(error) => {
                 // The mount is without a server, and no other process removes it.
@@ -261,13 +301,12 @@ impl Elsewhere {
 pub(crate) fn ask(
     image: &Path,
     request: [&str; 3],
-    mut take: impl FnMut(&[OsString]) -> bool,
+    take: impl FnMut(&[OsString]) -> bool,
 ) -> Result<Option<()>, Failure> {
-    let failed = |why: String| Failure::Branch(image.to_owned(), why);
-    let server = match image.is_dir() {
+    let server = match mounts::is_dir(image) {
         true => {
             let trusted = mounts::Trusted::with(None);
-            let is_trusted = mounts::around(&mounts::table()?, image, |it| it.is_by(trusted));
+            let is_trusted = mounts::around(&mounts::table()?, image, |it| trusted.has_made(it));
             let server = is_trusted.then(|| connected(image, AT_ONCE).ok()).flatten();
             server.filter(|(_, user)| trusted.has(*user))
         }
@@ -275,18 +314,26 @@ pub(crate) fn ask(
     };
     let Some((stream, _)) = server else { return Ok(None) };
     let [kind, one, other] = request.map(OsStr::new);
-    let named = if image.is_dir() { OsString::new() } else { wire::image_id(image) };
-    let sent = stream
-        .set_read_timeout(None)
-        .and_then(|()| wire::send(&stream, &[OsStr::new(VERSION), kind, &named, one, other]));
-    sent.map_err(|e| failed(lost(&e)))?;
+    let named = if mounts::is_dir(image) { OsString::new() } else { wire::image_id(image) };
+    let asked = converse(&stream, &[OsStr::new(VERSION), kind, &named, one, other], take);
+    asked.map(Some).map_err(|why| Failure::Branch(image.to_owned(), why))
+}
+
+/// Sends a request, and hands each reply before the last one to `take`. The socket limits the time
+/// for each of them, so a server that goes on sending has as long as it needs.
+fn converse(
+    stream: &UnixStream,
+    request: &[&OsStr],
+    mut take: impl FnMut(&[OsString]) -> bool,
+) -> Result<(), String> {
+    wire::send(stream, request).map_err(|e| lost(&e))?;
     loop {
-        let reply = wire::receive(&stream).map_err(|e| failed(lost(&e)))?;
+        let reply = wire::receive(stream).map_err(|e| lost(&e))?;
         match &reply[..] {
-            [word] if word == "end" => return Ok(Some(())),
+            [word] if word == "end" => return Ok(()),
             reply if take(reply) => {}
-            [word, why] if word == "refused" => return Err(failed(why.display().to_string())),
-            _ => return Err(failed("its server has another version of vfscale".into())),
+            [word, _] if word == "refused" => return Err(why(&reply).unwrap_or_default()),
+            _ => return Err("its server has another version of vfscale".into()),
         }
     }
 }
@@ -369,9 +416,9 @@ impl Awaited {
         let limited = self.0.set_read_timeout(Some(limit.max(Duration::from_millis(1))));
         match limited.and_then(|()| wire::receive(&self.0)) {
             Ok(reply) if reply.first().is_some_and(|word| word == "closed") => Ended::Closed,
-            Ok(reply) if reply.first().is_some_and(|word| word == "failed") => Ended::Failed(
-                reply.get(1).map_or_else(String::new, |why| why.display().to_string()),
-            ),
+            Ok(reply) if reply.first().is_some_and(|word| word == "failed") => {
+                Ended::Failed(why(&reply).unwrap_or_default())
+            }
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                 Ended::Late
             }
@@ -397,3 +444,6 @@ pub(crate) fn or_no_branches(image: &Path, failure: Failure) -> Failure {
         false => failure,
     }
 }
+
+#[cfg(test)]
+mod tests;

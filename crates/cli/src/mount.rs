@@ -220,7 +220,7 @@ fn served_elsewhere(
             }
         }
     });
-    mounted.wait().map(|()| ExitCode::SUCCESS)
+    mounted.wait(None).map(|()| ExitCode::SUCCESS)
 }
 
 /// Opens what is to be mounted, with `--standby` when nobody else has it.

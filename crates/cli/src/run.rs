@@ -129,7 +129,7 @@ fn run_elsewhere(
     tracing::info!("mounted at {}", dir.path().display());
     let status = run_in(mounted.dir(), &args.command, signals);
     match mounted.unmounter().unmount_within(PATIENCE) {
-        Ok(false) => mounted.wait()?,
+        Ok(false) => mounted.wait(Some(elsewhere::PATIENCE))?,
         // The server serves them as long as they are there.
         Ok(true) => tracing::warn!(
             "processes that the command left behind used {}; it was unmounted under them",

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use vfscale::Pool;
+use vfscale::{Escaped, Pool};
 use vfscale::pool::PoolMaker;
 use vfscale_fuse::{Mounted, Unmounter};
 
@@ -143,7 +143,7 @@ impl Served {
     pub(crate) fn dirs(&self) -> String {
         let state = self.lock();
         let mounts = state.places.iter().filter_map(|place| place.mount.as_ref());
-        let dirs: Vec<String> = mounts.map(|mount| mount.dir.display().to_string()).collect();
+        let dirs: Vec<String> = mounts.map(|mount| Escaped::new(&mount.dir).to_string()).collect();
         dirs.join(", ")
     }
 
@@ -243,7 +243,7 @@ pub(crate) fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> R
 }
 
 fn named(dir: &std::path::Path, error: &io::Error) -> String {
-    format!("{}: {error}", dir.display())
+    format!("{}: {error}", Escaped::new(dir))
 }
 
 impl Ticket {

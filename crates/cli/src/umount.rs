@@ -10,11 +10,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use vfscale::Escaped;
 use vfscale::block::named::is_rbd;
 use vfscale::block::{Error, Holder};
 use vfscale_command::say;
 use vfscale_diskfs::Superblock;
 use vfscale_diskfs::format::Block;
+use vfscale_fuse::mount_table::{MountLine, lines};
 
 use crate::device;
 use crate::elsewhere::{Awaited, Ended};
@@ -104,16 +106,16 @@ struct Server {
 /// can see.
 fn server_of(dir: &Path) -> Result<Option<Server>, Failure> {
     let table = mounts::table()?;
-    let Some(mount) = mounts::at(&table, dir).filter(mounts::Line::is_ours) else {
+    let Some(mount) = mounts::at(&table, dir).filter(MountLine::is_ours) else {
         let nothing = std::io::Error::from_raw_os_error(libc::ENOTTY);
         return Err(Failure::Unmount(dir.to_owned(), nothing));
     };
     // A bind mount, or one of several: the server goes on.
     let is_last =
-        mounts::parse(&table).filter(|other| other.device() == mount.device()).count() == 1;
+        lines(&table).filter(|other| other.device() == mount.device()).count() == 1;
     let image = Some(mount.source()).filter(|image| {
         let trusted = mounts::Trusted::with(Some(image));
-        is_last && mount.is_by(trusted) && (image.is_absolute() || is_rbd(image))
+        is_last && trusted.has_made(&mount) && (image.is_absolute() || is_rbd(image))
     });
     let is_written = !mount.has("ro");
     let has_others = image.as_ref().is_some_and(|image| mounts::of(&table, image).len() > 1);
@@ -177,11 +179,11 @@ impl Server {
         }
         let is_full = || rustix::fs::statvfs(&self.image).is_ok_and(|stat| stat.f_bavail == 0);
         let why = match &superblock.stopped {
-            Some(stopped) => format!(": {}", stopped.why()),
+            Some(stopped) => format!(": {}", Escaped::message(stopped.why())),
             None if is_full() => ": the file system of the image is full".into(),
             None => String::new(),
         };
-        let image = self.image.display();
+        let image = Escaped::new(&self.image);
         Err(Failure::Unclosed(format!(
             "{image}: unmounted, but not closed{why}; it will be recovered when it is opened again"
         )))
@@ -199,7 +201,7 @@ impl Told<'_> {
     fn tell(&mut self) {
         if self.start.elapsed() >= PATIENCE && !self.is_told {
             self.is_told = true;
-            let image = self.image.display();
+            let image = Escaped::new(&self.image);
             say(format_args!("{image}: unmounted; waiting until the volume is closed"));
         }
     }

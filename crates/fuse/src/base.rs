@@ -1,9 +1,10 @@
-//! The device and the mount table, errors, and the settings of a mount.
+//! The device, the mount table, the rights of processes, errors, and the settings of a mount.
 
 pub(crate) mod device;
 pub(crate) mod error;
-pub(crate) mod mount_table;
+pub mod mount_table;
 pub(crate) mod polling;
+pub mod process;
 pub(crate) mod sharing;
 pub(crate) mod syncing;
 pub(crate) mod transport;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, test_kill_process};
 use vfscale_fuse::control;
+use vfscale_fuse::mount_table::{MountLine, lines};
 
 use crate::elsewhere;
 use crate::error::Failure;
@@ -71,10 +72,10 @@ impl Drop for TempDir {
 /// directory without a mount is left alone: one may be there in another namespace.
 fn remove_dead(parent: &Path) {
     let Ok(table) = mounts::table() else { return };
-    for mount in mounts::parse(&table).filter(mounts::Line::is_ours) {
+    for mount in lines(&table).filter(MountLine::is_ours) {
         let dir = mount.dir();
         let is_dead = process_of(parent, &dir).is_some_and(|pid| test_kill_process(pid).is_err())
-            && mount.is_by(mounts::Trusted::only_self())
+            && mounts::Trusted::only_self().has_made(&mount)
             && is_dead(&dir);
         if is_dead && control::unmount(&dir, false, true).is_ok() {
             let outer = dir.parent().unwrap_or(parent).to_owned();

@@ -10,11 +10,11 @@ use vfscale::block::{CowDevice, Device};
 use vfscale::pool::MAIN;
 use vfscale::{BranchInfo, ForkOptions, Pool, PoolError};
 use vfscale_command::say;
-use vfscale_fuse::control::{self, BranchRequest};
+use vfscale_fuse::control::BranchRequest;
 
 use super::args::RunArgs;
+use crate::elsewhere;
 use crate::error::Failure;
-use crate::mounts;
 use crate::options::MountOptions;
 use crate::source::{self, Source};
 use crate::volume::branch_mounted as mounted;
@@ -132,7 +132,7 @@ fn fork(pool: &Pool, parent: &str) -> Result<String, PoolError> {
 
 /// Has a mount of the image make the fork. Others may do so at the same time.
 fn fork_mounted(image: &Path, dir: &Path, parent: &str) -> Result<String, Failure> {
-    mounts::sync_kernel(image, dir)?;
+    elsewhere::sync_kernel(image, dir)?;
     let mut first = 0;
     loop {
         let branches = mounted::branches(dir)?;
@@ -150,7 +150,7 @@ fn fork_mounted(image: &Path, dir: &Path, parent: &str) -> Result<String, Failur
             as_synced: false,
             temporary: true,
         };
-        match control::branch(dir, &request) {
+        match mounted::send(dir, &request) {
             Ok(()) => return Ok(name),
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => first = number + 1,
             Err(error) => return Err(mounted::failure(dir, &error)),

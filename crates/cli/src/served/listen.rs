@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use vfscale::Escaped;
 use vfscale_command::say;
 use vfscale_fuse::{Mounted, Unserved};
 
@@ -181,7 +182,7 @@ impl Listening {
                 return refuse(stream, &error.to_string());
             }
         };
-        let dir = mounted.dir().display().to_string();
+        let dir = Escaped::new(mounted.dir()).to_string();
         say(format_args!("vfscale: branch {branch:?} is mounted at {dir}"));
         // The command may be gone: the mount stays.
         let told = wire::say(stream, &["mounted"]);
@@ -240,7 +241,7 @@ fn unserved(stream: &UnixStream) -> io::Result<Unserved> {
 /// Says where a branch is mounted.
 pub(crate) fn is_mounted(branch: &str, dir: Option<PathBuf>) -> String {
     match dir {
-        Some(dir) => format!("branch {branch:?} is mounted at {} already", dir.display()),
+        Some(dir) => format!("branch {branch:?} is mounted at {} already", Escaped::new(&dir)),
         None => format!("branch {branch:?} is being mounted or unmounted"),
     }
 }

@@ -46,9 +46,9 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg, sockopt,
 };
+use vfscale::Capabilities;
+use vfscale_fuse::process::certainly_has;
 
-/// `CAP_SYS_ADMIN`, as a bit.
-const SYS_ADMIN: u64 = 1 << 21;
 /// Version of the messages.
 pub(crate) const VERSION: &str = "2";
 /// A reply that says that the server ends.
@@ -148,17 +148,7 @@ pub(crate) fn may_request(stream: &UnixStream) -> io::Result<bool> {
     let peer = sockopt::socket_peercred(stream)?;
     let is_root = peer.uid.is_root();
     let is_same = is_root || peer.uid == rustix::process::geteuid();
-    Ok(is_same && (!is_root || is_administrator(peer.pid.as_raw_nonzero().get())))
-}
-
-fn is_administrator(pid: i32) -> bool {
-    let users = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/user")).ok();
-    let pid = pid.to_string();
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = effective.and_then(|caps| u64::from_str_radix(caps.trim(), 16).ok());
-    effective.is_some_and(|caps| caps & SYS_ADMIN != 0)
-        && users("self").is_some_and(|own| users(&pid) == Some(own))
+    Ok(is_same && (!is_root || certainly_has(peer.pid.as_raw_nonzero().get().cast_unsigned(), Capabilities::SYS_ADMIN)))
 }
 
 /// Returns the namespaces of users and of processes of this process, by which the server knows who

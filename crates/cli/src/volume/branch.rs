@@ -6,13 +6,13 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use vfscale::{BranchInfo, ForkOptions, Pool, PoolError};
+use vfscale::{BranchInfo, Escaped, ForkOptions, Pool, PoolError};
 use vfscale_fuse::control::BranchRequest;
 
 use super::branch_mounted as mounted;
 use super::reached::{Access, mount_of_locked, with_pool};
+use crate::elsewhere;
 use crate::error::Failure;
-use crate::mounts;
 
 #[derive(Debug, Args)]
 pub(crate) struct BranchArgs {
@@ -131,7 +131,7 @@ fn create(args: &CreateArgs) -> Result<(), Failure> {
     if let Some(dir) = mount_of_locked(&args.image, "branch")? {
         if !as_synced {
             // First the data that the kernel holds back.
-            mounts::sync_kernel(&args.image, &dir)?;
+            elsewhere::sync_kernel(&args.image, &dir)?;
         }
         let (parent, name) = (args.from.clone(), args.name.clone());
         let temporary = false;
@@ -181,6 +181,6 @@ fn as_json(info: &BranchInfo) -> serde_json::Value {
 
 fn words(info: &BranchInfo) -> String {
     let access = if info.read_only { ", read-only" } else { "" };
-    let (name, kib) = (&info.name, info.own >> 10);
+    let (name, kib) = (Escaped::new(&info.name), info.own >> 10);
     format!("{name}: {kib} KiB of its own{access}")
 }

@@ -6,19 +6,41 @@ use std::path::Path;
 use vfscale::{BranchInfo, Errno};
 use vfscale_fuse::control::{self, BranchRequest};
 
+use crate::elsewhere;
 use crate::error::Failure;
 
 /// Sends the mount at `dir` a request.
 pub(crate) fn ask(dir: &Path, request: &BranchRequest) -> Result<(), Failure> {
-    control::branch(dir, request).map_err(|error| failure(dir, &error))
+    send(dir, request).map_err(|error| failure(dir, &error))
+}
+
+/// Sends the mount at `dir` a request, and returns its error as it is.
+pub(crate) fn send(dir: &Path, request: &BranchRequest) -> io::Result<()> {
+    elsewhere::request(|| control::branch(dir, request).map(|()| Vec::new())).map(drop)
 }
 
 /// Lists the branches of the image of the mount at `dir`: none of a volume that is no pool.
 pub(crate) fn branches(dir: &Path) -> Result<Vec<BranchInfo>, Failure> {
-    match control::branches(dir) {
+    match elsewhere::request(|| Ok(serde_json::to_vec(&fields(control::branches(dir)?))?)) {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => Ok(Vec::new()),
-        listed => listed.map_err(|error| failure(dir, &error)),
+        listed => {
+            let listed = listed.and_then(|text| Ok(serde_json::from_slice::<Vec<Fields>>(&text)?));
+            listed.map(infos).map_err(|error| failure(dir, &error))
+        }
     }
+}
+
+/// The fields of a branch, in the order of their declaration.
+type Fields = (String, u64, bool, u32, u64);
+
+fn fields(branches: Vec<BranchInfo>) -> Vec<Fields> {
+    let of = |it: BranchInfo| (it.name, it.size, it.read_only, it.depth, it.own);
+    branches.into_iter().map(of).collect()
+}
+
+fn infos(fields: Vec<Fields>) -> Vec<BranchInfo> {
+    let of = |(name, size, read_only, depth, own)| BranchInfo { name, size, read_only, depth, own };
+    fields.into_iter().map(of).collect()
 }
 
 /// Returns the failure for an error that a mount has replied.

@@ -13,9 +13,9 @@ use vfscale::pool::{Changes, Difference, DifferenceKind};
 
 use super::reached::{Access, mount_of_locked, with_pool};
 use super::show::written;
+use crate::elsewhere;
 use crate::error::Failure;
 use crate::served::compare;
-use crate::{elsewhere, mounts};
 
 /// The command to use if another process has the image open, and no mount of it is found.
 const COMMAND: &str = "diff DIR A B";
@@ -77,7 +77,7 @@ fn found(args: &DiffArgs) -> Result<Vec<Difference>, Failure> {
         return with_pool(image, Access::Read, |pool| pool.diff(a, b));
     };
     // First the data that the kernel holds back.
-    mounts::sync_kernel(image, &dir)?;
+    elsewhere::sync_kernel(image, &dir)?;
     let mut found = Vec::new();
     let take = |message: &[OsString]| {
         let difference = compare::difference(message);

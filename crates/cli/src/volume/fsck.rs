@@ -9,8 +9,8 @@ use std::sync::Arc;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use vfscale::Pool;
 use vfscale::block::Device;
+use vfscale::{Escaped, Pool};
 use vfscale_command::say;
 use vfscale_diskfs::{
     OpenError, check, check::Discarded, check::Finding, check::LogState, check::Options,
@@ -303,7 +303,7 @@ fn words(image: &str, repair: bool, report: &Report) -> String {
         text += &format!("{image}: {}\n", words_of(discarded, repair));
     }
     if let Some(stopped) = &report.stopped {
-        let (by, why) = (stopped.by(), stopped.why());
+        let (by, why) = (stopped.by(), Escaped::message(stopped.why()));
         let now = match (repair, report.left) {
             (true, 0) => "; that is settled now",
             (false, 0) => "; nothing is wrong now, and --repair settles it",

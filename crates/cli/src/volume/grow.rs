@@ -11,7 +11,9 @@ use vfscale::Errno;
 use vfscale::block::{Guarded, named::is_rbd};
 
 use super::reached::{Reached, change, reach};
+use crate::elsewhere;
 use crate::error::Failure;
+use crate::mounts;
 use crate::options;
 
 #[derive(Debug, Args)]
@@ -55,7 +57,7 @@ fn size_of_mounted(args: &GrowArgs) -> Result<u64, Failure> {
     if let Some(size) = args.size {
         return Ok(size);
     }
-    if args.place.is_dir() || is_rbd(&args.place) {
+    if mounts::is_dir(&args.place) || is_rbd(&args.place) {
         let text = "set the new size of a mounted volume with --size";
         return Err(Failure::Usage(text.into()));
     }
@@ -66,8 +68,10 @@ fn size_of_mounted(args: &GrowArgs) -> Result<u64, Failure> {
 
 /// Sends the mount at `dir` a request to grow its volume.
 fn ask(dir: &Path, size: u64) -> Result<u64, Failure> {
-    vfscale_fuse::control::grow(dir, size)
-        .map_err(|error| Failure::Grow(dir.to_owned(), why_not(&error)))
+    let grow = || Ok(vfscale_fuse::control::grow(dir, size)?.to_le_bytes().to_vec());
+    let grown = elsewhere::request(grow)
+        .map_err(|error| Failure::Grow(dir.to_owned(), why_not(&error)))?;
+    Ok(grown.try_into().map_or(size, u64::from_le_bytes))
 }
 
 /// Returns the meaning of an error that a mount has replied.

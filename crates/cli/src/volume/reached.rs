@@ -28,7 +28,8 @@ pub(super) enum Reached {
 /// Finds the volume at a directory, or in an image or block device. `command` changes it if another
 /// process has it open, and its mount is not found.
 pub(super) fn reach(place: &Path, command: &'static str) -> Result<Reached, Failure> {
-    if place.is_dir() {
+    if mounts::is_dir(place) {
+        elsewhere::check_replies(place)?;
         return Ok(Reached::Mounted(place.to_owned()));
     }
     match open(place, false) {
@@ -53,7 +54,8 @@ pub(crate) fn mount_of_locked(
     image: &Path,
     command: &'static str,
 ) -> Result<Option<PathBuf>, Failure> {
-    if image.is_dir() {
+    if mounts::is_dir(image) {
+        elsewhere::check_replies(image)?;
         return Ok(Some(image.to_owned()));
     }
     match open(image, true) {

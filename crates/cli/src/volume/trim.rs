@@ -38,7 +38,7 @@ pub(crate) struct TrimArgs {
 /// what was discarded.
 pub(crate) fn trim(args: &TrimArgs) -> Result<ExitCode, Failure> {
     let minlen = args.minimum.unwrap_or(0);
-    let image = match args.place.is_dir() {
+    let image = match mounts::is_dir(&args.place) {
         true => mounts::source_around(&mounts::table()?, &args.place),
         false => Some(args.place.clone()),
     };

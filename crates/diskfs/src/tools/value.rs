@@ -62,7 +62,8 @@ impl Value {
             Self::Flag(false) => f.write_str("no"),
             Self::Number(number) => write!(f, "{number}"),
             Self::Signed(number) => write!(f, "{number}"),
-            Self::Text(text) => f.write_str(text),
+            // Also what the volume has as text, as its label.
+            Self::Text(text) => write!(f, "{}", Escaped::message(text)),
             Self::List(values) => {
                 for (number, value) in values.iter().enumerate() {
                     if number > 0 || depth > 0 {

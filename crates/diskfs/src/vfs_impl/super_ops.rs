@@ -62,16 +62,19 @@ impl FileSystem for DiskFs {
         // Space that is about to be freed counts as free: a call that lacks space waits for it.
         let (inodes_going, blocks_going) = self.inactivator.going();
         let figures = self.volume.space().figures().settled(blocks_going);
+        // Other volumes may have taken the storage of what is free in this one.
+        let room = self.volume.device().room().map_or(u64::MAX, |room| room / BLOCK_BYTES as u64);
+        let available = figures.available.min(room);
         let mut totals = self.volume.groups().totals();
         totals.free_inodes = (totals.free_inodes + inodes_going).min(totals.inodes);
         // Only space limits the number of inodes: eight for each available block.
-        let inodes_free = totals.free_inodes + figures.available / CHUNK_BLOCKS * CHUNK_INODES;
+        let inodes_free = totals.free_inodes + available / CHUNK_BLOCKS * CHUNK_INODES;
         StatFs {
             magic: MAGIC,
             block_size: BLOCK_BYTES as u32,
             blocks: figures.blocks,
             blocks_free: figures.free,
-            blocks_available: figures.available,
+            blocks_available: available,
             files: totals.inodes - totals.free_inodes + inodes_free,
             files_free: inodes_free,
             name_max: NAME_MAX,

@@ -88,7 +88,7 @@ impl MountId {
         let id = self.id.ok_or(Errno::INVAL)?;
         let table = std::fs::read(mount_table::PATH)?;
         let line = mount_table::lines(&table).find(|line| line.is(id, self.device));
-        let moved = line.map(|line| std::path::PathBuf::from(mount_table::unescaped(line.dir)));
+        let moved = line.map(|line| line.dir());
         let moved = moved.ok_or(Errno::INVAL)?;
         at(&moved).map(|place| (place, moved)).ok_or_else(|| Errno::INVAL.into())
     }

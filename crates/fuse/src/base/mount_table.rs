@@ -1,60 +1,109 @@
 //! The mount table of this process, `/proc/self/mountinfo`.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
 /// Path of the table.
-pub(crate) const PATH: &str = "/proc/self/mountinfo";
+pub const PATH: &str = "/proc/self/mountinfo";
 
-/// A line of the mount table.
-pub(crate) struct MountLine<'t> {
-    /// Number of the mount.
+/// A line of the table: a mount.
+#[derive(Clone, Copy, Debug)]
+pub struct MountLine<'t> {
     id: &'t [u8],
-    /// Device number of the file system.
-    pub(crate) device: &'t [u8],
-    /// Mount point, escaped.
-    pub(crate) dir: &'t [u8],
-    /// Whether the superblock is read-only, through whichever mount.
-    pub(crate) is_read_only: bool,
+    device: &'t [u8],
+    root: &'t [u8],
+    dir: &'t [u8],
+    kind: &'t [u8],
+    source: &'t [u8],
+    /// The options of the superblock.
+    options: &'t [u8],
 }
 
-impl MountLine<'_> {
+/// Returns the lines of a table, the latest mount last.
+pub fn lines(table: &[u8]) -> impl DoubleEndedIterator<Item = MountLine<'_>> {
+    table.split(|byte| *byte == b'\n').filter_map(MountLine::parse)
+}
+
+impl<'t> MountLine<'t> {
+    fn parse(line: &'t [u8]) -> Option<MountLine<'t>> {
+        let fields: Vec<_> = line.split(|byte| *byte == b' ').collect();
+        // Fields of their own may be in front of the dash.
+        let dash = fields.iter().skip(6).position(|field| *field == b"-")? + 6;
+        Some(MountLine {
+            id: fields.first()?,
+            device: fields.get(2)?,
+            root: fields.get(3)?,
+            dir: fields.get(4)?,
+            kind: fields.get(dash + 1)?,
+            source: fields.get(dash + 2)?,
+            options: fields.get(dash + 3)?,
+        })
+    }
+
     /// Returns whether it is that of the mount with this number of the file system with this device
     /// number.
     pub(crate) fn is(&self, id: u64, (major, minor): (u32, u32)) -> bool {
         self.id == id.to_string().as_bytes() && self.device == format!("{major}:{minor}").as_bytes()
     }
-}
 
-/// Returns the lines of a table.
-pub(crate) fn lines(table: &[u8]) -> impl DoubleEndedIterator<Item = MountLine<'_>> {
-    table.split(|byte| *byte == b'\n').filter_map(|line| {
-        let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
-        let options = fields.last()?;
-        Some(MountLine {
-            id: fields.first()?,
-            device: fields.get(2)?,
-            dir: fields.get(4)?,
-            is_read_only: options.split(|byte| *byte == b',').next() == Some(b"ro"),
-        })
-    })
-}
-
-/// Escapes a path as the table does.
-pub(crate) fn escaped(path: &OsStr) -> Vec<u8> {
-    let mut escaped = Vec::new();
-    for &byte in path.as_bytes() {
-        match byte {
-            b' ' | b'\t' | b'\n' | b'\\' => escaped.extend(format!("\\{byte:03o}").into_bytes()),
-            byte => escaped.push(byte),
-        }
+    /// Returns the device number of the superblock, as text.
+    #[must_use]
+    pub fn device(&self) -> &'t [u8] {
+        self.device
     }
-    escaped
+
+    /// Returns the directory of the mount.
+    #[must_use]
+    pub fn dir(&self) -> PathBuf {
+        PathBuf::from(unescaped(self.dir))
+    }
+
+    /// Returns the source of the mount.
+    #[must_use]
+    pub fn source(&self) -> PathBuf {
+        PathBuf::from(unescaped(self.source))
+    }
+
+    /// Returns whether vfscale serves the mount.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.kind == b"fuse.vfscale"
+    }
+
+    /// Returns whether the whole tree is mounted, and not a directory of it.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.root == b"/"
+    }
+
+    /// Returns whether the superblock is read-only, through whichever mount.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.has("ro")
+    }
+
+    /// Returns whether the superblock has an option.
+    #[must_use]
+    pub fn has(&self, option: &str) -> bool {
+        self.options().any(|it| it == option.as_bytes())
+    }
+
+    /// Returns the user who has made the mount; `None` if that is no mount of FUSE.
+    #[must_use]
+    pub fn user(&self) -> Option<u32> {
+        let user = self.options().find_map(|option| option.strip_prefix(b"user_id="))?;
+        std::str::from_utf8(user).ok()?.parse().ok()
+    }
+
+    fn options(&self) -> impl Iterator<Item = &'t [u8]> {
+        self.options.split(|byte| *byte == b',')
+    }
 }
 
-/// Returns the path that the table escapes.
-pub(crate) fn unescaped(mut escaped: &[u8]) -> OsString {
-    let mut path = Vec::new();
+/// Replaces the octal escapes of blanks and other special bytes.
+fn unescaped(mut escaped: &[u8]) -> OsString {
+    let mut path = Vec::with_capacity(escaped.len());
     while let Some((&first, rest)) = escaped.split_first() {
         let digits = rest.get(..3).filter(|_| first == b'\\');
         let number = digits.and_then(|digits| std::str::from_utf8(digits).ok());

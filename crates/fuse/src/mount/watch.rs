@@ -22,7 +22,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use vfscale_sync::thread::spawn;
 
-use crate::base::mount_table::{self, escaped, lines};
+use crate::base::mount_table::{self, lines};
 use crate::server::Server;
 
 /// A thread that watches the flags of a mount.
@@ -41,10 +41,9 @@ impl Watch {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let mut mounts = Mounts(File::open(mount_table::PATH)?);
         let table = mounts.read()?;
-        let dir = escaped(dir.as_os_str());
-        let at_dir = lines(&table).rfind(|line| line.dir == dir);
+        let at_dir = lines(&table).rfind(|line| line.dir() == dir);
         let Some(mount) = at_dir else { return Err(Errno::NOENT.into()) };
-        let (device, is_read_only) = (mount.device.to_vec(), mount.is_read_only);
+        let (device, is_read_only) = (mount.device().to_vec(), mount.is_read_only());
         let (server, stopped) = (Arc::clone(server), Arc::clone(&stop));
         let run = move || look(&server, &mut mounts, &device, is_read_only, &stopped);
         let thread = spawn("fuse-mounts", run)?;
@@ -93,8 +92,8 @@ fn look(
             Ok(table) => table,
             Err(error) => return tracing::warn!("remounts are not noticed any more: {error}"),
         };
-        let Some(mount) = lines(&table).find(|line| line.device == device) else { return };
-        let is_read_only = mount.is_read_only;
+        let Some(mount) = lines(&table).find(|line| line.device() == device) else { return };
+        let is_read_only = mount.is_read_only();
         if is_read_only
             && !was_read_only
             && let Err(errno) = server.make_durable()

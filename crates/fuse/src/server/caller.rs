@@ -21,12 +21,10 @@
 //! stored, and all others carry no ids. The ids of the process itself can't be compared with those
 //! of files, because the mount that it uses maps them. So the server relies on the kernel's checks.
 
-use std::path::PathBuf;
-use std::sync::OnceLock;
-
 use rustix::process::Pid;
 use vfscale::{Capabilities, Credentials, Errno, Task};
 
+use crate::base::process::{self, field};
 use crate::wire::request::{Header, Request};
 
 /// The process that makes a request.
@@ -116,8 +114,7 @@ impl Caller {
     /// Returns whether the caller is known to have these capabilities, in the user namespace of
     /// this server.
     pub(crate) fn certainly_has(self, caps: Capabilities) -> bool {
-        self.is_same_user_namespace() == Some(true)
-            && self.exact_credentials().is_some_and(|exact| exact.caps.contains(caps))
+        process::certainly_has(self.pid, caps)
     }
 
     /// Returns the credentials for what the kernel has permitted: those of an owner of new files
@@ -141,10 +138,7 @@ impl Caller {
 
     /// Returns the state of the process in `/proc`; `None` if it can't be read.
     fn status(self) -> Option<String> {
-        if self.pid == 0 {
-            return None;
-        }
-        std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()
+        process::status(self.pid)
     }
 
     /// Returns the process; `None` if it can't be seen from here.
@@ -178,44 +172,27 @@ impl Caller {
     /// Returns whether the process is in the user namespace of this server. Of one that the server
     /// may not examine only user 0 is believed to be: nobody else becomes that user in a namespace.
     fn is_in_user_namespace(self) -> bool {
-        self.is_same_user_namespace().unwrap_or(self.uid == 0)
-    }
-
-    /// Returns whether the process is in the user namespace of this server; `None` if the server
-    /// may not examine it.
-    fn is_same_user_namespace(self) -> Option<bool> {
-        let theirs = std::fs::read_link(format!("/proc/{}/ns/user", self.pid)).ok()?;
-        Some(*own_user_namespace()? == theirs)
+        process::is_in_own_user_namespace(self.pid).unwrap_or(self.uid == 0)
     }
 
     /// Returns whether the process is in another user namespace, and has passed the kernel's
     /// checks.
     fn is_elsewhere(self) -> bool {
-        self.checks == Checks::Shared && self.is_same_user_namespace() == Some(false)
+        self.checks == Checks::Shared
+            && process::is_in_own_user_namespace(self.pid) == Some(false)
     }
-}
-
-/// Returns the name of this server's user namespace; `None` if `/proc` does not show it.
-fn own_user_namespace() -> Option<&'static PathBuf> {
-    static OWN: OnceLock<Option<PathBuf>> = OnceLock::new();
-    OWN.get_or_init(|| std::fs::read_link("/proc/self/ns/user").ok()).as_ref()
 }
 
 /// Parses supplementary groups and effective capabilities from `/proc/PID/status`.
 fn parse_status(status: &str) -> Option<(Vec<u32>, Capabilities)> {
     let groups = field(status, "Groups")?.split_whitespace();
     let groups = groups.filter_map(|group| group.parse().ok()).collect();
-    let caps = u64::from_str_radix(field(status, "CapEff")?, 16).ok()?;
-    Some((groups, Capabilities::from_bits_truncate(caps)))
+    Some((groups, process::capabilities(status)?))
 }
 
 /// Parses the user who counts for files from `/proc/PID/status`.
 fn parse_user(status: &str) -> Option<u32> {
     field(status, "Uid")?.split_whitespace().nth(3)?.parse().ok()
-}
-
-fn field<'s>(status: &'s str, name: &str) -> Option<&'s str> {
-    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
 /// Number of callers that a worker remembers.

@@ -206,6 +206,10 @@ impl Device for Branch {
         !self.inner.is_read_only()
     }
 
+    fn room(&self) -> Option<u64> {
+        self.must_reserve().then(|| self.inner.shared.usage().free)
+    }
+
     /// Reserves a place for each block, and one for each node of the map that leads to it.
     fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), DeviceError> {
         self.inside(Operation::Write, 0, 0)?;

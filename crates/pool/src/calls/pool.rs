@@ -62,6 +62,15 @@ impl BranchInfo {
     }
 }
 
+impl Shared {
+    /// Returns the space of the pool. Does not block.
+    pub(super) fn usage(&self) -> Usage {
+        let bytes = |places: u64| places * PLACE_BYTES as u64;
+        let free = self.space.budget.available() + self.spare_places();
+        Usage { size: bytes(self.disk.layout.places), free: bytes(free) }
+    }
+}
+
 impl Pool {
     /// Makes a pool on an empty device, and opens it. `id` has to differ from that of any other
     /// pool: blocks of a former pool on the device are told apart by it.
@@ -130,9 +139,7 @@ impl Pool {
     /// Returns the space of the pool.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        let bytes = |places: u64| places * PLACE_BYTES as u64;
-        let free = self.shared.space.budget.available() + self.shared.spare_places();
-        Usage { size: bytes(self.shared.disk.layout.places), free: bytes(free) }
+        self.shared.usage()
     }
 
     /// Lists the branches, by name.

@@ -15,27 +15,44 @@ use std::os::unix::ffi::OsStrExt;
 /// assert_eq!(Escaped::new("naïve").to_string(), "naïve");
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Escaped<'n>(&'n [u8]);
+pub struct Escaped<'n> {
+    bytes: &'n [u8],
+    is_message: bool,
+}
 
 impl<'n> Escaped<'n> {
     /// Returns the name or path, to display it.
     #[must_use]
     pub fn new<N: AsRef<OsStr> + ?Sized>(name: &'n N) -> Escaped<'n> {
-        Escaped(name.as_ref().as_bytes())
+        Escaped::bytes(name.as_ref().as_bytes())
     }
 
     /// Returns the bytes of a name, to display them.
     #[must_use]
     pub fn bytes(name: &'n [u8]) -> Escaped<'n> {
-        Escaped(name)
+        Escaped { bytes: name, is_message: false }
+    }
+
+    /// Returns a message of another program, to display it on one line. Its names have been escaped
+    /// there, so backslashes stay.
+    ///
+    /// ```
+    /// use vfscale_vfs::Escaped;
+    ///
+    /// assert_eq!(Escaped::message("a\\x1b: \u{1b}[2J").to_string(), "a\\x1b: \\x1b[2J");
+    /// ```
+    #[must_use]
+    pub fn message<T: AsRef<OsStr> + ?Sized>(text: &'n T) -> Escaped<'n> {
+        Escaped { bytes: text.as_ref().as_bytes(), is_message: true }
     }
 }
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for chunk in self.0.utf8_chunks() {
+        for chunk in self.bytes.utf8_chunks() {
             for char in chunk.valid().chars() {
                 match char {
+                    '\\' if self.is_message => f.write_char(char)?,
                     '\\' | '\n' | '\r' | '\t' => write!(f, "{}", char.escape_default())?,
                     char if char.is_control() => {
                         hex(f, char.encode_utf8(&mut [0; 4]).as_bytes())?;

@@ -6,6 +6,7 @@ use vfscale::volume::CacheBudget;
 use vfscale::{OpenOptions, Pool, Volume};
 use vfscale_diskfs::mkfs::{self, MkfsOptions};
 
+use crate::common::{image, within};
 use crate::counted::Counted;
 
 const LARGE: u64 = 50 << 20;
@@ -144,5 +145,27 @@ fn branches_share_one_budget_for_their_caches() {
         assert!((BUDGET / 2..=BUDGET * 3 / 4).contains(&data) && metadata > 0, "{data} {metadata}");
     }
     volumes.into_iter().chain([own]).for_each(|volume| volume.close().unwrap());
+    pool.close().unwrap();
+}
+
+/// `df` in a branch knows that others have filled the pool.
+#[test]
+fn a_branch_tells_what_the_pool_has_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = vfscale::pool(image(dir.path(), |_| ())).convert(true).open().unwrap();
+    pool.fork("main", "small").unwrap();
+    let space = |name| within(&pool, name, |task| task.space("/").unwrap());
+    let before = space("small");
+    assert!(before.available < pool.usage().free);
+    for name in (0..).map(|n| format!("large {n}")) {
+        if pool.usage().free < before.available / 2 {
+            break;
+        }
+        pool.fork("main", &name).unwrap();
+        within(&pool, &name, |task| task.write("/f", vec![7; 16 << 20]).unwrap());
+    }
+    let after = space("small");
+    assert_eq!((after.total, after.used), (before.total, before.used));
+    assert!((1..=pool.usage().free).contains(&after.available), "{after:?} {:?}", pool.usage());
     pool.close().unwrap();
 }

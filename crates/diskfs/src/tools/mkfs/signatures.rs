@@ -2,6 +2,7 @@
 //! file(1) and blkid(8)).
 
 use vfscale_block::Device;
+use vfscale_vfs::Escaped;
 
 use crate::format::{BLOCK_BYTES, Block, byte_of_block};
 use crate::volume::copies::{self, OpenError};
@@ -76,7 +77,7 @@ pub fn recognise(device: &dyn Device) -> Result<Option<String>, vfscale_block::E
     match copies::read(device) {
         Ok(found) => {
             let (id, label) = (found.superblock.volume(), found.superblock.label.as_str());
-            let name = if label.is_empty() { String::new() } else { format!(" ({label})") };
+            let name = if label.is_empty() { String::new() } else { format!(" ({})", Escaped::new(label)) };
             return Ok(Some(format!("a vfscale volume{name}, {id},")));
         }
         // Unreadable blocks hold nothing that could be lost; a write that fails is reported later.

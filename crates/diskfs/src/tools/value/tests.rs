@@ -36,3 +36,10 @@ fn json() {
     );
     assert_eq!(serde_json::to_string(&sample()).unwrap(), expected);
 }
+
+/// A volume may have any text as its label.
+#[test]
+fn texts_steer_no_terminal() {
+    let label = Value::fields().with("label", "a\u{1b}[2J\nfree: \\x1b");
+    assert_eq!(label.to_string(), "label: a\\x1b[2J\\nfree: \\x1b");
+}
