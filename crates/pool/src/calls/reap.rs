@@ -14,8 +14,9 @@ use std::sync::atomic::Ordering;
 
 use crate::branch::registry::{Branches, key_of_node};
 use crate::disk::format::{Entry, FANOUT};
-use crate::disk::record::{KEPT, MERGED, PASSING, Record, ZOMBIE};
+use crate::disk::record::{MERGED, PASSING, Record, ZOMBIE};
 use crate::space::bitmaps;
+use crate::state::branch_table::Fate;
 use crate::state::commit::{Change, Reaper, Shared, State};
 use crate::state::dead_list::{self, DeadList};
 use crate::state::map::{self, Map};
@@ -137,20 +138,15 @@ impl Pool {
             let open = branches.get(&key_of_node(record.id));
             open.is_some_and(|inner| inner.handles.load(Ordering::Acquire) > 0)
         };
-        let closed = |kids| table.nameless(kids).filter(|record| !is_open(record));
-        if let Some(record) = closed(0).next() {
+        let closed = |fate| table.nameless(fate).filter(|record| !is_open(record));
+        if let Some(record) = closed(Fate::Childless).next() {
             return Some(Job::Prune(record.clone()));
         }
         let budget = &self.shared.space.budget;
         let is_low = budget.available() < budget.total() / LOW_PART;
-        closed(1).find_map(|record| {
+        let kept = is_low.then(|| closed(Fate::Kept)).into_iter().flatten();
+        closed(Fate::Single).chain(kept).find_map(|record| {
             let child = table.kid(record.id)?;
-            // Whether a rollback of a branch leads here.
-            let is_head = !child.name.is_empty() || child.has(PASSING);
-            let is_base = is_head && child.flags & MERGED == 0;
-            if record.has(KEPT) && is_base && !is_low {
-                return None;
-            }
             // The new list is written before the old ones are freed.
             let blocks = (record.dead_count + child.dead_count) / FANOUT as u64 + 1;
             let is_small = blocks <= bitmaps::reserve(self.shared.disk.layout.places) / 4

@@ -92,7 +92,7 @@ pub(crate) struct Space {
     /// Free places of loaded zones that have storage, and how many of these are protected.
     backed: CachePadded<AtomicU64>,
     protected: CachePadded<AtomicU64>,
-    /// The zone in which hollow places are looked for first.
+    /// The word, counted through all zones, from which on hollow places are looked for.
     hollow_from: AtomicUsize,
     /// Whether the last allocation has found the file system of the image full.
     is_host_full: AtomicBool,
@@ -166,6 +166,8 @@ pub(crate) enum Taker {
 const PROTECTED_MAX: u64 = 1024;
 /// The most places that are allocated together, in words of the bitmaps: 4 MiB.
 const BACKED_WORDS_MAX: usize = 16;
+/// The most refusals of the file system of the image in one call, each of 64 places: of 256 MiB.
+const REFUSALS_MAX: u32 = 1024;
 
 /// How many places a commit may need that nobody has taken from the budget.
 pub(crate) fn reserve(places: u64) -> u64 {
@@ -229,29 +231,55 @@ impl Space {
             return true;
         }
         let wanted = self.protected.fetch_add(count, Ordering::AcqRel) + count;
-        let is_enough = || self.backed.load(Ordering::Acquire) >= wanted;
-        let (zones, first) = (self.zones.len(), self.hollow_from.load(Ordering::Relaxed));
-        let mut zones = (first..first + zones).map(|zone| zone % zones);
-        while !is_enough()
-            && let Some(zone) = zones.next()
-        {
-            self.hollow_from.store(zone, Ordering::Relaxed);
+        let is_refused = self.back_until(wanted, count.max(PROTECTED_MAX));
+        // A pool that is full itself has what its budget says.
+        let is_protected = !is_refused || self.backed.load(Ordering::Acquire) >= wanted;
+        if !is_protected {
+            self.is_host_full.store(true, Ordering::Relaxed);
+            self.unprotect(count);
+        }
+        is_protected
+    }
+
+    /// Has the file system of the image allocate hollow places, about `count` at a time, until
+    /// `wanted` places have storage. If it is full, it may still have allocated some of them
+    /// before: goes on with the next ones, up to a number of refusals. Starts where the last call
+    /// has ended. Returns whether there was a refusal.
+    fn back_until(&self, wanted: u64, count: u64) -> bool {
+        let zones = self.zones.len();
+        let first = self.hollow_from.load(Ordering::Relaxed);
+        let mut refusals = 0;
+        let must_go_on =
+            |refusals| refusals < REFUSALS_MAX && self.backed.load(Ordering::Acquire) < wanted;
+        // The last step is for the words of the first zone before the first word.
+        for step in 0..=zones {
+            if !must_go_on(refusals) {
+                break;
+            }
+            let zone = (first / WORDS + step) % zones;
+            let mut word = if step == 0 { first % WORDS } else { 0 };
+            self.hollow_from.store(zone * WORDS + word, Ordering::Relaxed);
             if self.is_whole(zone) {
                 continue;
             }
             let Ok(mut guard) = self.loaded(zone) else { continue };
-            let Some(maps) = guard.maps.as_mut().filter(|maps| maps.is_backed) else { continue };
-            while !is_enough()
-                && let Some(word) = maps.hollow.iter().position(|word| *word != 0)
-                && self.back(zone, maps, word, count.max(PROTECTED_MAX))
-            {}
+            let Some(maps) = guard.maps.as_mut() else { continue };
+            if !maps.is_backed {
+                refusals += 1;
+                continue;
+            }
+            while must_go_on(refusals)
+                && let Some(next) = maps.hollow[word..].iter().position(|word| *word != 0)
+            {
+                word += next;
+                if !self.back(zone, maps, word, count) {
+                    refusals += 1;
+                    word += 1;
+                }
+                self.hollow_from.store(zone * WORDS + word, Ordering::Relaxed);
+            }
         }
-        // A pool that is full itself has what its budget says.
-        let is_protected = is_enough() || !self.is_host_full();
-        if !is_protected {
-            self.unprotect(count);
-        }
-        is_protected
+        refusals > 0
     }
 
     /// Protects `count` places that have just become free, and so have storage.
@@ -277,7 +305,8 @@ impl Space {
     /// Has the file system of the image allocate the hollow places of a zone from a word of its
     /// bitmaps on, about `count` of them. Returns whether those of this word have storage then.
     fn back(&self, zone: usize, maps: &mut Maps, word: usize, count: u64) -> bool {
-        let words = (count.div_ceil(64) as usize).clamp(1, BACKED_WORDS_MAX).min(WORDS - word);
+        let most = if self.is_host_full() { 1 } else { BACKED_WORDS_MAX };
+        let words = (count.div_ceil(64) as usize).clamp(1, most).min(WORDS - word);
         let range = self.disk.layout.range(zone);
         let start = range.start + word as u64 * 64;
         let end = range.end.min(start + words as u64 * 64);

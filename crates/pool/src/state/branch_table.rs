@@ -38,8 +38,8 @@ pub(crate) struct Table {
     slot_of: HashMap<u64, usize>,
     id_of: HashMap<String, u64>,
     kids: HashMap<u64, Kids>,
-    /// The nodes without a name that have no kids, and those that have one, but for damaged ones.
-    nameless: [BTreeSet<u64>; 2],
+    /// The nodes without a name that the reaper looks for, but for damaged ones, by their fates.
+    nameless: [BTreeSet<u64>; 3],
     free: BTreeSet<usize>,
     /// The branches that can't be used, with the reasons. Nothing of them changes.
     damaged: HashMap<u64, Error>,
@@ -54,6 +54,17 @@ pub(crate) struct Table {
     unbounded: Budget,
     /// How many nodes of the history the table can have.
     pub(crate) nodes_max: usize,
+}
+
+/// The fate of a node without a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It has no kids.
+    Childless,
+    /// It has one kid.
+    Single,
+    /// It has one kid, a branch that may be rolled back to it.
+    Kept,
 }
 
 /// The nodes that were forked from a node.
@@ -263,11 +274,10 @@ impl Table {
 
     /// Notes whether a node is one that the reaper looks for.
     fn sort_in(&mut self, id: u64) {
-        let is_nameless = self.get(id).is_some_and(|record| record.name.is_empty());
-        let count = self.kids(id);
-        let is_one = is_nameless && !self.damaged.contains_key(&id);
-        for (kids, nodes) in (0..).zip(&mut self.nameless) {
-            if is_one && count == kids {
+        let fate = self.get(id).and_then(|record| self.fate(record));
+        for (nodes, of) in self.nameless.iter_mut().zip([Fate::Childless, Fate::Single, Fate::Kept])
+        {
+            if fate == Some(of) {
                 nodes.insert(id)
             } else {
                 nodes.remove(&id)
@@ -275,10 +285,27 @@ impl Table {
         }
     }
 
-    /// Returns the nodes without a name, but for damaged ones, that have this many kids: none or
-    /// one.
-    pub(crate) fn nameless(&self, kids: usize) -> impl Iterator<Item = &Record> {
-        self.nameless[kids].iter().filter_map(|id| self.get(*id))
+    fn fate(&self, record: &Record) -> Option<Fate> {
+        if !record.name.is_empty() || self.damaged.contains_key(&record.id) {
+            return None;
+        }
+        // Whether a rollback of a branch leads here.
+        let is_base = |kid: &Record| {
+            kid.flags & record::MERGED == 0 && (!kid.name.is_empty() || kid.has(record::PASSING))
+        };
+        match self.kids(record.id) {
+            0 => Some(Fate::Childless),
+            1 if record.has(record::KEPT) && self.kid(record.id).is_some_and(is_base) => {
+                Some(Fate::Kept)
+            }
+            1 => Some(Fate::Single),
+            _ => None,
+        }
+    }
+
+    /// Returns the nodes without a name that have this fate, but for damaged ones.
+    pub(crate) fn nameless(&self, fate: Fate) -> impl Iterator<Item = &Record> {
+        self.nameless[fate as usize].iter().filter_map(|id| self.get(*id))
     }
 
     /// Removes a node, and returns it.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use vfscale_block::{Device, Discards, Error as DeviceError, MemoryDevice};
 
 use crate::tests::full::UNIT;
-use crate::{Branch, Pool};
+use crate::{Branch, Error, Pool};
 
 /// An image that takes storage from a file system with room for some blocks.
 #[derive(Debug)]
@@ -145,4 +145,25 @@ fn a_full_host_refuses_writers_and_nothing_else() {
     let mut bytes = [0; UNIT as usize];
     main.read_at((full - 1) * UNIT, &mut bytes).unwrap();
     assert_eq!(bytes, [(full - 1) as u8; UNIT as usize]);
+}
+
+/// A fork finds storage that the file system has allocated, behind places that it has not.
+#[test]
+fn a_fork_takes_the_storage_that_is_left() {
+    let image = Sparse::new(40_000, 6_000);
+    let pool = Pool::create(image.clone(), [5; 16]).unwrap();
+    pool.create_branch("main", 40_000 * UNIT).unwrap();
+    let main = pool.branch("main").unwrap();
+    main.reserve_ranges(std::slice::from_ref(&(0..LOG * UNIT))).unwrap();
+    log(&main);
+    let full = (LOG..).find(|block| !write(&main, *block)).unwrap();
+    assert_eq!(pool.fork("main", "none", false).unwrap_err(), Error::Full);
+    // As blocks that were freed before the pool was opened.
+    image.stored.lock().unwrap().extend(12_000..12_320);
+    pool.fork("main", "fork", false).unwrap();
+    log(&main);
+    assert!(!write(&main, full));
+    assert_eq!(image.refused.load(Ordering::Relaxed), 0, "writes that the file system refused");
+    drop(main);
+    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
 }

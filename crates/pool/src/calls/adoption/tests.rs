@@ -6,6 +6,7 @@ use std::thread;
 
 use vfscale_block::{Device, MemoryDevice};
 
+use crate::state::branch_table::Fate;
 use crate::{Branch, Error, Kind, Pool};
 
 const UNIT: u64 = 4096;
@@ -267,6 +268,26 @@ fn a_rollback_leads_to_the_adoption() {
     reap(&pool);
     assert_eq!((nodes(&pool), get(&pool, "main")), (1, 9));
     assert!(matches!(pool.rollback("main"), Err(Error::Refused { .. })));
+}
+
+/// The reaper does not look at the states of adoptions as long as they are kept, however many.
+#[test]
+fn kept_states_are_no_candidates() {
+    let (_, pool) = new_pool();
+    for n in 0..20 {
+        let name = format!("b{n}");
+        pool.fork("main", &name, false).unwrap();
+        pool.fork(&name, "try", false).unwrap();
+        put(&pool, "try", n);
+        adopt(&pool, &name, "try").unwrap();
+    }
+    reap(&pool);
+    let count = |fate| pool.shared.state.lock().table.nameless(fate).count();
+    let fates = [Fate::Childless, Fate::Single, Fate::Kept];
+    assert_eq!(fates.map(count), [0, 0, 20]);
+    (0..20).for_each(|n| pool.delete(&format!("b{n}")).unwrap());
+    reap(&pool);
+    assert_eq!(fates.map(count), [0, 0, 0]);
 }
 
 /// A pool that is nearly full gives up what is only kept for a rollback; that is refused then, and
