@@ -18,4 +18,3 @@ mod on_volume;
 mod server;
 mod several;
 mod volume;
-mod wait;
