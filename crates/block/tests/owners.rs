@@ -24,7 +24,7 @@ fn hold() {
     let read_only = std::env::var_os(READ_ONLY).is_some();
     let _device = FileOptions::new().read_only(read_only).open(image).unwrap();
     println!("\nheld");
-    std::thread::sleep(Duration::from_secs(60));
+    vfscale_harness::pause(Duration::from_secs(60));
 }
 
 /// Starts a process that has the image open when this returns.
@@ -86,7 +86,7 @@ fn an_owner_whose_mount_is_gone_is_waited_for() {
     std::thread::scope(|scope| {
         let opener = scope.spawn(|| FileDevice::open(&image).map(drop));
         // Long enough for an opener that does not wait to fail.
-        std::thread::sleep(Duration::from_millis(300));
+        vfscale_harness::pause(Duration::from_millis(300));
         drop(device);
         opener.join().unwrap().unwrap();
     });

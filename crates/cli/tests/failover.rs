@@ -114,7 +114,7 @@ impl Drop for Volume {
             if rbd.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
                 return;
             }
-            std::thread::sleep(Duration::from_secs(1));
+            vfscale_harness::pause(Duration::from_secs(1));
         }
     }
 }
@@ -156,7 +156,7 @@ impl Mount {
                 return status.code();
             }
             assert!(Instant::now() < end, "the server does not end");
-            std::thread::sleep(Duration::from_millis(10));
+            vfscale_harness::pause(Duration::from_millis(10));
         }
     }
 
@@ -253,13 +253,11 @@ fn fail_over(name: &str, is_apart: bool, end: impl Fn(&mut Mount, &Mount) -> Dur
         let dir = active.dir.clone();
         let (count, took) = under_load(&dir, &acknowledged, || {
             let _ended = EndedByPanic(Pid::from_child(&active.server));
-            let begun = Instant::now();
-            while acknowledged.lock().unwrap().len() < 8 {
-                assert!(begun.elapsed() < Duration::from_secs(60), "the writers do not get on");
-                std::thread::sleep(Duration::from_millis(10));
-            }
+            vfscale_harness::wait_until("the writers get on", || {
+                acknowledged.lock().unwrap().len() >= 8
+            });
             // At another moment each time.
-            std::thread::sleep(Duration::from_millis(round * 137 % 700));
+            vfscale_harness::pause(Duration::from_millis(round * 137 % 700));
             end(&mut active, &standby)
         });
         check(&standby.dir, &acknowledged.lock().unwrap());
@@ -337,9 +335,9 @@ fn a_standby_whose_connections_are_lost_takes_over() {
         standby.says("taking over from", Duration::from_secs(60));
         let network = standby.network.as_ref().unwrap();
         // The standby has connected, and waits until the cluster refuses the old client.
-        std::thread::sleep(Duration::from_millis(150));
+        vfscale_harness::pause(Duration::from_millis(150));
         network.cut();
-        std::thread::sleep(Duration::from_secs(1));
+        vfscale_harness::pause(Duration::from_secs(1));
         network.lose();
         first_write(standby, begun)
     });
@@ -370,8 +368,9 @@ fn a_mount_that_was_cut_off_and_not_taken_over_goes_on() {
         }
         Ok::<(), std::io::Error>(())
     });
-    std::thread::sleep(Duration::from_secs(14));
-    assert!(!writer.is_finished(), "a sync waits for the cluster");
+    vfscale_harness::stays("a sync waits for the cluster", Duration::from_secs(14), || {
+        !writer.is_finished()
+    });
     network.heal();
     writer.join().unwrap().unwrap();
     mount.unmount();
@@ -407,11 +406,7 @@ fn a_snapshot_of_a_frozen_volume_needs_no_replay() {
     cold.args(["mount", "-o", "ro,norecovery", "--ceph-conf"]).arg(&conf);
     cold.arg(format!("rbd:{snapshot}")).arg(&dir).stderr(Stdio::null());
     let mut cold = cold.spawn().unwrap();
-    let begun = Instant::now();
-    while !dir.join("0").exists() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the snapshot is not mounted");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    vfscale_harness::wait_until("the snapshot is mounted", || dir.join("0").exists());
     for number in 0..50 {
         assert_eq!(fs::read(dir.join(number.to_string())).unwrap(), vec![number; 5000]);
     }
@@ -482,7 +477,7 @@ fn a_cluster_that_does_not_answer_is_the_error_of_mkfs() {
     all(Signal::STOP);
     let mut mkfs = mkfs.stderr(Stdio::piped()).spawn().unwrap();
     // For three seconds mkfs looks whether there is an image.
-    std::thread::sleep(Duration::from_millis(4500));
+    vfscale_harness::pause(Duration::from_millis(4500));
     all(Signal::CONT);
     let mut text = String::new();
     std::io::Read::read_to_string(&mut mkfs.stderr.take().unwrap(), &mut text).unwrap();
@@ -508,17 +503,14 @@ fn a_dead_osd_delays_writes_and_loses_none() {
     let dir = mount.dir.clone();
     let known = || acknowledged.lock().unwrap().len();
     let (count, took) = under_load(&dir, &acknowledged, || {
-        std::thread::sleep(Duration::from_secs(1));
+        vfscale_harness::pause(Duration::from_secs(1));
         ceph("kill", "2");
         let (begun, before) = (Instant::now(), known());
         // As many as are in flight may still be acknowledged at once.
-        while known() < before + 16 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "writes do not go on");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        vfscale_harness::wait_until("writes go on", || known() >= before + 16);
         let took = begun.elapsed();
         ceph("start", "2");
-        std::thread::sleep(Duration::from_secs(2));
+        vfscale_harness::pause(Duration::from_secs(2));
         // Without a server the writers end.
         mount.signal(Signal::KILL);
         assert!(mount.detach());

@@ -14,7 +14,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{can_mount, vfscale};
 use load::{Acknowledged, check, load};
@@ -63,11 +63,9 @@ impl Mount {
     fn unmount(mut self) {
         let status = Command::new("umount").arg(&self.dir).status().unwrap();
         assert!(status.success());
-        let end = Instant::now() + Duration::from_secs(60);
-        while self.server.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < end, "the server does not end");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        vfscale_harness::wait_until("the server ends", || {
+            self.server.try_wait().unwrap().is_some()
+        });
         assert!(self.server.wait().unwrap().success());
     }
 }
@@ -183,7 +181,7 @@ fn kill_and_check(image: &Path, dir: &Path, mounted: &dyn Fn() -> Mount) {
                 })
                 .collect();
             // Kills at another moment each time.
-            std::thread::sleep(Duration::from_millis(300 + kill * 137 % 700));
+            vfscale_harness::pause(Duration::from_millis(300 + kill * 137 % 700));
             mount.kill();
             for thread in threads.into_iter().chain([without_names]) {
                 let why = thread.join().unwrap();

@@ -9,7 +9,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use common::{BOTH, TestMount, drop_caches, eventually, is_root};
+use common::{BOTH, TestMount, drop_caches, is_root};
 use vfscale::Mode;
 use vfscale::posix::{At, OFlags};
 use vfscale_fuse::{Builder, MountError, Sharing};
@@ -80,7 +80,7 @@ fn another_program_unmounts() {
     fs::write(m.path("f"), "x").unwrap();
     assert!(Command::new("umount").arg(m.dir()).status().unwrap().success());
     let mounted = m.take();
-    eventually("the end of the workers", || !mounted.is_mounted());
+    vfscale_harness::wait_until("the end of the workers", || !mounted.is_mounted());
     // A new mount at the directory, which dropping the former one must not end.
     let other = Builder::new(&m.vfs).mount(m.dir()).unwrap();
     drop(mounted);
@@ -118,7 +118,7 @@ fn lookups_and_forgets_are_exact() {
         let open = fs::File::open(m.path("d")).unwrap();
         assert!(m.mounted().stats().nodes > 0);
         drop(open);
-        eventually("a kernel that forgets", || {
+        vfscale_harness::wait_until("a kernel that forgets", || {
             drop_caches();
             let stats = m.mounted().stats();
             (stats.nodes, stats.lookups, stats.open_files) == (0, 0, 0)
@@ -165,11 +165,11 @@ fn removed_files_leave_no_nodes() {
         }
         // Without dropping caches: the kernel forgets a file when its last name and user have
         // ended.
-        eventually("the last forget", || m.mounted().stats().nodes == 0);
+        vfscale_harness::wait_until("the last forget", || m.mounted().stats().nodes == 0);
         let free = |s: vfscale::posix::StatFs| s.blocks_free;
         let empty = vfscale::memory().size(256 << 20).build().unwrap();
         let expected = free(empty.task().posix().statfs(At::Cwd, "/").unwrap());
-        eventually("all memory back", || {
+        vfscale_harness::wait_until("all memory back", || {
             free(m.vfs.task().posix().statfs(At::Cwd, "/").unwrap()) == expected
         });
     }
@@ -245,7 +245,7 @@ fn trees_of_several_mounts_are_one_tree() {
         let moved = fs::rename(m.path("f0"), m.path("sub/x")).unwrap_err();
         assert_eq!(moved.kind(), std::io::ErrorKind::CrossesDevices);
         if is_root() {
-            eventually("a kernel that forgets", || {
+            vfscale_harness::wait_until("a kernel that forgets", || {
                 drop_caches();
                 m.mounted().stats().nodes == 0
             });

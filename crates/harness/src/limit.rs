@@ -52,9 +52,9 @@ impl Running {
     }
 }
 
-/// Runs a test program, and passes on what it prints to `out`. Ends it if one of its tests takes longer than
-/// `limit`, at least a minute where tests run beside each other, with a line that names the test.
-/// Returns the exit status: 124 if it was ended, as of `timeout`.
+/// Runs a test program, and passes on what it prints to `out`. Ends it if one of its tests takes
+/// longer than `limit`, at least a minute where tests run beside each other, with a line that names
+/// the test. Returns the exit status: 124 if it was ended, as of `timeout`.
 ///
 /// # Errors
 /// If the program can't be started, or its output can't be passed on.

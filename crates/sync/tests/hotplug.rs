@@ -120,7 +120,7 @@ fn waits_for_reader<G>(cpu: u32, read: impl FnOnce() -> G, write: &(impl Fn() + 
             write();
             is_in.store(true, Ordering::SeqCst);
         });
-        thread::sleep(Duration::from_millis(30));
+        vfscale_harness::pause(Duration::from_millis(30));
         assert!(!is_in.load(Ordering::SeqCst), "the reader on CPU {cpu} is not seen");
         elsewhere(|| drop(guard));
     });

@@ -70,7 +70,7 @@ fn assert_left(expected: usize, what: &str) {
         if left == expected {
             return;
         }
-        thread::sleep(RECLAIM_ENDS);
+        vfscale_harness::pause(RECLAIM_ENDS);
         left = live_after_a_while();
     }
     assert_eq!(left, expected, "{what}");
@@ -95,7 +95,7 @@ fn contend(table: &RcuTable<Entry, Buckets>) {
     let bucket = table.lock(1, &guard);
     thread::scope(|scope| {
         scope.spawn(|| drop(table.lock(1, &rcu::pin())));
-        thread::sleep(Duration::from_millis(20));
+        vfscale_harness::pause(Duration::from_millis(20));
         drop(bucket);
     });
 }
@@ -136,7 +136,7 @@ fn contend_first(entries: &[Entry]) {
     lockstat_record(false);
     drop(table);
     live_after_a_while();
-    thread::sleep(RECLAIM_ENDS);
+    vfscale_harness::pause(RECLAIM_ENDS);
 }
 
 #[test]

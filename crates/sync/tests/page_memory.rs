@@ -5,7 +5,6 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use vfscale_sync::cpu;
@@ -107,15 +106,10 @@ fn free_memory_decays_while_nobody_calls_and_then_the_thread_ends() {
         let idle = page::idle_bytes();
         assert!(idle >= 120 << 20, "{idle} bytes in round {round}");
         let start = Instant::now();
-        while resident_bytes().saturating_sub(before) > reserve() + SLACK {
-            assert!(start.elapsed() < Duration::from_secs(30), "{} bytes", page::idle_bytes());
-            thread::sleep(Duration::from_millis(20));
-        }
+        let is_back = || resident_bytes().saturating_sub(before) <= reserve() + SLACK;
+        vfscale_harness::wait_until("freed pages go back", is_back);
         assert!(start.elapsed() > Duration::from_secs(1), "too soon");
-        while round == 0 && reclaim_threads() > 0 {
-            assert!(start.elapsed() < Duration::from_secs(30), "the thread stays");
-            thread::sleep(Duration::from_millis(20));
-        }
+        vfscale_harness::wait_until("the thread ends", || round > 0 || reclaim_threads() == 0);
     }
 }
 
@@ -130,7 +124,7 @@ fn memory_that_is_used_again_and_again_is_kept() {
         drop(pages_of(64 << 20));
         let idle = page::idle_bytes();
         assert!(idle >= 60 << 20, "{idle} bytes are left after {:?}", start.elapsed());
-        thread::sleep(Duration::from_millis(100));
+        vfscale_harness::pause(Duration::from_millis(100));
     }
     page::trim();
 }

@@ -88,7 +88,7 @@ fn the_reclaim_thread_survives_panics() {
     drop(guard);
     assert!(reclaim::attend());
     // This thread, which has no section, runs none of them.
-    until(&ran, 200, || thread::sleep(Duration::from_millis(1)));
+    until(&ran, 200, || vfscale_harness::pause(Duration::from_millis(1)));
     for _ in 0..2 {
         let is_dropped = Arc::new(AtomicBool::new(false));
         assert!(reclaim::submit(7, Box::new(Step(Arc::clone(&is_dropped)))).is_ok());

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use vfscale_sync::rcu;
 use vfscale_sync::reclaim::{self, Work};
@@ -17,15 +17,6 @@ use vfscale_sync::slab::Slab;
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Sleeps until `holds`, without a call.
-fn wait_until(what: &str, holds: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what}: never");
-        thread::sleep(Duration::from_millis(2));
-    }
 }
 
 fn threads() -> usize {
@@ -58,7 +49,7 @@ struct Endless(Arc<AtomicBool>);
 
 impl Work for Endless {
     fn step(&mut self) -> bool {
-        thread::sleep(Duration::from_millis(1));
+        vfscale_harness::pause(Duration::from_millis(1));
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -91,7 +82,7 @@ fn work_waits_for_sections_that_began_before() {
     let guard = rcu::pin();
     let (work, on, _) = steps(1);
     assert!(reclaim::submit(2, work).is_ok());
-    thread::sleep(Duration::from_millis(100));
+    vfscale_harness::pause(Duration::from_millis(100));
     assert_eq!(on.lock().unwrap().len(), 0);
     drop(guard);
     reclaim::wait_for(2);
@@ -111,9 +102,9 @@ fn reclaim_runs_awaited_work_first() {
     assert!(reclaim::submit(5, third).is_ok());
     let waits = thread::spawn(|| reclaim::wait_for(5));
     // The first one has begun, and waits for this section.
-    thread::sleep(Duration::from_millis(50));
+    vfscale_harness::pause(Duration::from_millis(50));
     drop(guard);
-    wait_until("the third", || on_third.lock().unwrap().len() == 1);
+    vfscale_harness::wait_until("the third", || on_third.lock().unwrap().len() == 1);
     waits.join().unwrap();
     assert_eq!(on_first.lock().unwrap().len(), 1);
     goes_on.store(false, Ordering::Relaxed);
@@ -153,11 +144,11 @@ fn the_reclaim_thread_runs_what_it_was_handed_and_ends() {
     guard.hand_over();
     reclaim::attend();
     // Longer than the idle thread lives: work delayed by a section counts as work.
-    thread::sleep(Duration::from_millis(1500));
+    vfscale_harness::pause(Duration::from_millis(1500));
     assert_eq!((ran.load(Ordering::Relaxed), threads()), (0, 1));
     drop(guard);
-    wait_until("all of it has run", || ran.load(Ordering::Relaxed) == 100_000);
-    wait_until("the thread has ended", || threads() == 0);
+    vfscale_harness::wait_until("all of it has run", || ran.load(Ordering::Relaxed) == 100_000);
+    vfscale_harness::wait_until("the thread has ended", || threads() == 0);
     let (work, on, _) = steps(1);
     assert!(reclaim::submit(6, work).is_ok());
     reclaim::wait_for(6);
@@ -179,7 +170,7 @@ fn the_reclaim_thread_runs_what_it_was_handed_and_ends() {
 fn full_bags_are_done_while_nobody_calls_and_then_the_thread_ends() {
     const CALLS: usize = 100_000;
     let _one = alone();
-    wait_until("no thread", || threads() == 0);
+    vfscale_harness::wait_until("no thread", || threads() == 0);
     drop(Slab::<u64>::new(1));
     let ran = Arc::new(AtomicUsize::new(0));
     let guard = rcu::pin();
@@ -190,7 +181,7 @@ fn full_bags_are_done_while_nobody_calls_and_then_the_thread_ends() {
         });
     }
     drop(guard);
-    wait_until("all bags have run", || ran.load(Ordering::Relaxed) > CALLS - 128);
-    wait_until("the thread has ended", || threads() == 0);
+    vfscale_harness::wait_until("all bags have run", || ran.load(Ordering::Relaxed) > CALLS - 128);
+    vfscale_harness::wait_until("the thread has ended", || threads() == 0);
     assert!(ran.load(Ordering::Relaxed) <= CALLS);
 }

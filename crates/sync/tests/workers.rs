@@ -5,8 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use vfscale_sync::worker::{Priority, WorkItem};
 
@@ -16,14 +15,6 @@ fn threads(named: &str) -> usize {
         .unwrap()
         .map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default());
     names.filter(|name| name.trim_end() == named).count()
-}
-
-fn wait_until(what: &str, holds: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what}: never");
-        thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// A thousand items that all have run have one thread, once they have been idle for a while, and
@@ -39,11 +30,13 @@ fn idle_items_have_one_thread_and_cancelled_ones_none() {
     };
     let items: Vec<_> = (0..1000).map(item).collect();
     items.iter().for_each(WorkItem::queue);
-    wait_until("all run", || runs.load(Ordering::SeqCst) == 1000);
-    wait_until("the workers end", || threads("vfscale-worker") == 0);
+    vfscale_harness::wait_until("all run", || runs.load(Ordering::SeqCst) == 1000);
+    vfscale_harness::wait_until("the workers end", || threads("vfscale-worker") == 0);
     assert_eq!(threads("vfscale-timer"), 1);
     items[0].queue_at(Instant::now());
-    wait_until("it runs again", || runs.load(Ordering::SeqCst) == 1001);
+    vfscale_harness::wait_until("it runs again", || runs.load(Ordering::SeqCst) == 1001);
     drop(items);
-    wait_until("all threads end", || threads("vfscale-worker") + threads("vfscale-timer") == 0);
+    vfscale_harness::wait_until("all threads end", || {
+        threads("vfscale-worker") + threads("vfscale-timer") == 0
+    });
 }

@@ -83,6 +83,13 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/fuse/tests/all/permissions.rs", "system calls: credentials of a child"),
 ];
 
+/// Folders whose tests may sleep, and why. Elsewhere they wait by `vfscale-harness`, with a limit.
+pub const SLEEP_FOLDERS: &[(&str, &str)] = &[
+    ("crates/harness/", "the waits themselves"),
+    ("crates/crashtest/", "its sleeps are moments of a crash"),
+    ("lab/", "the bench measures time"),
+];
+
 /// A file of the repository.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
@@ -111,6 +118,12 @@ impl Source<'_> {
             || UNSAFE_FILES.iter().any(|(path, _)| *path == self.path)
     }
 
+    fn may_sleep(&self) -> bool {
+        !self.is_test()
+            || self.path.contains("/examples/")
+            || SLEEP_FOLDERS.iter().any(|(folder, _)| self.path.starts_with(folder))
+    }
+
     /// Returns whether line number `line`, from 1, is blank or only a comment.
     fn is_free_line(&self, line: usize) -> bool {
         let text = self.text.lines().nth(line - 1).unwrap_or_default().trim();
@@ -133,7 +146,7 @@ pub fn complaints(source: Source<'_>) -> Vec<String> {
     };
     let mut inspector = Inspector { source, found: Vec::new() };
     inspector.page(&file);
-    inspector.comments();
+    inspector.lines();
     inspector.visit_file(&file);
     if let Ok(tokens) = source.text.parse::<TokenStream>() {
         inspector.unsafe_words(tokens);
@@ -185,8 +198,12 @@ impl Inspector<'_> {
         }
     }
 
-    fn comments(&mut self) {
+    fn lines(&mut self) {
         for (index, line) in self.source.text.lines().enumerate() {
+            if line.contains("thread::sleep") && !self.source.may_sleep() {
+                let what = "tests wait by vfscale_harness: wait_until, stays, pause";
+                self.complain(index + 1, what);
+            }
             let is_prose = line.trim_start().starts_with("//") && !line.contains(" | ");
             let columns = line.chars().count();
             if is_prose && columns > COMMENT_COLUMNS_MAX {

@@ -46,11 +46,9 @@ fn grace_period_ends_beside(first: &Call, second: &Call) -> bool {
     thread::scope(|scope| {
         let (file, vfs) = (&file, &vfs);
         scope.spawn(move || first(&vfs.task(), file));
-        while inside.load(Ordering::Relaxed) == 0 {
-            thread::sleep(Duration::from_millis(1));
-        }
+        vfscale_harness::wait_until("the first is inside", || inside.load(Ordering::Relaxed) > 0);
         scope.spawn(move || second(&vfs.task(), file));
-        thread::sleep(Duration::from_millis(30));
+        vfscale_harness::pause(Duration::from_millis(30));
         let (tell, is_over) = channel();
         scope.spawn(move || {
             rcu::synchronize();

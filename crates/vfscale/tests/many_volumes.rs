@@ -5,8 +5,7 @@
 mod memory_common;
 
 use std::fs;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use memory_common::resident;
 
@@ -30,14 +29,6 @@ fn cpu_time() -> u64 {
     fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum()
 }
 
-fn wait_until(what: &str, holds: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(30), "{what}: never");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
 #[test]
 fn a_hundred_idle_volumes_have_few_threads_and_little_memory() {
     let dir = tempfile::tempdir().unwrap();
@@ -57,11 +48,11 @@ fn a_hundred_idle_volumes_have_few_threads_and_little_memory() {
     for volume in &volumes {
         volume.sync().unwrap();
     }
-    wait_until("the threads end", || threads() <= THREADS_MAX.max(others + 2));
+    vfscale_harness::wait_until("the threads end", || threads() <= THREADS_MAX.max(others + 2));
     let after = resident();
     assert!(after.saturating_sub(before) <= MEMORY_MAX, "{before} {after}");
     let before = cpu_time();
-    thread::sleep(Duration::from_secs(6));
+    vfscale_harness::pause(Duration::from_secs(6));
     let used = cpu_time() - before;
     assert!(used <= USED_MAX, "{used}");
     for (number, volume) in volumes.into_iter().enumerate() {

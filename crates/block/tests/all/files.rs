@@ -6,7 +6,6 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use vfscale_block::{AlignedBuf, Device, Error, FileDevice, FileOptions, Operation, OsError};
@@ -368,7 +367,7 @@ fn block_devices() {
 /// executes another program, this device or the former one of its number among them.
 pub(crate) fn in_the_end<T, E>(attempt: impl Fn() -> Result<T, E>) -> T {
     let mut attempts = (0..200).map(|_| {
-        thread::sleep(Duration::from_millis(5));
+        vfscale_harness::pause(Duration::from_millis(5));
         attempt()
     });
     attempts.find_map(Result::ok).unwrap()

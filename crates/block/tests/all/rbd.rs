@@ -73,7 +73,7 @@ impl Drop for Image {
         let end = Instant::now() + Duration::from_secs(20);
         while let Err(error) = self.options().remove(self.name.to_string()) {
             assert!(Instant::now() < end, "{error}");
-            std::thread::sleep(Duration::from_millis(200));
+            vfscale_harness::pause(Duration::from_millis(200));
         }
     }
 }

@@ -19,8 +19,7 @@ fn nothing_is_taken_after_the_end() {
     let ticket = served.reserve("a", false).map_err(drop).unwrap();
     std::thread::scope(|scope| {
         let ended = scope.spawn(|| served.wait_for_end());
-        std::thread::sleep(Duration::from_millis(20));
-        assert!(!ended.is_finished());
+        vfscale_harness::stays("it waits", Duration::from_millis(20), || !ended.is_finished());
         drop(ticket);
     });
     assert_eq!(served.reserve("a", false).err(), Some(Refusal::Ending));

@@ -9,7 +9,6 @@ use std::process::{Child, Command, Output, Stdio};
 
 use crate::common::{can_mount, vfscale};
 use crate::for_all::program_for_all;
-use crate::wait::eventually;
 use rustix::process::{Pid, Signal, kill_process};
 
 fn run(args: &[&str]) -> Output {
@@ -29,7 +28,9 @@ struct Kid(Child);
 impl Kid {
     /// Waits until the child exits, with a time limit.
     fn output(mut self) -> Output {
-        eventually("the end of the command", || self.0.try_wait().unwrap().is_some());
+        vfscale_harness::wait_until("the end of the command", || {
+            self.0.try_wait().unwrap().is_some()
+        });
         let mut output = Output { status: self.0.wait().unwrap(), stdout: vec![], stderr: vec![] };
         if let Some(stdout) = &mut self.0.stdout {
             stdout.read_to_end(&mut output.stdout).unwrap();

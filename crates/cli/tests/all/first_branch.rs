@@ -84,7 +84,7 @@ fn a_mounted_volume_gets_its_first_branches() {
             while counts(&synced).iter().zip(before).any(|(now, before)| *now == before)
                 && begun.elapsed() < Duration::from_secs(60)
             {
-                thread::sleep(Duration::from_millis(20));
+                vfscale_harness::pause(Duration::from_millis(20));
             }
             at_fork.push(counts(&synced));
             image.good(&["branch", "create"], &[name]);
@@ -140,13 +140,11 @@ fn a_killed_server_leaves_a_volume_or_a_pool() {
                 let (dir, is_over) = (&dir, &is_over);
                 scope.spawn(move || write_synced(dir, thread, synced, is_over));
             }
-            while counts(&synced).contains(&0) {
-                thread::sleep(Duration::from_millis(1));
-            }
+            vfscale_harness::wait_until("each thread has synced", || !counts(&synced).contains(&0));
             let mut create = vfscale();
             create.args(["branch", "create"]).arg(image.path()).arg("a");
             let mut create = create.stderr(Stdio::null()).spawn().unwrap();
-            thread::sleep(Duration::from_millis(round * 5));
+            vfscale_harness::pause(Duration::from_millis(round * 5));
             server.kill().unwrap();
             server.wait().unwrap();
             create.wait().unwrap();

@@ -7,7 +7,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{can_mount, vfscale};
-use crate::wait::eventually;
 
 /// A volume in an image, mounted.
 struct Mount {
@@ -27,7 +26,7 @@ impl Mount {
         mount.args(["mount", "--size=64M"]).arg(&image).arg(&dir);
         let server = mount.stderr(std::process::Stdio::null()).spawn().unwrap();
         let mount = Self { folder, server };
-        eventually("it is mounted", || {
+        vfscale_harness::wait_until("it is mounted", || {
             mount.request(&["--for=10"], &["true"]).is_some_and(|it| it.success())
         });
         Some(mount)
@@ -102,7 +101,7 @@ fn writes_wait_for_the_end_of_a_freeze() {
         let script = format!("touch {} && exec sleep {seconds}", ready.display());
         let mut freeze = mount.freeze(options, &["sh", "-c", &script]);
         let freeze = freeze.stderr(std::process::Stdio::null()).spawn().unwrap();
-        eventually("it is frozen", || ready.exists());
+        vfscale_harness::wait_until("it is frozen", || ready.exists());
         freeze
     };
     let mut freeze = frozen(&[], "1");
@@ -111,7 +110,7 @@ fn writes_wait_for_the_end_of_a_freeze() {
 
     let mut freeze = frozen(&[], "30");
     let killer = thread::spawn(move || {
-        thread::sleep(Duration::from_secs(1));
+        vfscale_harness::pause(Duration::from_secs(1));
         freeze.kill().unwrap();
         freeze.wait().unwrap();
     });

@@ -19,4 +19,3 @@ mod on_volume;
 mod server;
 mod several;
 mod volume;
-mod wait;

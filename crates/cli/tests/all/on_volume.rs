@@ -6,11 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use crate::common::{can_mount, vfscale};
-use crate::wait::eventually;
 
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap().trim()
@@ -70,7 +67,7 @@ impl Mount {
     fn unmount(mut self) {
         // Other tests of this process start programs. Between fork and exec their children hold the
         // files of this mount that are open at that moment, and it is busy.
-        eventually("the end of the mount", || {
+        vfscale_harness::wait_until("the end of the mount", || {
             Command::new("umount").arg(&self.1).output().unwrap().status.success()
         });
         assert!(self.0.wait().unwrap().success());
@@ -387,7 +384,7 @@ fn free_space_is_trimmed() {
     };
     // The blocks of the file are free a moment after its last use.
     let mut total = 0;
-    eventually("the space is given back", || {
+    vfscale_harness::wait_until("the space is given back", || {
         total += given(&image) + given(&dir);
         allocated() + (29 << 20) < before
     });
@@ -530,10 +527,7 @@ fn a_remount_is_noticed() {
         assert!(!is_durable());
         let flags = rustix::mount::MountFlags::RDONLY;
         rustix::mount::mount_remount(dir, flags, "").unwrap();
-        let end = Instant::now() + Duration::from_secs(60);
-        while !is_durable() && Instant::now() < end {
-            thread::sleep(Duration::from_millis(20));
-        }
+        vfscale_harness::wait_until("the directory is durable", is_durable);
     });
     assert!(survived);
 }
@@ -629,9 +623,13 @@ fn log_of_background(levels: &str) -> String {
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let read = || fs::read_to_string(&log).unwrap();
-    eventually("the warning", || read().contains("was in use; unmounted under its users\n"));
+    vfscale_harness::wait_until("the warning", || {
+        read().contains("was in use; unmounted under its users\n")
+    });
     drop(file);
-    eventually("the end of the server", || rustix::process::test_kill_process(pid).is_err());
+    vfscale_harness::wait_until("the end of the server", || {
+        rustix::process::test_kill_process(pid).is_err()
+    });
     read()
 }
 

@@ -8,7 +8,6 @@ use std::process::{Command, Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{can_mount, vfscale};
-use crate::wait::eventually;
 
 /// An image, and a directory to mount it at.
 struct Place(tempfile::TempDir);
@@ -130,10 +129,10 @@ fn a_hang_up_reaches_the_command() {
     command.args(["-q", "-c", &run, "/dev/null"]).env("SHELL", "/bin/sh");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut terminal = command.spawn().unwrap();
-    eventually("the start of the command", || temp.path().join("ready").exists());
+    vfscale_harness::wait_until("the start of the command", || temp.path().join("ready").exists());
     kill_process(Pid::from_child(&terminal), Signal::KILL).unwrap();
     terminal.wait().unwrap();
-    eventually("the end of the command", || temp.path().join("told").exists());
+    vfscale_harness::wait_until("the end of the command", || temp.path().join("told").exists());
 }
 
 #[test]
@@ -197,7 +196,7 @@ fn the_next_run_removes_the_dead_mount_of_a_killed_one() {
     killed.kill().unwrap();
     killed.wait().unwrap();
     fs::create_dir(temp.path().join("vfscale-1999999999-0")).unwrap();
-    eventually("the removal of the dead mount", || {
+    vfscale_harness::wait_until("the removal of the dead mount", || {
         assert_eq!(next(), (Some(0), String::new()));
         !is_mounted(&dead)
     });
@@ -221,13 +220,15 @@ fn a_server_that_hangs_is_not_waited_for() {
     }
     let place = Place::new();
     let mut server = vfscale().args(["mount"]).arg(place.image()).arg(place.dir()).spawn().unwrap();
-    eventually("the mount", || place.is_mounted());
+    vfscale_harness::wait_until("the mount", || place.is_mounted());
     kill_process(Pid::from_child(&server), Signal::STOP).unwrap();
     let limit = |words: &[&str]| {
         let mut command = vfscale();
         command.args(words);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        eventually(&format!("the end of {words:?}"), || child.try_wait().unwrap().is_some());
+        vfscale_harness::wait_until(format!("the end of {words:?}"), || {
+            child.try_wait().unwrap().is_some()
+        });
         let output = child.wait_with_output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };

@@ -137,7 +137,7 @@ fn ended(child: &mut Child) -> ExitStatus {
             return status;
         }
         assert!(Instant::now() < end, "the process does not end");
-        std::thread::sleep(Duration::from_millis(10));
+        vfscale_harness::pause(Duration::from_millis(10));
     }
 }
 

@@ -35,7 +35,7 @@ fn share_map(path: &Path) {
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
     let map = Map::new(&file, 8192);
     map.store(4096, 1);
-    common::eventually("the other process's byte", || map.load(0) == 2);
+    vfscale_harness::wait_until("the other process's byte", || map.load(0) == 2);
     map.store(4097, 3);
     map.sync().unwrap();
 }
@@ -124,7 +124,7 @@ fn shared_maps_are_shared_and_durable() {
         // This process serves the mount, so it uses only plain reads and writes. A page fault could
         // wait for a thread that waits for the address space.
         let mut byte = [0];
-        common::eventually("the mapped byte", || {
+        vfscale_harness::wait_until("the mapped byte", || {
             File::open(&path).unwrap().read_exact_at(&mut byte, 4096).unwrap();
             byte[0] == 1
         });
@@ -430,7 +430,7 @@ fn reads_update_the_access_time_unless_they_must_not() {
             }
             let times = || [&file, &dir].map(|name| task.metadata(name).unwrap().atime);
             let before = times();
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            vfscale_harness::pause(std::time::Duration::from_millis(5));
             let mut text = String::new();
             let mut opened = File::from(open_quiet(&m.path(&file), quiet));
             assert_eq!(opened.read_to_string(&mut text).unwrap(), 10);

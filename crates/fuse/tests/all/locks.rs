@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::common::{self, BOTH, Kid, SHARED, TestMount, eventually};
+use crate::common::{self, BOTH, Kid, SHARED, TestMount};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use vfscale::Mode;
@@ -87,7 +87,7 @@ fn helper() {
         other => panic!("{other}"),
     }
     File::create(done).unwrap();
-    std::thread::sleep(Duration::from_secs(60));
+    vfscale_harness::pause(Duration::from_secs(60));
 }
 
 /// Waits for a lock until a signal with a handler ends the wait with `EINTR`.
@@ -101,7 +101,7 @@ fn interrupt_wait(file: &File) {
     // SAFETY: returns a number.
     let waiter = unsafe { libc::pthread_self() };
     std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(300));
+        vfscale_harness::pause(Duration::from_millis(300));
         // SAFETY: the thread waits below until it gets the signal.
         unsafe { libc::pthread_kill(waiter, libc::SIGUSR1) };
     });
@@ -131,13 +131,14 @@ fn waiting_ends_when_the_holder_dies() {
         for sharing in BOTH {
             let Some(m) = TestMount::new(sharing) else { return };
             let holder = Kid::start(kid(hold, m.path("f")));
-            eventually("the lock", || done(&m, &holder));
+            vfscale_harness::wait_until("the lock", || done(&m, &holder));
             let mut waiter = Kid::start(kid(wait, m.path("f")));
-            std::thread::sleep(Duration::from_millis(200));
-            assert!(waiter.is_running());
+            vfscale_harness::stays("the waiter waits", Duration::from_millis(200), || {
+                waiter.is_running()
+            });
             assert!(!done(&m, &waiter));
             drop(holder);
-            eventually("the lock after its holder", || done(&m, &waiter));
+            vfscale_harness::wait_until("the lock after its holder", || done(&m, &waiter));
             waiter.finish();
             let file = open(&m.path("f"));
             posix(&file, libc::F_WRLCK, 0, 0).unwrap();
@@ -152,7 +153,7 @@ fn waiting_requests_occupy_no_worker() {
     let file = open(&m.path("f"));
     posix(&file, libc::F_WRLCK, 0, 10).unwrap();
     let waiters: Vec<_> = (0..8).map(|_| Kid::start(kid("wait", m.path("f")))).collect();
-    eventually("eight waiting requests", || m.mounted().stats().waiting == 8);
+    vfscale_harness::wait_until("eight waiting requests", || m.mounted().stats().waiting == 8);
     // There are two workers, fewer than waiting requests.
     std::fs::write(m.path("g"), "free").unwrap();
     assert_eq!(std::fs::read_to_string(m.path("g")).unwrap(), "free");
@@ -169,10 +170,10 @@ fn a_waiting_process_can_be_killed() {
         posix(&file, libc::F_WRLCK, 0, 0).unwrap();
         flock(&file, FlockOperation::LockExclusive).unwrap();
         let waiter = Kid::start(kid(wait, m.path("f")));
-        eventually("one waiting request", || m.mounted().stats().waiting == 1);
+        vfscale_harness::wait_until("one waiting request", || m.mounted().stats().waiting == 1);
         // Kills the waiter. Would hang here if the request could not be interrupted.
         drop(waiter);
-        eventually("no waiting request", || m.mounted().stats().waiting == 0);
+        vfscale_harness::wait_until("no waiting request", || m.mounted().stats().waiting == 0);
         posix(&file, libc::F_UNLCK, 0, 0).unwrap();
         flock(&file, FlockOperation::Unlock).unwrap();
         let other = open(&m.path("f"));
@@ -218,7 +219,9 @@ fn locks_of_open_files_end_with_them() {
         assert_eq!(ofd(&other, libc::F_WRLCK, 4, 1), Err(Errno::AGAIN));
         drop(duplicate);
         // The kernel does not wait for the release.
-        eventually("the released lock", || ofd(&other, libc::F_WRLCK, 4, 1).is_ok());
+        vfscale_harness::wait_until("the released lock", || {
+            ofd(&other, libc::F_WRLCK, 4, 1).is_ok()
+        });
     }
 }
 
@@ -238,7 +241,7 @@ fn flock_is_of_the_open_file_and_another_world() {
         drop(file);
         assert_eq!(flock(&other, exclusive), Err(Errno::AGAIN));
         drop(duplicate);
-        eventually("the released lock", || flock(&other, exclusive).is_ok());
+        vfscale_harness::wait_until("the released lock", || flock(&other, exclusive).is_ok());
     }
 }
 
@@ -293,7 +296,7 @@ fn deadlocks_are_refused() {
         let range = LockRange::new(20, 20).unwrap();
         move || task.posix().posix_lock(&theirs, Some(LockKind::Exclusive), range, Some(&token))
     });
-    std::thread::sleep(Duration::from_millis(200));
+    vfscale_harness::pause(Duration::from_millis(200));
     let refused = fcntl(&ours, libc::F_SETLKW, libc::F_WRLCK, 0, 1).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::EDEADLK));
     posix(&ours, libc::F_UNLCK, 0, 0).unwrap();
@@ -311,7 +314,7 @@ fn tools_that_lock_work() {
         let mut holder = Command::new("flock");
         holder.arg(m.path("f")).args(["sleep", "30"]);
         let holder = Kid::start(holder);
-        eventually("the lock", || {
+        vfscale_harness::wait_until("the lock", || {
             let mut probe = Command::new("flock");
             let status = probe.arg("-n").arg(m.path("f")).arg("true").status().unwrap();
             !status.success()

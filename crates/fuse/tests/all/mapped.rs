@@ -26,7 +26,7 @@ fn helper() {
             let _held = stored(&dir.join("f"), |_| {});
             let ready = dir.join("ready");
             File::create(&ready).unwrap();
-            common::eventually("the end", || !ready.exists());
+            vfscale_harness::wait_until("the end", || !ready.exists());
         }
         "seek" => seek(dir, false),
         "seek-gathered" => seek(dir, true),
@@ -132,7 +132,7 @@ fn programs_that_skip_holes_copy_what_a_mapping_holds() {
     everywhere(|m, what, _| {
         for script in copies {
             let kid = Kid::start(common::helper("mapped", "hold", m.dir()));
-            common::eventually("a mapping", || m.path("ready").exists());
+            vfscale_harness::wait_until("a mapping", || m.path("ready").exists());
             let mut shell = Command::new("sh");
             common::run({
                 shell.args(["-c", script]).current_dir(m.dir());

@@ -431,7 +431,7 @@ fn a_chown_of_nothing_clears_set_id_bits_and_sets_the_change_time() {
         for (name, bits) in files {
             let before = change(&m.path(name));
             assert_eq!(before.0, bits, "{name} {sharing:?}");
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            vfscale_harness::pause(std::time::Duration::from_millis(20));
             chown(m.path(name), None, None).unwrap();
             let (mode, after) = change(&m.path(name));
             let cleared = if name == "both" { 0o755 } else { bits };

@@ -189,24 +189,12 @@ fn watch(dir: &Path, done: &Arc<AtomicBool>) {
             if done.load(Ordering::SeqCst) {
                 return;
             }
-            std::thread::sleep(Duration::from_millis(200));
+            vfscale_harness::pause(Duration::from_millis(200));
         }
         eprintln!("a test with a mount at {} hangs", dir.display());
         let _ = Command::new("umount").args(["-f", "-l"]).arg(&dir).status();
         std::process::abort();
     });
-}
-
-/// Waits until `ready` returns true.
-///
-/// # Panics
-/// Panics if that takes too long.
-pub fn eventually(what: &str, mut ready: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
-    while !ready() {
-        assert!(Instant::now() < end, "timed out waiting for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// The environment variable with the role of a helper process of this test binary.
@@ -279,7 +267,7 @@ impl Kid {
     /// Waits for the child to end successfully.
     pub fn finish(mut self) {
         let mut status = None;
-        eventually("the end of a helper", || {
+        vfscale_harness::wait_until("the end of a helper", || {
             status = self.0.try_wait().unwrap();
             status.is_some()
         });

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use vfscale_fuse::{Builder, Sharing};
 
-use crate::common::{self, BOTH, Kid, TestMount, UringSwitch, eventually, is_root};
+use crate::common::{self, BOTH, Kid, TestMount, UringSwitch, is_root};
 
 /// Time for which a caller may wait for a server that has ended.
 const SOON: Duration = Duration::from_secs(1);
@@ -60,7 +60,7 @@ fn end_under_load(dir: &Path, end: impl FnOnce()) {
         let (calls, root) = (&calls, &root);
         let loads: Vec<_> =
             (0..4).map(|name| scope.spawn(move || load(root, name, calls))).collect();
-        eventually("load", || calls.load(Ordering::Relaxed) > 50);
+        vfscale_harness::wait_until("load", || calls.load(Ordering::Relaxed) > 50);
         end();
         let start = Instant::now();
         for load in loads {
@@ -85,7 +85,7 @@ impl ServerProcess {
         let dir = tempfile::Builder::new().prefix("vfscale-test-").tempdir().unwrap().keep();
         let command = common::helper("ends", "serve", &dir);
         let kid = Kid::start(command);
-        eventually("the server", || dir.join("ready").exists());
+        vfscale_harness::wait_until("the server", || dir.join("ready").exists());
         drop(switch);
         Some(ServerProcess { kid, dir })
     }

@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use vfscale_fuse::{Builder, MountError, Sharing, Transport, UringObstacle};
 
-use crate::common::{self, SHARED, TestMount, eventually};
+use crate::common::{self, SHARED, TestMount};
 
 /// Pins this thread to the first CPU that it may use.
 fn pin() {
@@ -61,7 +61,7 @@ fn waiting_requests_do_not_use_up_a_queue() {
             for _ in 0..WAITERS {
                 scope.spawn(wait);
             }
-            eventually("the waiters", || m.mounted().stats().waiting == WAITERS);
+            vfscale_harness::wait_until("the waiters", || m.mounted().stats().waiting == WAITERS);
             held.write_at(b"x", 0).unwrap();
             assert_eq!(granted.load(Ordering::Relaxed), 0);
             flock(&held, FlockOperation::Unlock).unwrap();
@@ -97,8 +97,12 @@ fn requests_that_arrive_together_all_wait() {
                     scope.spawn(wait);
                     scope.spawn(look);
                 }
-                eventually("the waiters", || m.mounted().stats().waiting == TOGETHER);
-                eventually("the others", || others.load(Ordering::Relaxed) == TOGETHER);
+                vfscale_harness::wait_until("the waiters", || {
+                    m.mounted().stats().waiting == TOGETHER
+                });
+                vfscale_harness::wait_until("the others", || {
+                    others.load(Ordering::Relaxed) == TOGETHER
+                });
                 flock(&held, FlockOperation::Unlock).unwrap();
             });
         });

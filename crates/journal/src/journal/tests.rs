@@ -121,7 +121,7 @@ fn threads_that_force_in_turn_share_checkpoints() {
     let device = device();
     // Usually longer than a thread waits for its CPU.
     let slow = Middle(|_| {
-        thread::sleep(Duration::from_millis(20));
+        vfscale_harness::pause(Duration::from_millis(20));
         Ok(())
     });
     let (journal, ..) = open_with(&device, Arc::new(slow), options()).unwrap();
@@ -133,7 +133,7 @@ fn threads_that_force_in_turn_share_checkpoints() {
                 let thing = Thing::new(id, &[1; 200]);
                 for _ in 0..FORCES {
                     // The time for writing its data.
-                    thread::sleep(Duration::from_millis(2));
+                    vfscale_harness::pause(Duration::from_millis(2));
                     let sequence = log(journal, &[&thing]);
                     journal.force(sequence).unwrap();
                 }
@@ -362,8 +362,7 @@ fn a_frozen_log_has_nothing_to_replay() {
             log(&journal, &[&thing]);
             is_in.store(true, Std::SeqCst);
         });
-        thread::sleep(Duration::from_millis(3));
-        assert!(!is_in.load(Std::SeqCst));
+        vfscale_harness::stays("it waits", Duration::from_millis(3), || !is_in.load(Std::SeqCst));
         journal.thaw();
     });
 }
@@ -455,11 +454,8 @@ fn the_cil_is_pushed_in_the_background_and_throttles_begins() {
             log(&journal, &[&Thing::new(4, &[0; 100])]);
             is_through.store(true, Std::SeqCst);
         });
-        let start = std::time::Instant::now();
-        while !is_committed.load(Std::SeqCst) && start.elapsed() < Duration::from_secs(5) {
-            thread::sleep(Duration::from_millis(1));
-        }
-        thread::sleep(Duration::from_millis(5));
+        vfscale_harness::comes(Duration::from_secs(5), || is_committed.load(Std::SeqCst));
+        vfscale_harness::pause(Duration::from_millis(5));
         let (committed, through) = (is_committed.load(Std::SeqCst), is_through.load(Std::SeqCst));
         let waits = journal.stats().push_waits;
         in_push.wait();
@@ -488,8 +484,9 @@ fn the_throttle_ends_with_a_shutdown() {
     log(&journal, &[&Thing::new(2, &[0; 24_000])]);
     thread::scope(|scope| {
         let waits = scope.spawn(|| journal.begin(Reservation::new(100)).map(drop));
-        thread::sleep(Duration::from_millis(5));
-        assert!(!waits.is_finished(), "the throttle let it pass");
+        vfscale_harness::stays("the throttle holds it", Duration::from_millis(5), || {
+            !waits.is_finished()
+        });
         journal.shut_down(Error::Panicked);
         assert!(matches!(waits.join().unwrap(), Err(Error::Shutdown(_))));
         in_push.wait();
@@ -504,11 +501,7 @@ fn committed_changes_are_pushed_after_the_interval() {
         open_with(&device, Arc::new(NoHooks), Options { sync_interval: interval, ..options() })
             .unwrap();
     let sequence = log(&journal, &[&Thing::new(1, b"x")]);
-    let start = std::time::Instant::now();
-    while journal.durable_sequence() < sequence {
-        assert!(start.elapsed() < Duration::from_secs(20), "no thread pushed");
-        thread::sleep(Duration::from_millis(1));
-    }
+    vfscale_harness::wait_until("a thread pushes", || journal.durable_sequence() >= sequence);
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn run(scaling: Scaling, seed: u64) {
                 assert_eq!(store.journal.stats().ail_items, 0);
                 store.journal.thaw();
                 store.journal.quiesce().unwrap();
-                std::thread::sleep(std::time::Duration::from_millis(2));
+                vfscale_harness::pause(std::time::Duration::from_millis(2));
             }
         });
         for worker in workers {

@@ -562,8 +562,11 @@ fn an_overwrite_changes_nothing_before_it_has_locked_all_its_pages() {
             let tree = &tree;
             let locks = &locks;
             let done = scope.spawn(move || tree.overwrite(PAGE, &[value; 2 * PAGE_SIZE], 7, locks));
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            assert!(!seen().contains(&value));
+            vfscale_harness::stays(
+                "no page is seen yet",
+                std::time::Duration::from_millis(20),
+                || !seen().contains(&value),
+            );
             drop(held);
             assert!(done.join().unwrap());
             assert!(seen()[PAGE_SIZE..].iter().all(|&byte| byte == value));

@@ -124,7 +124,7 @@ fn reclaiming_waits_for_a_release() {
             let bytes = begin_release(local).unwrap();
             begun.wait();
             looked.wait();
-            std::thread::sleep(Duration::from_millis(20));
+            vfscale_harness::pause(Duration::from_millis(20));
             end_release(local, bytes);
         });
         begun.wait();

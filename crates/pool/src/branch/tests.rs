@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use vfscale_block::{Device, MemoryDevice, Operation};
 use vfscale_sync::random::{Random, seed};
@@ -59,10 +59,7 @@ fn read_a_reused_place(plant: Option<Plant>) -> u8 {
                 }
             }
         });
-        let start = Instant::now();
-        while !writer.is_finished() && start.elapsed() < Duration::from_millis(300) {
-            thread::sleep(Duration::from_millis(5));
-        }
+        vfscale_harness::comes(Duration::from_millis(300), || writer.is_finished());
         gate.open();
         byte = read.join().unwrap();
         writer.join().unwrap();
@@ -110,11 +107,7 @@ fn siblings_do_not_wait_for_each_other() {
                 assert_eq!(bytes, content(2, block));
             }
         });
-        let start = Instant::now();
-        while !sibling.is_finished() {
-            assert!(start.elapsed() < Duration::from_secs(60), "it waits");
-            thread::sleep(Duration::from_millis(1));
-        }
+        vfscale_harness::wait_until("the sibling ends", || sibling.is_finished());
     });
     drop((state, flush));
     let other =

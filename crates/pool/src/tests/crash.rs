@@ -672,7 +672,7 @@ fn threads_of_one_branch(seed: u64, plant: Option<Plant>) -> Result<usize, Strin
     let count = AtomicU64::new(seed);
     let wait = move || {
         let number = count.fetch_add(1, Ordering::Relaxed);
-        std::thread::sleep(Duration::from_micros(Random::new(number).below(300)));
+        vfscale_harness::pause(Duration::from_micros(Random::new(number).below(300)));
     };
     slow.arm(Fault::on(Operation::Write).from(1).run(wait));
     run.pool = Pool::open(slow).unwrap();

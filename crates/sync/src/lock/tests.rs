@@ -26,7 +26,7 @@ fn mutex_excludes() {
                     let seen = *value;
                     if round % 4_000 == 0 {
                         // Long enough for the others to fall asleep.
-                        std::thread::sleep(Duration::from_millis(1));
+                        vfscale_harness::pause(Duration::from_millis(1));
                     }
                     *value = seen + 1;
                 }
@@ -71,14 +71,14 @@ fn rwlock_readers_share_and_writers_exclude() {
                         let mut pair = lock.write();
                         pair.0 += 1;
                         if round % 2_000 == 0 {
-                            std::thread::sleep(Duration::from_millis(1));
+                            vfscale_harness::pause(Duration::from_millis(1));
                         }
                         pair.1 += 1;
                     } else {
                         let pair = lock.read();
                         assert_eq!(pair.0, pair.1);
                         if round % 2_001 == 0 {
-                            std::thread::sleep(Duration::from_millis(1));
+                            vfscale_harness::pause(Duration::from_millis(1));
                         }
                     }
                 }

@@ -75,11 +75,7 @@ fn a_run_follows_each_call() {
             });
         }
     });
-    let start = Instant::now();
-    while found.load(Ordering::SeqCst) < 8000 {
-        assert!(start.elapsed() < LONG, "{} found", found.load(Ordering::SeqCst));
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    vfscale_harness::wait_until("all are found", || found.load(Ordering::SeqCst) >= 8000);
 }
 
 #[test]
@@ -89,13 +85,13 @@ fn no_more_runs_than_allowed_execute_at_a_time() {
     let item = gated(Priority::High, 2, &gate);
     (0..10).for_each(|_| item.queue());
     gate.await_runs(2);
-    std::thread::sleep(Duration::from_millis(20));
+    vfscale_harness::pause(Duration::from_millis(20));
     assert_eq!(gate.came(), 2);
     // One more, however many calls come after these two have begun.
     (0..10).for_each(|_| item.queue());
     gate.open();
     gate.await_runs(3);
-    std::thread::sleep(Duration::from_millis(20));
+    vfscale_harness::pause(Duration::from_millis(20));
     assert_eq!(gate.came(), 3);
 }
 
@@ -106,7 +102,7 @@ fn cancelling_waits_for_the_run_and_drops_the_function() {
     let (of_work, of_end) = (Arc::clone(&gate), Arc::clone(&ended));
     let item = Arc::new(WorkItem::new(Priority::High, 1, move || {
         of_work.pass();
-        std::thread::sleep(Duration::from_millis(20));
+        vfscale_harness::pause(Duration::from_millis(20));
         of_end.store(true, Ordering::SeqCst);
     }));
     item.queue();
@@ -114,14 +110,14 @@ fn cancelling_waits_for_the_run_and_drops_the_function() {
     item.queue();
     let of_thread = Arc::clone(&item);
     let cancelling = std::thread::spawn(move || of_thread.cancel());
-    std::thread::sleep(Duration::from_millis(10));
+    vfscale_harness::pause(Duration::from_millis(10));
     gate.open();
     cancelling.join().unwrap();
     assert!(ended.load(Ordering::SeqCst));
     assert_eq!(Arc::strong_count(&gate), 1);
     item.queue();
     item.queue_at(Instant::now());
-    std::thread::sleep(Duration::from_millis(20));
+    vfscale_harness::pause(Duration::from_millis(20));
     assert_eq!(gate.came(), 1);
 }
 
@@ -174,7 +170,7 @@ fn runs_that_wait_for_ever_delay_others_by_milliseconds() {
     while gate.came() < stuck.len() {
         assert!(start.elapsed() < LONG, "{} runs", gate.came());
         log.queue();
-        std::thread::sleep(Duration::from_millis(2));
+        vfscale_harness::pause(Duration::from_millis(2));
     }
     // So runs may wait for one another, however many they are.
     gate.await_runs(stuck.len());

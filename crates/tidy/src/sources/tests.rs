@@ -49,6 +49,18 @@ fn comments_are_no_wider_than_the_code() {
 }
 
 #[test]
+fn tests_sleep_only_in_the_harness() {
+    let text = concat!("//! A module.\nfn f() { std::thread::", "sleep(TIME); }\n");
+    for path in ["crates/vfs/src/a/tests.rs", "crates/cli/tests/kill.rs"] {
+        assert_eq!(check(path, text).len(), 1, "{path}");
+    }
+    for path in ["crates/vfs/src/a.rs", "crates/harness/src/tests.rs", "crates/fuse/examples/a.rs"]
+    {
+        assert!(check(path, text).is_empty(), "{path}");
+    }
+}
+
+#[test]
 fn a_length_can_not_be_allowed() {
     let text = "//! A module.\n#[allow(clippy::too_many_lines)]\nfn f() {}\n";
     assert_eq!(check("crates/vfs/src/a.rs", text).len(), 1);

@@ -156,7 +156,7 @@ fn cancellations_race_with_grants() {
                 Ok(()) => {
                     granted.fetch_add(1, Ordering::Relaxed);
                     inside.enter(request.range, request.kind);
-                    thread::sleep(Duration::from_micros(50));
+                    vfscale_harness::pause(Duration::from_micros(50));
                     inside.leave(request.range, request.kind);
                 }
                 Err(errno) => {
@@ -224,7 +224,7 @@ fn every_waiter_gets_its_turn() {
             locks.lock(&request, &graph, &WaitToken::new()).unwrap();
             turns[task as usize].fetch_add(1, Ordering::Relaxed);
             // Other threads queue while the lock is held.
-            thread::sleep(Duration::from_micros(100));
+            vfscale_harness::pause(Duration::from_micros(100));
             locks.release_posix(task);
         }
     });

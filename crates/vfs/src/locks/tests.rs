@@ -372,8 +372,9 @@ fn cancelling_ends_the_wait() {
             }
         })
     });
-    thread::sleep(Duration::from_millis(20));
-    assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+    vfscale_harness::stays("all wait", Duration::from_millis(20), || {
+        waiters.iter().all(|waiter| !waiter.is_finished())
+    });
     token.cancel();
     for waiter in waiters {
         assert_eq!(waiter.join().unwrap(), Err(Errno::INTR));

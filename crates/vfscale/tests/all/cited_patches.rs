@@ -37,7 +37,7 @@ fn crowd<T>(vfs: &Vfs, call: impl Fn(u32, &Task) + Sync, meantime: impl FnOnce()
                 while !stop.load(Ordering::Relaxed) {
                     (0..BURST).for_each(|_| call(n, &task));
                     // A thread that is preempted in the middle of a call blocks all grace periods.
-                    thread::sleep(Duration::from_millis(1));
+                    vfscale_harness::pause(Duration::from_millis(1));
                 }
             })
         }));
@@ -51,9 +51,7 @@ fn crowd<T>(vfs: &Vfs, call: impl Fn(u32, &Task) + Sync, meantime: impl FnOnce()
 /// Waits until a counter is `more` above its present value.
 fn wait_for(counter: &AtomicU64, more: u64) {
     let goal = counter.load(Ordering::Relaxed) + more;
-    while counter.load(Ordering::Relaxed) < goal {
-        thread::sleep(Duration::from_millis(1));
-    }
+    vfscale_harness::wait_until("calls go on", || counter.load(Ordering::Relaxed) >= goal);
 }
 
 /// A mount is created and ended during thousands of lookups, some of which open the file they find.
@@ -220,9 +218,9 @@ fn genocide_of_a_subtree_beside_walks_in_it() {
                 let task = vfs.task();
                 task.posix().chdir("/m/top").unwrap();
                 inside.fetch_add(1, Ordering::SeqCst);
-                while left.load(Ordering::SeqCst) == 0 {
-                    thread::sleep(Duration::from_millis(1));
-                }
+                vfscale_harness::wait_until("the mount is left", || {
+                    left.load(Ordering::SeqCst) > 0
+                });
                 // The mount has been detached from the tree, and all threads are still in it.
                 for file in 0..FILES {
                     let path = format!("{}/sub/../sub/{file}", (n + file) % DIRS);

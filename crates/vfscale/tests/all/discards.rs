@@ -96,7 +96,7 @@ fn an_image_gives_back_what_removed_files_had() {
     while !is_given_back(&volume, &image) {
         let (allocated, live) = (allocated(&image), live(&volume));
         assert!(Instant::now() < end, "{allocated} bytes of the image for {live} in use");
-        std::thread::sleep(Duration::from_millis(10));
+        vfscale_harness::pause(Duration::from_millis(10));
     }
     volume.close().unwrap();
     let volume = vfscale::volume(&image).open().unwrap();

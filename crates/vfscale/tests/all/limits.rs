@@ -327,7 +327,7 @@ fn a_writer_without_memory_waits_for_its_reader() {
                     written.fetch_add(1, Ordering::SeqCst);
                 }
             });
-            thread::sleep(A_WHILE);
+            vfscale_harness::pause(A_WHILE);
             assert!(written.load(Ordering::SeqCst) < 10, "{kind:?}: it does not wait");
             for n in 0..PIECES {
                 let mut buf = vec![0; 3000];
@@ -514,7 +514,7 @@ struct Busy(Arc<AtomicBool>);
 
 impl Work for Busy {
     fn step(&mut self) -> bool {
-        thread::sleep(Duration::from_millis(1));
+        vfscale_harness::pause(Duration::from_millis(1));
         !self.0.load(Ordering::Relaxed)
     }
 }

@@ -21,7 +21,7 @@ fn task() -> Task {
 fn shows(file: &File, mut use_it: impl FnMut(&File)) -> bool {
     let before = file.stat().unwrap().atime;
     // Longer than a tick of the coarse clock, which access times are taken from.
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    vfscale_harness::pause(std::time::Duration::from_millis(20));
     use_it(file);
     file.stat().unwrap().atime != before
 }

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use vfscale::posix::{
     At, AtFlags, FallocateFlags, MemfdFlags, MountFlags, OFlags, SealFlags, Whence, XattrFlags,
@@ -103,9 +102,7 @@ fn overwriters_that_wait_shard_the_lock() {
                 }
             });
         }
-        while fs.used_bytes() == before {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        vfscale_harness::wait_until("a write takes memory", || fs.used_bytes() != before);
         done.store(true, Ordering::Relaxed);
     });
     assert_eq!(fs.used_bytes() - before, ReaderParts::bytes(CPUS) as u64);

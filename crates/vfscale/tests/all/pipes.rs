@@ -105,7 +105,7 @@ fn many_readers_are_woken_one_by_one_and_all_at_the_end() {
                 }
             });
         }
-        thread::sleep(A_WHILE);
+        vfscale_harness::pause(A_WHILE);
         let bytes: Vec<u8> = (0..200).collect();
         bytes.chunks(3).for_each(|chunk| assert_eq!(writer.write(chunk).unwrap(), chunk.len()));
         drop(writer);
@@ -224,12 +224,12 @@ fn a_fifo_on_a_file_system_that_is_read_only() {
     task.posix().mknodat(At::Cwd, "/fifo", FileType::Fifo, MODE, 0).unwrap();
     let both = task.posix().open("/fifo", OFlags::RDWR, MODE).unwrap();
     let before = both.stat().unwrap();
-    thread::sleep(A_WHILE);
+    vfscale_harness::pause(A_WHILE);
     both.write(b"x").unwrap();
     let after = both.stat().unwrap();
     assert!(after.mtime > before.mtime && after.ctime > before.ctime);
     task.posix().remount("/", vfscale::posix::MountFlags::RDONLY).unwrap();
-    thread::sleep(A_WHILE);
+    vfscale_harness::pause(A_WHILE);
     both.write(b"x").unwrap();
     assert_eq!(both.stat().unwrap().mtime, after.mtime);
     drop(both);
@@ -251,7 +251,7 @@ fn pipes_are_told_by_stat_and_path() {
     assert_eq!(task.posix().path_of(&reader).unwrap().to_str(), Some(name.as_str()));
     assert_eq!(reader.flags(), OFlags::RDONLY);
     assert_eq!(writer.flags(), OFlags::WRONLY);
-    thread::sleep(A_WHILE);
+    vfscale_harness::pause(A_WHILE);
     writer.write(b"x").unwrap();
     reader.read(&mut [0]).unwrap();
     assert_eq!(reader.stat().unwrap(), stat, "use leaves the times of a pipe alone");

@@ -119,7 +119,7 @@ fn await_writers(written: &AtomicU64) {
         if now != seen {
             (seen, since) = (now, Instant::now());
         }
-        thread::sleep(Duration::from_millis(5));
+        vfscale_harness::pause(Duration::from_millis(5));
     }
 }
 
@@ -156,10 +156,7 @@ fn a_device_that_hangs_does_not_take_the_budget() {
             works.sync().unwrap();
             is_done.store(true, Ordering::Relaxed);
         });
-        let start = Instant::now();
-        while !is_done.load(Ordering::Relaxed) && start.elapsed() < Duration::from_secs(20) {
-            thread::sleep(Duration::from_millis(5));
-        }
+        vfscale_harness::comes(Duration::from_secs(20), || is_done.load(Ordering::Relaxed));
         let left =
             (is_done.load(Ordering::Relaxed), written.load(Ordering::Relaxed), budget.used().0);
         gate.open();

@@ -26,7 +26,7 @@ fn with_a_reader(body: impl FnOnce(&Task)) {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 let _guard = rcu::pin();
-                std::thread::sleep(Duration::from_millis(20));
+                vfscale_harness::pause(Duration::from_millis(20));
             }
         });
         let _stop = Stop(&stop);

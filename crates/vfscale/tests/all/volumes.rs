@@ -27,7 +27,7 @@ fn a_closed_volume_can_be_opened_immediately() {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 let _walk = vfscale_sync::rcu::pin();
-                thread::sleep(Duration::from_millis(2));
+                vfscale_harness::pause(Duration::from_millis(2));
             }
         });
         let opened = (0..20).try_for_each(|_| {
@@ -81,11 +81,8 @@ fn a_large_removed_file_that_cpus_shared_is_freed_though_no_call_follows() {
     let volume = for_two_cpus(&dir.path().join("disk.vfs"));
     let task = volume.task();
     remove_shared_by_cpus(&task, "/file", 1 << 20);
-    let is_freed = (0..1000).any(|_| {
-        thread::sleep(Duration::from_millis(10));
-        volume.driver().volume().orphans().is_empty()
-    });
-    assert!(is_freed);
+    let is_freed = || volume.driver().volume().orphans().is_empty();
+    vfscale_harness::wait_until("the file is freed", is_freed);
 }
 
 #[test]
@@ -108,9 +105,7 @@ fn during_a_walk<T>(work: impl FnOnce() -> T) -> T {
         scope.spawn(|| {
             let _walk = vfscale_sync::rcu::pin();
             is_pinned.wait();
-            while !is_over.load(Ordering::Acquire) {
-                thread::sleep(Duration::from_millis(1));
-            }
+            vfscale_harness::wait_until("the test is over", || is_over.load(Ordering::Acquire));
         });
         is_pinned.wait();
         let done = panic::catch_unwind(AssertUnwindSafe(work));
@@ -209,7 +204,7 @@ fn a_dropped_volume_leaves_the_device_alone() {
         write_and_rename(&volume.task(), "file");
         drop(volume);
         let left = contents(&device);
-        thread::sleep(Duration::from_millis(50));
+        vfscale_harness::pause(Duration::from_millis(50));
         assert!(left == contents(&device), "written after it was dropped");
     });
 }

@@ -3,7 +3,6 @@
 //! patch removed.
 
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{CALLS, all_recorded, alone, in_turn, of_class};
@@ -310,7 +309,7 @@ fn a_row_of_one_volume_has_nothing_of_another() {
         let start = Instant::now();
         while !of_old.is_empty() {
             assert!(start.elapsed() < Duration::from_secs(60), "{} orphans", of_old.len());
-            thread::sleep(Duration::from_millis(1));
+            vfscale_harness::pause(Duration::from_millis(1));
         }
         lockstat_record(false);
         let rows = lockstat();

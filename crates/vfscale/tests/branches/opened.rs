@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use vfscale::block::Device;
 use vfscale::{Errno, Pool, PoolError, Task, Volume};
@@ -76,9 +75,8 @@ fn a_busy_volume_becomes_a_pool() {
             scope.spawn(move || write_records(&task, thread, done, is_over));
         }
         for n in 0..3 {
-            while done.iter().any(|done| done.load(Ordering::Acquire) < 10 * (n + 1)) {
-                thread::sleep(Duration::from_millis(1));
-            }
+            let are_on = || done.iter().all(|done| done.load(Ordering::Acquire) >= 10 * (n + 1));
+            vfscale_harness::wait_until("the writers get on", are_on);
             let before = done.each_ref().map(|done| done.load(Ordering::Acquire));
             maker.make_pool().unwrap().fork("main", &format!("b{n}")).unwrap();
             returned.push(before);

@@ -152,7 +152,7 @@ fn a_busy_branch_is_forked_at_one_moment() {
             });
         }
         for n in 0..8 {
-            thread::sleep(Duration::from_millis(5));
+            vfscale_harness::pause(Duration::from_millis(5));
             let before = done.each_ref().map(|done| done.load(Ordering::Acquire));
             pool.fork("main", &format!("b{n}")).unwrap();
             returned.push(before);

@@ -463,7 +463,7 @@ fn act(shared: &Arc<Shared>, number: usize, seed: u64) {
 /// Ends the process if calls hang, and prints which.
 fn watch(shared: &Shared, until: Instant) {
     loop {
-        thread::sleep(Duration::from_millis(200));
+        vfscale_harness::pause(Duration::from_millis(200));
         let now = shared.start.elapsed().as_millis() as u64;
         let (mut running, mut stuck) = (0, Vec::new());
         for (number, (began, call)) in shared.began.iter().enumerate() {

@@ -40,7 +40,7 @@ fn a_batch_that_panics_waits_for_what_is_under_way() {
     let is_written = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            thread::sleep(Duration::from_millis(100));
+            vfscale_harness::pause(Duration::from_millis(100));
             is_written.store(true, Ordering::SeqCst);
             (REFILL..ALL).for_each(|_| writer.write_all(&[1; BYTES]).unwrap());
         });
@@ -85,7 +85,7 @@ fn a_ring_joins_parts_of_a_read() {
         scope.spawn(|| {
             for part in [[1; BYTES / 4], [2; BYTES / 4], [3; BYTES / 4], [4; BYTES / 4]] {
                 writer.write_all(&part).unwrap();
-                thread::sleep(Duration::from_millis(10));
+                vfscale_harness::pause(Duration::from_millis(10));
             }
         });
         ring.run(reader.as_fd(), segments(&mut bufs)).unwrap();

@@ -1,7 +1,7 @@
 //! Write-behind of sequential writers.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use vfscale_block::Operation;
 use vfscale_testkit::{Fault as DeviceFault, FaultyDevice, Gate};
@@ -34,11 +34,9 @@ fn a_sequential_writer_is_written_behind() {
     let node = mounted.create();
     write_in_order(&mounted, &node, 3);
     mounted.files.file(&node).write(4 << 20, b"more").unwrap();
-    let start = Instant::now();
-    while mounted.files.pages().unstable() > 1 {
-        assert!(start.elapsed() < Duration::from_secs(20), "nothing was written behind");
-        thread::sleep(Duration::from_millis(1));
-    }
+    vfscale_harness::wait_until("pages are written behind", || {
+        mounted.files.pages().unstable() <= 1
+    });
     assert_eq!(node.core().size, 4 << 20);
     mounted.files.sync(&node, true).unwrap();
     assert_eq!(node.core().size, (4 << 20) + 4);
@@ -78,7 +76,7 @@ fn a_sync_waits_for_what_is_being_written_behind() {
             mounted.files.sync_all().unwrap();
             crashed(&*slow)
         });
-        thread::sleep(Duration::from_millis(20));
+        vfscale_harness::pause(Duration::from_millis(20));
         let is_early = sync.is_finished();
         gate.open();
         assert!(!is_early, "the sync did not wait");

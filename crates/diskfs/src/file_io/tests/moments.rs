@@ -149,7 +149,7 @@ fn blocks_that_are_being_read_are_not_taken_away() {
                 false => file.data().punch(0, 3 * PAGE).unwrap(),
             });
             // If it is not kept off, it is done by then.
-            thread::sleep(LONG);
+            vfscale_harness::pause(LONG);
             sender.send(other).unwrap();
         };
         *world.file.disk.hook.lock().unwrap() = Some((Point::Read, Box::new(begin)));
@@ -170,7 +170,7 @@ fn a_truncation_waits_for_pages_under_write_back() {
     let (sender, receiver) = std::sync::mpsc::channel();
     let begin = move || {
         let other = thread::spawn(move || file.data().set_size(0).unwrap());
-        thread::sleep(LONG);
+        vfscale_harness::pause(LONG);
         sender.send(other).unwrap();
     };
     *world.file.disk.hook.lock().unwrap() = Some((Point::Write, Box::new(begin)));

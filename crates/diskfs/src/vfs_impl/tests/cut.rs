@@ -114,13 +114,13 @@ fn calls_sleep_while_the_volume_is_cut() {
             }
             let reader = scope.spawn(|| volume.vfs.task().read("/file").unwrap());
             assert_eq!(reader.join().unwrap(), [1; 9000]);
-            thread::sleep(Duration::from_millis(100));
+            vfscale_harness::pause(Duration::from_millis(100));
             assert_eq!(ended.load(Ordering::SeqCst), 0);
             let copy = copy_of(&*device);
             cut.thaw();
-            while ended.load(Ordering::SeqCst) < calls.len() {
-                thread::sleep(Duration::from_millis(1));
-            }
+            vfscale_harness::wait_until("all calls end", || {
+                ended.load(Ordering::SeqCst) == calls.len()
+            });
             copy
         });
         let child = opened(copy.unwrap());

@@ -115,11 +115,7 @@ fn without_auto_da_alloc_a_sync_writes_no_other_file() {
 
 /// Waits until `is_so` holds for the state that a crash would leave.
 fn wait_until(mounted: &FaultyVolume, is_so: impl Fn(&Mounted) -> bool) {
-    let begun = Instant::now();
-    while !is_so(&mounted.left()) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it does not come to be");
-        thread::sleep(Duration::from_millis(5));
-    }
+    vfscale_harness::wait_until("a state of the volume", || is_so(&mounted.left()));
 }
 
 /// While the data of a new file wait on their way to the device, the name of the file is not
@@ -150,7 +146,7 @@ fn unsynced_names_become_durable_after_their_data() {
     first.open();
     second.wait_for(1);
     // The wait is long enough for a log that is forced periodically.
-    thread::sleep(10 * interval);
+    vfscale_harness::pause(10 * interval);
     let names = mounted.left().names("/");
     second.open();
     let is_new = |name: &String| name == "new";

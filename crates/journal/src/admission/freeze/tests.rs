@@ -31,8 +31,9 @@ fn a_freeze_waits_for_a_transaction_that_moved_between_cpus() {
             while !shared.read.is_frozen.load(Ordering::SeqCst) {
                 thread::yield_now();
             }
-            thread::sleep(Duration::from_millis(2));
-            assert!(!is_frozen.load(Std::SeqCst));
+            vfscale_harness::stays("the freeze waits", Duration::from_millis(2), || {
+                !is_frozen.load(Std::SeqCst)
+            });
             let _here = cpu::pretend(1);
             gate.leave(&shared);
         });
@@ -53,8 +54,9 @@ fn new_ones_wait_for_the_thaw() {
             is_in.store(true, Std::SeqCst);
         });
         gate.thaw(&shared);
-        thread::sleep(Duration::from_millis(2));
-        assert!(!is_in.load(Std::SeqCst), "one freeze is left");
+        vfscale_harness::stays("the other freeze holds it", Duration::from_millis(2), || {
+            !is_in.load(Std::SeqCst)
+        });
         gate.thaw(&shared);
     });
     assert!(is_in.load(Std::SeqCst));
@@ -67,7 +69,7 @@ fn a_final_freeze_and_a_shutdown_refuse() {
     gate.freeze(&shared, false);
     thread::scope(|scope| {
         let waits = scope.spawn(|| gate.enter(&shared));
-        thread::sleep(Duration::from_millis(1));
+        vfscale_harness::pause(Duration::from_millis(1));
         shared.read.is_shut.store(true, Ordering::SeqCst);
         gate.wake();
         assert_eq!(waits.join().unwrap(), Err(Refused::Shut));

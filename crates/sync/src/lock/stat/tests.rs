@@ -53,7 +53,7 @@ fn waiters_are_counted_always() {
     let held = lock.lock();
     std::thread::scope(|scope| {
         scope.spawn(|| drop(lock.lock()));
-        std::thread::sleep(Duration::from_millis(30));
+        vfscale_harness::pause(Duration::from_millis(30));
         drop(held);
     });
     let row = row("waited").unwrap();
@@ -83,7 +83,7 @@ fn acquisitions_bounces_and_hold_times_are_recorded() {
     for cpu in [0, 1, 1, 0] {
         let _there = cpu::pretend(cpu);
         let mut held = lock.lock();
-        std::thread::sleep(Duration::from_millis(2));
+        vfscale_harness::pause(Duration::from_millis(2));
         *held += 1;
     }
     let row = row("taken").unwrap();
@@ -288,7 +288,7 @@ fn switching_breaks_no_lock() {
         for switch in 0..SWITCHES {
             lockstat_record(switch % 2 == 0);
             let seen = rounds.load(Ordering::Relaxed);
-            std::thread::sleep(Duration::from_micros(200));
+            vfscale_harness::pause(Duration::from_micros(200));
             // On a busy machine no thread may have waited yet.
             while rounds.load(Ordering::Relaxed) < seen + 8 {
                 std::thread::yield_now();
@@ -327,7 +327,7 @@ fn the_threads_of_other_owners_are_left_out() {
         }
         let held = lock.lock();
         let waiting = other.spawn(|| drop(lock.lock()));
-        std::thread::sleep(Duration::from_millis(30));
+        vfscale_harness::pause(Duration::from_millis(30));
         drop(held);
         waiting.join().unwrap();
         lockstat_record(false);

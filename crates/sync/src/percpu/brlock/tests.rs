@@ -31,7 +31,7 @@ fn a_reader_in_any_slot_keeps_a_writer_out() {
                 let _write = lock.write();
                 assert!(!inside.load(Ordering::Relaxed));
             });
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            vfscale_harness::pause(std::time::Duration::from_millis(10));
             inside.store(false, Ordering::Relaxed);
             drop(read);
         });

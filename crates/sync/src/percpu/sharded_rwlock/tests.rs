@@ -84,7 +84,7 @@ fn a_reader_in_any_part_keeps_a_writer_out() {
                 let _write = lock.write(&parts);
                 assert!(!inside.load(Ordering::Relaxed));
             });
-            std::thread::sleep(Duration::from_millis(10));
+            vfscale_harness::pause(Duration::from_millis(10));
             inside.store(false, Ordering::Relaxed);
             drop(read);
         });
@@ -130,7 +130,7 @@ fn waiting_readers_heat_a_sharded_rwlock_from_any_cpu() {
     assert!(!held.waited());
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| lock.write(&parts).waited());
-        std::thread::sleep(Duration::from_millis(10));
+        vfscale_harness::pause(Duration::from_millis(10));
         let noted = (0..12).map(|_| held.note_wait(2));
         assert_eq!(noted.collect::<Vec<_>>(), (1..=12).map(|n| n == 12).collect::<Vec<_>>());
         drop(held);

@@ -450,7 +450,7 @@ fn a_set_that_had_to_wait_makes_the_table_grow() {
             while !waiting.load(Ordering::Acquire) {
                 thread::yield_now();
             }
-            thread::sleep(std::time::Duration::from_millis(20));
+            vfscale_harness::pause(std::time::Duration::from_millis(20));
             drop(bucket);
         });
         if buckets(&table) > 1 {

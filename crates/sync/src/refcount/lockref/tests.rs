@@ -355,7 +355,7 @@ fn the_lock_excludes_and_wakes_sleepers() {
                     let mut guard = object.count.lock();
                     let seen = value.load(Ordering::Relaxed);
                     if round % 1_000 == 0 {
-                        std::thread::sleep(Duration::from_millis(1));
+                        vfscale_harness::pause(Duration::from_millis(1));
                     }
                     value.store(seen + 1, Ordering::Relaxed);
                     guard.inc();

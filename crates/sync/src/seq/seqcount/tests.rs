@@ -29,7 +29,7 @@ fn begin_waits_for_a_writer_that_sleeps() {
             assert!(left.load(Ordering::Relaxed));
             assert!(!seq.retry(start));
         });
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        vfscale_harness::pause(std::time::Duration::from_millis(20));
         left.store(true, Ordering::Relaxed);
         drop(write);
     });

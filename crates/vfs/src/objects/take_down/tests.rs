@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use vfscale_sync::rcu;
 
@@ -83,11 +83,7 @@ fn plant(task: &Task, top: &str, files: usize) -> usize {
 
 /// Sleeps until the driver has been dropped, without a call to the file system.
 fn wait_for_end(fs: &Arc<NamesOnly>) {
-    let start = Instant::now();
-    while Arc::strong_count(fs) > 1 {
-        assert!(start.elapsed() < Duration::from_secs(20), "the driver was not dropped");
-        thread::sleep(Duration::from_millis(2));
-    }
+    vfscale_harness::wait_until("the driver is dropped", || Arc::strong_count(fs) == 1);
 }
 
 /// Some sections of a thread run deferred work, which once contained the end of a whole tree.
@@ -139,7 +135,7 @@ fn a_tree_stays_while_sections_last_that_began_before() {
     let (fs, evictions, vfs, inodes) = planted(500);
     let guard = rcu::pin();
     drop(vfs);
-    thread::sleep(Duration::from_millis(100));
+    vfscale_harness::pause(Duration::from_millis(100));
     assert_eq!(evictions.seen(), (0, 0));
     drop(guard);
     wait_for_end(&fs);

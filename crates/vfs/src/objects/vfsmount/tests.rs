@@ -156,8 +156,9 @@ fn waits_for_a_change(sb: &SuperRef, mounts: usize) {
             thread::yield_now();
         }
         // Many times what a remount takes that need not wait.
-        thread::sleep(Duration::from_millis(50));
-        assert!(!remount.is_finished() && !mount.is_readonly(), "the change is in progress");
+        vfscale_harness::stays("the change is in progress", Duration::from_millis(50), || {
+            !remount.is_finished() && !mount.is_readonly()
+        });
         drop(change);
         drop(guard);
         assert_eq!(remount.join().unwrap(), Ok(()));

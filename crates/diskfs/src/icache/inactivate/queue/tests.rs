@@ -102,7 +102,7 @@ fn flush_does_not_wait_for_what_comes_later() {
         // If the second task was added before the flush read the tickets, the flush waits for it,
         // too.
         if !is_first_done.load(Ordering::SeqCst) {
-            std::thread::sleep(Duration::from_millis(20));
+            vfscale_harness::pause(Duration::from_millis(20));
         }
         drop(gate);
         flushing.join().unwrap();
@@ -126,7 +126,7 @@ fn a_queue_that_is_full_makes_wait() {
                 queue.add((), false);
             }
         });
-        std::thread::sleep(Duration::from_millis(30));
+        vfscale_harness::pause(Duration::from_millis(30));
         // One task is being executed. One queued task is within the limit of one, and two exceed
         // it: the fourth call waits.
         assert!(passed.load(Ordering::SeqCst) <= 3);
@@ -145,7 +145,7 @@ fn a_queue_that_is_dropped_leaves_the_rest() {
     let queue = Queue::new(1, 10, 1, move |things: Vec<Arc<()>>| {
         drop(things);
         of_action.fetch_add(1, Ordering::SeqCst);
-        std::thread::sleep(Duration::from_millis(2));
+        vfscale_harness::pause(Duration::from_millis(2));
     });
     let thing = Arc::new(());
     (0..1000).for_each(|_| queue.add(Arc::clone(&thing), false));

@@ -5,8 +5,7 @@ use super::system::pretended::Pretended;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::*;
 use crate::mem::page::tests::alone;
@@ -220,11 +219,7 @@ fn holds_too_many() -> bool {
 
 /// Sleeps until the pool holds no more than it may.
 fn wait_for_thread() {
-    let start = Instant::now();
-    while holds_too_many() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{} bytes stay", page::idle_bytes());
-        thread::sleep(Duration::from_millis(2));
-    }
+    vfscale_harness::wait_until("idle pages are given back", || !holds_too_many());
 }
 
 /// Without the reclaim thread each run of pages is a system call in the section, which may be in
@@ -259,7 +254,7 @@ struct Until(Arc<AtomicBool>);
 
 impl Work for Until {
     fn step(&mut self) -> bool {
-        thread::sleep(Duration::from_millis(1));
+        vfscale_harness::pause(Duration::from_millis(1));
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -275,9 +270,9 @@ fn regions_in_part_free_wait_for_the_end_of_work() {
     let goes_on = Arc::new(AtomicBool::new(true));
     let mut pages = in_use();
     assert!(reclaim::submit(u64::MAX - 1, Box::new(Until(Arc::clone(&goes_on)))).is_ok());
-    thread::sleep(Duration::from_millis(50));
+    vfscale_harness::pause(Duration::from_millis(50));
     free_half(&mut pages);
-    thread::sleep(Duration::from_millis(100));
+    vfscale_harness::pause(Duration::from_millis(100));
     let waits = holds_too_many();
     goes_on.store(false, Ordering::Relaxed);
     assert!(waits);

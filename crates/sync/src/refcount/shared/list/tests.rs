@@ -159,8 +159,11 @@ fn a_visited_value_is_not_ended_under_the_walk() {
         while !started.load(Ordering::Acquire) {
             std::thread::yield_now();
         }
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        assert!(!seen.ended.load(Ordering::Relaxed), "ended while a walk reads it");
+        vfscale_harness::stays(
+            "the end waits for a walk",
+            std::time::Duration::from_millis(20),
+            || !seen.ended.load(Ordering::Relaxed),
+        );
         ControlFlow::Continue(())
     });
     ending.unwrap().join().unwrap();
