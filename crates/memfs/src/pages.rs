@@ -173,7 +173,8 @@ impl PageTree {
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) {
         let (mut offset, mut rest) = (offset, buf);
         while !rest.is_empty() {
-            // A guard per node: a long read must not delay the freeing of memory.
+            // A guard per node: a long read must not delay the freeing of memory. If the caller's
+            // memory faults meanwhile, grace periods wait for the fault.
             let guard = rcu::pin();
             let done = self.read_run(offset, rest, &guard);
             offset += done as u64;

@@ -22,8 +22,10 @@
 //! the note of its section. An idle thread holds no grace period up, and reports when it enters its
 //! next section. (RCU in Linux treats idle CPUs that way, as in an extended quiescent state.) In a
 //! virtual machine the fence takes 20 us and interrupts the other CPUs; threads that work all the
-//! time, and those that sleep for long, need none. Where the system can't run it, or the
-//! processor's memory model does not suffice ([`fences`]), sections have a fence of their own.
+//! time, and those that sleep for long, need none. Where the system can't run it ([`fences`]),
+//! sections have a fence of their own. A process that forbids itself the system's fence must have
+//! it fail with an error, since a filter that ends the process for it ends it at some later grace
+//! period.
 //!
 //! One thread of the process at a time drives grace periods, and only a thread whose bags wait, in
 //! one of 64 outermost sections, or one of 8 if its bags hold many bytes. It reads one line of each
@@ -38,8 +40,8 @@
 //!   `n`. The number `n` was stored after its tag was read, and a fence of the driver follows. A
 //!   thread that has reported `n` has left the sections that it entered before, and has read `n`
 //!   before it reads anything in a later one. The tag was read before `n` was stored, and the
-//!   objects unlinked before that, so the reads see it (the litmus test RWC: the fence of the
-//!   report or the processor's model forbids anything else). If the driver sees that a thread is
+//!   objects unlinked before that, so the reads see it (the litmus test RWC: the thread has executed
+//!   the fence of the report since it first read `n`, which forbids anything else). If the driver sees that a thread is
 //!   idle, the thread reports after that. The fence of its report follows that of the driver, so
 //!   its reads see that the objects are unlinked.
 //! * A thread that did neither was marked, and the fence of the system follows. If that precedes a

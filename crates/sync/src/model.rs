@@ -19,8 +19,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::sync::mpsc::Receiver;
 
-use crate::epoch::model::Run;
+use crate::epoch::model as epochs;
 use crate::{cpu, random, rcu};
 
 pub use crate::epoch::model::without_sections;
@@ -156,10 +157,24 @@ fn run_with(scheduler: impl Scheduler + 'static, model: Arc<impl Fn() + Send + S
     shuttle::Runner::new(scheduler, config).run(move || {
         let _cpu = cpu::pretend(0);
         [&READINGS, &ELAPSED_NANOS, &RESIZES].iter().for_each(|it| it.store(0, Ordering::Relaxed));
-        let run = Run::begin();
+        let wakeups = epochs::begin();
+        let calls = shuttle::thread::spawn(move || make_calls(&wakeups));
         model();
         // Work that this run has deferred must be done in it.
         rcu::synchronize();
-        run.end();
+        epochs::end();
+        calls.join().expect("deferred calls do not panic");
     });
+}
+
+/// Makes deferred calls whenever some are due.
+fn make_calls(wakeups: &Receiver<()>) {
+    loop {
+        while epochs::is_due() {
+            rcu::pin().flush();
+        }
+        if !epochs::sleep(wakeups) {
+            return;
+        }
+    }
 }

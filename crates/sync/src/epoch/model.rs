@@ -11,10 +11,9 @@ use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use shuttle::sync::mpsc::{self, Receiver, Sender};
-use shuttle::thread::{self, JoinHandle};
 
 use super::record::{Record, Records};
-use super::{driver, pin, record};
+use super::{driver, record};
 
 shuttle::thread_local! {
     /// Whether sections of this thread delay nothing.
@@ -35,41 +34,29 @@ fn waker() -> MutexGuard<'static, Option<Waker>> {
     WAKER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread of a run that makes deferred calls.
-pub(crate) struct Run(JoinHandle<()>);
-
-impl Run {
-    /// Begins a run. Forgets the threads of former ones: if one failed, they are in sections.
-    pub(crate) fn begin() -> Self {
-        driver::forget();
-        record::forget();
-        let (sender, wakeups) = mpsc::channel();
-        mem::forget(waker().replace(Waker { sender, sleeps: false }));
-        Self(thread::spawn(move || make_calls(&wakeups)))
-    }
-
-    /// Waits for the calls that are due, and leaves the others.
-    pub(crate) fn end(self) {
-        let waker = waker().take();
-        drop(waker);
-        self.0.join().expect("deferred calls do not panic");
-    }
+/// Forgets the threads of former runs: those of one that failed are in sections. Returns the
+/// wakeups of the thread that makes deferred calls.
+pub(crate) fn begin() -> Receiver<()> {
+    driver::forget();
+    record::forget();
+    let (sender, wakeups) = mpsc::channel();
+    mem::forget(waker().replace(Waker { sender, sleeps: false }));
+    wakeups
 }
 
-/// Makes deferred calls whenever some are due.
-fn make_calls(wakeups: &Receiver<()>) {
-    loop {
-        while is_due() {
-            pin().flush();
-        }
-        if let Some(waker) = &mut *waker() {
-            waker.sleeps = true;
-        }
-        // shuttle wakes a parked thread all the time.
-        if wakeups.recv().is_err() {
-            return;
-        }
+/// Ends the sleep of the thread that makes deferred calls for good.
+pub(crate) fn end() {
+    let waker = waker().take();
+    drop(waker);
+}
+
+/// Sleeps until deferred calls are due. Returns false at the end of the run.
+pub(crate) fn sleep(wakeups: &Receiver<()>) -> bool {
+    if let Some(waker) = &mut *waker() {
+        waker.sleeps = true;
     }
+    // shuttle wakes a parked thread all the time.
+    wakeups.recv().is_ok()
 }
 
 /// Ends grace periods that nothing delays, and wakes the thread if calls are due. A thread of the
@@ -84,7 +71,8 @@ pub(super) fn look() {
     }
 }
 
-fn is_due() -> bool {
+/// Returns whether deferred calls are due.
+pub(crate) fn is_due() -> bool {
     Records::known().any(Record::is_due)
 }
 
@@ -92,7 +80,7 @@ fn wake() {
     let sleeper = |waker: &mut Waker| mem::take(&mut waker.sleeps).then(|| waker.sender.clone());
     let sender = waker().as_mut().and_then(sleeper);
     if let Some(sender) = sender {
-        // It fails if the thread has ended with a run that failed.
+        // The thread may have ended with a run that failed.
         let _ = sender.send(());
     }
 }

@@ -163,7 +163,9 @@ impl Record {
         }
     }
 
-    /// Gives the record back, with its bags, which other threads run.
+    /// Gives the record back, with its bags, which other threads run when they look: at the latest
+    /// in the next [`synchronize`](crate::rcu::synchronize). A process that makes no more calls
+    /// leaves less than a full bag for each record.
     pub(super) fn give_back(&self) {
         self.seal();
         self.is_ending.set(false);

@@ -25,7 +25,7 @@ impl Hashed for Entry {
 /// A table that owns its entries.
 struct Owner(RcuTable<Entry, Buckets>);
 
-/// What frees an entry.
+/// The moment at which an entry is freed.
 #[derive(Clone, Copy)]
 enum Frees {
     AfterGracePeriod,

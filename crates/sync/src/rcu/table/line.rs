@@ -390,6 +390,10 @@ impl<T: 'static, C: LockClass> Line<T, C> {
     /// Stores the entry in a free slot. The hint tells whether the slots of the line did not
     /// suffice, or several CPUs insert in turn. The caller holds the lock, or the line is not yet
     /// published.
+    ///
+    /// # Panics
+    ///
+    /// If the address has bits above the lower 48, as those of heaps with tagged pointers have.
     pub(super) fn insert(&self, entry: NonNull<T>, hash: u64) -> Hint {
         assert!(entry.addr().get() <= ADDRESS, "an address of more than 48 bits");
         let free = self.slots.iter().find(|slot| slot.entry().is_none());
