@@ -63,6 +63,9 @@ impl FileSystem for DiskFs {
     fn statfs(&self, _: &SuperBlock) -> StatFs {
         // Space that is about to be freed counts as free: a call that lacks space waits for it.
         let (inodes_going, blocks_going) = self.inactivator.going();
+        if self.volume.groups().has_to_withdraw() {
+            self.volume.metadata().withdraw();
+        }
         let figures = self.volume.space().figures().settled(blocks_going);
         let mut totals = self.volume.groups().totals();
         totals.free_inodes = (totals.free_inodes + inodes_going).min(totals.inodes);
