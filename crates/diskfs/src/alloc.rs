@@ -67,6 +67,7 @@ mod heat;
 mod index;
 pub mod initial;
 mod layout;
+mod left_out;
 mod list;
 mod load;
 pub mod memory;
@@ -81,6 +82,7 @@ mod trim;
 mod zones;
 
 use std::collections::hash_map::RandomState;
+use std::fmt::Display;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
@@ -109,6 +111,7 @@ use changes::{BlockChanges, InodeChange, Undo};
 use delayed::DelayedGroups;
 use finished::{BusyPart, Locked, Work};
 use headers::{Headers, Shared};
+use left_out::{Failures, LeftOut};
 use list::GroupList;
 use load::{Effort, chunk_masks};
 use memory::IndexMemory;
@@ -130,6 +133,7 @@ pub struct Groups {
     /// The groups that had orphans when the volume was opened.
     with_orphans: Vec<u32>,
     delayed: DelayedGroups,
+    left_out: LeftOut,
     /// Serializes calls that make the volume larger.
     growth: Mutex<(), GrowthLock>,
     starts: PerCpu<Start>,
@@ -186,10 +190,11 @@ impl ChangesByGroup {
 
 impl Groups {
     /// Loads the groups of a volume with this geometry and log. With what was `recorded` when its
-    /// log was closed, reads nothing; otherwise one block per group.
+    /// log was closed, reads nothing; otherwise one block per group, and leaves out groups whose
+    /// block can't be read.
     ///
     /// # Errors
-    /// [`Error`].
+    /// [`Error`], if that is so of all groups.
     pub fn load<N: Nodes>(
         nodes: &N,
         geometry: Geometry,
@@ -222,11 +227,13 @@ impl Groups {
             shared: Arc::new(shared),
             with_orphans: found.with_orphans,
             delayed: DelayedGroups::default(),
+            left_out: LeftOut::default(),
             growth: Mutex::new(()),
             starts: PerCpu::new(slots as usize, start),
             generations: IdAlloc::new(first, slots as usize),
             levels_max: AtomicU32::new(headers::levels_max(geometry, log)),
         };
+        found.unusable.iter().for_each(|(number, why)| groups.open_without(*number, why));
         // Groups that are to be extended are found among the groups in memory.
         for number in found.unfinished {
             groups.at(number).map_or(Ok(()), |group| group.ensure_read(nodes))?;
@@ -325,17 +332,38 @@ impl Groups {
         // Fragments are used only when nothing else is left. Blocks that other threads had taken
         // during the first search may have been given back to a group already passed, so nothing is
         // refused after one search.
-        let mut efforts = [Effort::better(), Effort::anything(), Effort::anything()];
-        for (effort, min) in efforts.iter_mut().zip([min.max(max.min(RUN_WANTED)), min, min]) {
+        let efforts = [Effort::better(), Effort::anything(), Effort::anything()];
+        let least = [min.max(max.min(RUN_WANTED)), min, min];
+        let efforts = efforts.into_iter().zip(least);
+        self.first_of(first, efforts, |group, (effort, min)| {
+            group.claim(nodes, near, (*min, max), effort)
+        })
+    }
+
+    /// Searches the groups from number `first` on with each effort in turn, for what `claim` takes
+    /// in one of them. A group that fails is left out if another one has it.
+    fn first_of<E, X: Display, T>(
+        &self,
+        first: u32,
+        efforts: impl IntoIterator<Item = E>,
+        mut claim: impl FnMut(&Group, &mut E) -> Result<Option<T>, Error<X>>,
+    ) -> Result<Option<T>, Error<X>> {
+        let mut failures = Failures::new();
+        for mut effort in efforts {
             for group in self.from(first) {
-                if let Some(run) = group.claim(nodes, near, (min, max), effort)? {
-                    self.shrink_indexes();
-                    return Ok(Some(run));
+                match claim(group, &mut effort) {
+                    Ok(None) => {}
+                    Ok(found) => {
+                        self.leave_out_all(failures);
+                        self.shrink_indexes();
+                        return Ok(found);
+                    }
+                    Err(error) => failures.add(group, error)?,
                 }
             }
         }
         self.shrink_indexes();
-        Ok(None)
+        failures.end().map(|()| None)
     }
 
     /// Gives an unused claim, or a part of one, back.
@@ -363,21 +391,17 @@ impl Groups {
         changes: &mut Changes,
     ) -> Result<Option<u64>, Error<N::Error>> {
         let of_near = self.group_of(near).unwrap_or(0);
-        let wanted = if is_dir { self.group_for_directory(nodes)? } else { of_near };
+        let wanted = if is_dir { self.group_for_directory(nodes) } else { of_near };
         let wanted = self.uncontended(wanted);
-        for mut effort in [Effort::better(), Effort::anything()] {
-            for group in self.from(wanted) {
-                let found = claim_inode_in(group, nodes, near, changes, &mut effort)?;
-                if let Some((chunk, bit)) = found {
-                    let ino = chunk * INODES_PER_BLOCK + u64::from(bit);
-                    changes.inode(ino).is_new = true;
-                    self.shrink_indexes();
-                    return Ok(Some(ino));
-                }
-            }
-        }
-        self.shrink_indexes();
-        Ok(None)
+        let efforts = [Effort::better(), Effort::anything()];
+        let found = self.first_of(wanted, efforts, |group, effort| {
+            claim_inode_in(group, nodes, near, changes, effort)
+        })?;
+        Ok(found.map(|(chunk, bit)| {
+            let ino = chunk * INODES_PER_BLOCK + u64::from(bit);
+            changes.inode(ino).is_new = true;
+            ino
+        }))
     }
 
     /// Returns `wanted`, unless CPUs contend for that group: then one at the start of this CPU for
@@ -393,8 +417,8 @@ impl Groups {
     }
 
     /// Chooses a group whose free space is at least the average of the compared groups; the next
-    /// such group each time.
-    fn group_for_directory<N: Nodes>(&self, nodes: &N) -> Result<u32, Error<N::Error>> {
+    /// such group each time. Passes over groups that are left out, or can't be read.
+    fn group_for_directory<N: Nodes>(&self, nodes: &N) -> u32 {
         let groups = self.count();
         let compared = GROUPS_COMPARED.min(groups);
         let cursor = &self.starts.this().directory;
@@ -403,14 +427,15 @@ impl Groups {
         let mut free: SmallVec<[(u32, u64); GROUPS_COMPARED as usize]> = SmallVec::new();
         for number in window {
             let Some(group) = self.at(number) else { continue };
-            group.ensure_read(nodes)?;
-            free.push((number, group.available.load(Ordering::Relaxed)));
+            if !group.is_left_out() && group.ensure_read(nodes).is_ok() {
+                free.push((number, group.available.load(Ordering::Relaxed)));
+            }
         }
-        let average = free.iter().map(|(_, free)| free).sum::<u64>() / u64::from(compared);
+        let average = free.iter().map(|(_, free)| free).sum::<u64>() / (free.len() as u64).max(1);
         let fits = free.iter().find(|(_, free)| *free >= average);
         let chosen = fits.map_or(start, |(group, _)| *group);
         cursor.store((chosen + 1) % groups, Ordering::Relaxed);
-        Ok(chosen)
+        chosen
     }
 
     /// Writes the changes of a transaction into the trees of the groups, whose locks it takes, and
@@ -430,10 +455,27 @@ impl Groups {
         let is_of_inodes = changes.is_of_inodes();
         let parts = if is_of_inodes { ChangesByGroup::default() } else { self.parts(changes)? };
         let (inodes, blocks) = changes.split();
-        for (number, part) in parts.0 {
+        let leaves_out = nodes.leaves_out();
+        for (number, mut part) in parts.0 {
             let Some(group) = self.at(number) else { continue };
-            let part = GroupPart::All(part);
-            finished.parts.push(self.finish_in(group, nodes, part, blocks)?);
+            if leaves_out && group.is_left_out() {
+                part.forget_frees(number);
+                if part.is_empty() {
+                    continue;
+                }
+            }
+            // Damage that another transaction meets stops the volume.
+            let has_claims = !part.claims.is_empty();
+            match self.finish_in(group, nodes, GroupPart::All(part), blocks) {
+                Ok(locked) => finished.parts.push(locked),
+                Err(error) => {
+                    let is_unread = has_claims && matches!(error, Error::Nodes(_));
+                    if (is_unread || leaves_out) && N::is_of_group(&error) {
+                        self.leave_out(group, &error);
+                    }
+                    return Err(error);
+                }
+            }
         }
         let inodes = if is_of_inodes { inodes } else { &[] };
         let group_of = |change: &(u64, InodeChange)| self.group_of(block_of(change.0));
@@ -599,6 +641,9 @@ impl Groups {
         // Its header tells how many blocks it had accounted for before.
         let group = self.at(last);
         group.map_or(Ok(()), |group| group.ensure_read(nodes))?;
+        if let Some((_, why)) = new.unusable.into_iter().next() {
+            return Err(why);
+        }
         let mut unread = self.shared.unread.lock();
         if geometry.groups() > former.groups() && !self.list.push(geometry) {
             return Ok(false);
@@ -692,6 +737,10 @@ impl Groups {
     pub fn orphans<N: Nodes>(&self, nodes: &N, group: u32) -> Result<Vec<u64>, Error<N::Error>> {
         let mut orphans = Vec::new();
         let Some(group) = self.at(group) else { return Ok(orphans) };
+        if group.is_left_out() {
+            // Those that it has stay for an opening that can read the group.
+            return Ok(orphans);
+        }
         group.ensure_read(nodes)?;
         if group.counts.orphans.load(Ordering::Relaxed) == 0 {
             return Ok(orphans);

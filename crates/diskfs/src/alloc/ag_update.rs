@@ -73,6 +73,21 @@ impl AgChanges {
             && self.new_chunks.is_empty()
             && !self.is_extended
     }
+
+    /// Returns whether nothing changes.
+    pub(super) fn is_empty(&self) -> bool {
+        self.is_of_inodes() && self.inodes.is_empty()
+    }
+
+    /// Forgets the blocks that become free, in group `number`, which is left out: they stay in use
+    /// on disk.
+    pub(super) fn forget_frees(&mut self, number: u32) {
+        let runs = self.frees.drain(..).chain(self.destroyed.drain(..));
+        let blocks: u64 = runs.map(|run| run.len()).sum();
+        if blocks > 0 {
+            tracing::warn!(group = number, blocks, "freed blocks are lost until a repair");
+        }
+    }
 }
 
 /// The result of applying [`AgChanges`].

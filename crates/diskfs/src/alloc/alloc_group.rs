@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use vfscale_journal::Lsn;
-use vfscale_sync::atomic::{AtomicU64, Ordering};
+use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use vfscale_sync::{Mutex, MutexGuard, cpu};
 
 use super::delayed::GroupState;
@@ -44,6 +44,10 @@ pub(super) struct Group {
     /// Number of blocks that files can have, as published from the index; [`UNREAD`] before the
     /// header is read.
     pub(super) available: AtomicU64,
+    /// Whether nothing is claimed here, because the group can't be read.
+    pub(super) is_left_out: AtomicBool,
+    /// Whether what was available then was withdrawn.
+    pub(super) is_withdrawn: AtomicBool,
     pub(super) free_inodes: AtomicU64,
     /// The counters of the header on disk, with the delayed changes.
     pub(super) counts: Counts,
@@ -89,6 +93,8 @@ impl Group {
             heat: Heat::default(),
             index: Mutex::new(None),
             available: AtomicU64::new(UNREAD),
+            is_left_out: AtomicBool::new(false),
+            is_withdrawn: AtomicBool::new(false),
             free_inodes: AtomicU64::new(0),
             counts: Counts::default(),
         })
@@ -139,6 +145,17 @@ impl Group {
         self.available.load(Ordering::Acquire) != UNREAD
     }
 
+    /// Returns whether the group is left out.
+    #[inline]
+    pub(super) fn is_left_out(&self) -> bool {
+        self.is_left_out.load(Ordering::Acquire)
+    }
+
+    /// Notes that the header was read, with nothing free: it can't be read.
+    pub(super) fn read_as_used(&self) {
+        self.available.store(0, Ordering::Release);
+    }
+
     /// Reads the header if it was not read before. The caller does not hold the lock of the group.
     #[inline]
     pub(super) fn ensure_read<N: Nodes>(&self, nodes: &N) -> Result<(), Error<N::Error>> {
@@ -157,7 +174,10 @@ impl Group {
         let expected = GroupHeader::expected(self.full.group());
         let block = nodes.read(self.full.header(), &expected)?;
         let header = self.decode(&block)?;
-        if !self.is_read() {
+        if self.is_left_out() {
+            // Its counts were withdrawn, or will be.
+            self.account(header.blocks);
+        } else if !self.is_read() {
             let (lsn, address) = (Lsn::from_bits(block.header().lsn.get()), self.full.header());
             if let Some(last) = self.shared.last.filter(|last| lsn > *last) {
                 return Err(Damage::Newer { address, lsn, last }.into());
@@ -177,13 +197,14 @@ impl Group {
     /// Returns the counts of the group, whose header was read.
     pub(super) fn totals(&self) -> Totals {
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Totals {
+        let totals = Totals {
             blocks: headers::blocks_in(&self.layout()).0,
             available: value(&self.available),
             inodes: value(&self.counts.inodes),
             free_inodes: value(&self.counts.free_inodes),
             orphans: value(&self.counts.orphans),
-        }
+        };
+        if self.is_left_out() { totals.without_free() } else { totals }
     }
 
     /// Returns the counts of the group if they are those of its header on disk: all blocks are
@@ -224,6 +245,7 @@ impl Group {
     /// Publishes the counters that are read without the lock of the index. The caller holds that
     /// lock.
     fn publish(&self, index: &mut Index) {
+        // A header that could not be read counts as read only once its group is withdrawn.
         self.available.store(index.available(), Ordering::Relaxed);
         self.free_inodes.store(index.chunks.inodes, Ordering::Relaxed);
         let entries = index.entries();
@@ -343,6 +365,9 @@ impl Group {
         (min, max): (u32, u32),
         effort: &mut Effort,
     ) -> Result<Option<BlockRange>, Error<N::Error>> {
+        if self.is_left_out() {
+            return Ok(None);
+        }
         self.ensure_read(nodes)?;
         // Full groups need not be searched, nor locked.
         if self.available.load(Ordering::Relaxed) < u64::from(min) {
@@ -365,6 +390,9 @@ impl Group {
         range: &Range<u64>,
         bounds: (u64, u64),
     ) -> Result<Option<FreeRuns>, Error<N::Error>> {
+        if self.is_left_out() {
+            return Ok(None);
+        }
         let effort = &mut Effort::anything();
         self.search(nodes, Half::Free, effort, |index, _| index.claim_within(range, bounds))
     }
@@ -375,6 +403,9 @@ impl Group {
         near: u64,
         effort: &mut Effort,
     ) -> Result<Option<(u64, u32)>, Error<N::Error>> {
+        if self.is_left_out() {
+            return Ok(None);
+        }
         self.ensure_read(nodes)?;
         if self.free_inodes.load(Ordering::Relaxed) == 0 {
             return Ok(None);
@@ -388,6 +419,9 @@ impl Group {
         near: u64,
         effort: &mut Effort,
     ) -> Result<Option<BlockRange>, Error<N::Error>> {
+        if self.is_left_out() {
+            return Ok(None);
+        }
         self.ensure_read(nodes)?;
         if self.available.load(Ordering::Relaxed) < CHUNK_BLOCKS {
             return Ok(None);

@@ -127,7 +127,9 @@ impl Finished<'_> {
             let Work::Written(outcome) = work else { continue };
             let runs = std::mem::take(&mut outcome.busy);
             let freed: u64 = runs.iter().map(|run| run.len()).sum();
-            busy.blocks += freed - outcome.drained - outcome.extended + outcome.donated;
+            if !group.is_left_out() {
+                busy.blocks += freed - outcome.drained - outcome.extended + outcome.donated;
+            }
             let tree_max = (outcome.extended > 0).then(|| group.whole().tree_blocks_max());
             let (group, drained) = (group.whole().group(), outcome.drained);
             if !runs.is_empty() || drained > 0 || tree_max.is_some() {

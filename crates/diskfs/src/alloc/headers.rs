@@ -21,8 +21,9 @@
 //! volume is refused. Of a closed log nothing is replayed, so a header may be compared later: when
 //! it is read.
 //!
-//! An error of the reading, damage among them, is one of the call that reads. Nothing is stored
-//! then, and the next call reads again.
+//! An error of the reading, damage among them, is one of the call that reads, unless another group
+//! serves that call: then the group is [left out](super::left_out). Otherwise nothing is stored, and
+//! the next call reads again.
 //!
 //! # Locks
 //!
@@ -91,8 +92,8 @@ pub(super) fn raise(largest_trees: &AtomicU64, trees: u64) {
 }
 
 /// Knowledge of an opening about the headers of a volume's groups.
-#[derive(Debug, Default)]
-pub(super) struct Headers {
+#[derive(Debug)]
+pub(super) struct Headers<E> {
     /// The sums over all groups.
     pub(super) unread: Totals,
     /// Upper bound on the tree blocks of a group.
@@ -101,29 +102,45 @@ pub(super) struct Headers {
     pub(super) with_orphans: Vec<u32>,
     /// The groups that don't account for all of their blocks.
     pub(super) unfinished: Vec<u32>,
+    /// The groups whose headers can't be read, and why.
+    pub(super) unusable: Vec<(u32, Error<E>)>,
 }
 
-impl Headers {
+impl<E> Headers<E> {
+    fn new(unread: Totals, trees: u64) -> Self {
+        let (with_orphans, unfinished, unusable) = (Vec::new(), Vec::new(), Vec::new());
+        Self { unread, trees, with_orphans, unfinished, unusable }
+    }
+
     /// Returns what recorded sums tell about a volume.
     pub(super) fn recorded(geometry: Geometry, log: LogPlace, sums: GroupSums) -> Self {
         let blocks = blocks_of(geometry, log);
         let GroupSums { available, inodes, free_inodes, trees } = sums;
         let available = available.min(blocks);
         let unread = Totals { blocks, available, inodes, free_inodes, orphans: 0 };
-        Self { unread, trees, ..Self::default() }
+        Self::new(unread, trees)
     }
 
     /// Reads the headers of all groups from number `first` on.
-    pub(super) fn read<N: Nodes>(
+    ///
+    /// # Errors
+    /// The first error, if no header can be read.
+    pub(super) fn read<N: Nodes<Error = E>>(
         nodes: &N,
         (geometry, log): (Geometry, LogPlace),
         first: u32,
-    ) -> Result<Self, Error<N::Error>> {
-        let mut all = Self::default();
+    ) -> Result<Self, Error<E>> {
+        let mut all = Self::new(Totals::default(), 0);
         for number in first..geometry.groups() {
             let Some(whole) = Layout::new(geometry, log, number) else { break };
-            let block = nodes.read(whole.header(), &GroupHeader::expected(number))?;
-            let header = decode(&whole, &block)?;
+            let read = nodes.read(whole.header(), &GroupHeader::expected(number));
+            let header = match read.and_then(|block| Ok(decode(&whole, &block)?)) {
+                Ok(header) => header,
+                Err(why) => {
+                    all.unusable.push((number, why));
+                    continue;
+                }
+            };
             let layout = whole.clone().with_blocks(header.blocks);
             all.unread.add(&Totals::of(&layout, &header));
             all.trees = all.trees.max(header.tree_blocks);
@@ -134,7 +151,14 @@ impl Headers {
                 all.unfinished.push(number);
             }
         }
-        Ok(all)
+        let is_any = all.unusable.len() < (first..geometry.groups()).len();
+        match all.unusable.pop() {
+            Some((_, why)) if !is_any => Err(why),
+            last => {
+                all.unusable.extend(last);
+                Ok(all)
+            }
+        }
     }
 }
 
@@ -150,6 +174,12 @@ impl Totals {
             free_inodes: header.free_inodes,
             orphans: header.orphans,
         }
+    }
+
+    /// Returns the counts with nothing free: free inodes are left out.
+    pub(super) fn without_free(self) -> Self {
+        let inodes = self.inodes.saturating_sub(self.free_inodes);
+        Self { available: 0, inodes, free_inodes: 0, ..self }
     }
 
     /// Adds the counts of other groups. The sums of headers that make no sense are bounded.

@@ -49,6 +49,17 @@ pub trait GroupNodes: Nodes {
         expected: &Expected,
     ) -> Result<Option<Arc<Buffer>>, Error<Self::Error>>;
 
+    /// Returns whether the transaction must not fail because of a group that can't be read: such
+    /// groups are [left out](super::left_out), and their freed blocks are forgotten.
+    fn leaves_out(&self) -> bool {
+        false
+    }
+
+    /// Returns whether an error is one of the blocks of a group: damage, or an error of the device.
+    fn is_of_group(error: &Error<Self::Error>) -> bool {
+        matches!(error, Error::Damage(_))
+    }
+
     /// Returns the error for a group that has no blocks left for its own trees.
     fn no_space() -> Self::Error;
 }

@@ -227,6 +227,22 @@ impl Space {
         }
     }
 
+    /// Takes free blocks away, which can't be used any more; fewer if the others are reserved.
+    pub fn withdraw(&self, mut blocks: u64) {
+        // Others take and give at the same time.
+        while blocks > 0 {
+            let SpaceFigures { free, available, .. } = self.figures();
+            let from_pool = available == 0;
+            let some = blocks.min(if from_pool { free } else { available });
+            if some == 0 {
+                return;
+            }
+            if self.take(some, from_pool) {
+                blocks -= some;
+            }
+        }
+    }
+
     /// Notes that a transaction which is about to be committed has freed `blocks` blocks. They
     /// [come back](Self::come_back) when it is durable.
     pub fn expect(&self, blocks: u64) {

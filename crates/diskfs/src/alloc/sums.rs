@@ -20,9 +20,12 @@ impl Groups {
 
     /// Returns the sums to be recorded when the log is closed: they are those of the headers on
     /// disk. `None` if a later opening has to look at the headers, because there are orphans or
-    /// unaccounted blocks, or if blocks are claimed.
+    /// unaccounted blocks, if blocks are claimed, or if groups are left out.
     #[must_use]
     pub fn sums(&self) -> Option<GroupSums> {
+        if self.left_out() > 0 {
+            return None;
+        }
         let mut sum = *self.shared.unread.lock();
         for group in self.list.all_made().filter(|group| group.is_read()) {
             sum.add(&group.settled()?);

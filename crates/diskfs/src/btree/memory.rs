@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use super::{Error, Nodes};
 use crate::Uuid;
@@ -17,6 +18,12 @@ pub(crate) enum Failure {
     NoSpace,
     /// There is no block at this address.
     Missing(u64),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
 }
 
 /// A volume of blocks 1 to `limit` - 1. Changed blocks are in the state of a transaction, others in

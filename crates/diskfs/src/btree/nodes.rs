@@ -1,5 +1,6 @@
 //! The interface through which a tree gets its blocks.
 
+use std::fmt;
 use std::ops::Deref;
 
 use crate::base::fault::Fault;
@@ -52,7 +53,7 @@ impl From<Fault> for Error<Fault> {
 /// allocates from blocks set aside.
 pub trait Nodes {
     /// The error of a failure to get blocks.
-    type Error;
+    type Error: fmt::Display;
     /// A block that is being read. The block does not change while a reference to it exists.
     type Ref<'a>: Deref<Target = Block>
     where

@@ -145,6 +145,17 @@ pub enum Damage {
         /// The number of the item within its kind.
         id: u64,
     },
+    /// 902: The log changes an inode that can't be written without another one, which is damaged.
+    #[error(
+        "V902: log: inode {ino} can't be written without inode {wrong}, which is damaged: \
+         `vfscale copy-out` saves all others, `vfscale fsck --repair` gives inode {wrong} up"
+    )]
+    LogBeside {
+        /// The inode in the log.
+        ino: u64,
+        /// The damaged one in the same block.
+        wrong: u64,
+    },
     /// 901: An item of the log can't be applied to the volume.
     #[error("V901: log: item {id} of kind {kind}: {why}")]
     LogItem {
@@ -193,6 +204,7 @@ impl Damage {
             Self::Blob(damage) => damage.fault.number(),
             Self::LogKind { .. } => 900,
             Self::LogItem { .. } => 901,
+            Self::LogBeside { .. } => 902,
             Self::Tree(damage) => damage.fault.number(),
             Self::Group(damage) => damage.fault.number(),
             Self::Inode(damage) => damage.fault.number(),

@@ -126,6 +126,16 @@ impl Block {
         self.header.checksum = self.computed_checksum().into();
     }
 
+    /// Writes the header like [`seal`](Self::seal), for a block that differs from `former` in known
+    /// bytes, while others may have been read wrong in both: the checksum is right if that of
+    /// `former` was right for what is on the device.
+    pub fn seal_over(&mut self, former: &Self, identity: &Identity, lsn: u64) {
+        self.seal(identity, lsn);
+        // The checksum is linear: that of a difference is the difference of the checksums.
+        let (now, before) = (self.header.checksum.get(), former.computed_checksum());
+        self.header.checksum = (former.header.checksum.get() ^ before ^ now).into();
+    }
+
     /// Checks the block against `identity` and its checksum: the first step after reading.
     ///
     /// # Errors

@@ -248,11 +248,20 @@ pub fn records_mut(block: &mut Block) -> &mut [InodeRecord; INODES_PER_BLOCK as 
     &mut body.records
 }
 
+/// Returns the bytes of a block that the record in a slot has.
+#[must_use]
+pub const fn bytes_of(slot: usize) -> Range<usize> {
+    let begin = HEADER_BYTES + slot * RECORD_BYTES;
+    begin..begin + RECORD_BYTES
+}
+
 /// Replaces each record of a block that has bytes in `lost` by that of a free inode of this
 /// generation. Returns the slots of the replaced records.
 pub fn clear_lost(block: &mut Block, lost: &Range<usize>, generation: u32) -> Vec<usize> {
-    let begin = |slot: usize| HEADER_BYTES + slot * RECORD_BYTES;
-    let is_lost = |slot: &usize| begin(*slot) < lost.end && lost.start < begin(slot + 1);
+    let is_lost = |slot: &usize| {
+        let bytes = bytes_of(*slot);
+        bytes.start < lost.end && lost.start < bytes.end
+    };
     let slots: Vec<_> = (0..INODES_PER_BLOCK as usize).filter(is_lost).collect();
     for slot in &slots {
         records_mut(block)[*slot] = InodeRecord::free(generation);

@@ -258,6 +258,9 @@ pub struct Features {
 impl Features {
     /// Bit 1 of *compat*: the volume has an id of its own, other than that of its blocks.
     pub const OWN_ID: u64 = 2;
+    /// Bit 2 of *compat*, a state: a repair has discarded a log that it could not replay, and was
+    /// not completed, so blocks of inodes that only that log had may be missing.
+    pub const LOG_LOST: u64 = 4;
     /// Bit 0 of *incompat*, a state: a repair was begun and not completed, so blocks in use may
     /// count as free.
     pub const NEEDS_REPAIR: u64 = 1;
@@ -271,7 +274,7 @@ impl Features {
     pub const IMMUTABLE: u64 = 1;
     /// The features that this program knows.
     pub const KNOWN: Self = Self {
-        compat: Self::OWN_ID,
+        compat: Self::OWN_ID | Self::LOG_LOST,
         ro_compat: Self::IMMUTABLE,
         incompat: Self::NEEDS_REPAIR | Self::POOL | Self::LOG_ID,
     };
@@ -286,6 +289,20 @@ impl Features {
     #[must_use]
     pub const fn needs_repair(self) -> bool {
         self.incompat & Self::NEEDS_REPAIR != 0
+    }
+
+    /// Returns whether a repair has discarded a log, and was not completed.
+    #[must_use]
+    pub const fn has_lost_log(self) -> bool {
+        self.compat & Self::LOG_LOST != 0
+    }
+
+    /// Returns these features with a log that a repair has discarded, or without.
+    #[must_use]
+    pub const fn with_lost_log(self, is_lost: bool) -> Self {
+        let others = self.compat & !Self::LOG_LOST;
+        let compat = if is_lost { others | Self::LOG_LOST } else { others };
+        Self { compat, ..self }
     }
 
     /// Returns these features with a repair under way, or without.

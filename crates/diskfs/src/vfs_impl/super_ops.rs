@@ -61,6 +61,9 @@ impl FileSystem for DiskFs {
     fn statfs(&self, _: &SuperBlock) -> StatFs {
         // Space that is about to be freed counts as free: a call that lacks space waits for it.
         let (inodes_going, blocks_going) = self.inactivator.going();
+        if self.volume.groups().has_to_withdraw() {
+            self.volume.metadata().withdraw();
+        }
         let figures = self.volume.space().figures().settled(blocks_going);
         // Other volumes may have taken the storage of what is free in this one.
         let room = self.volume.device().room().map_or(u64::MAX, |room| room / BLOCK_BYTES as u64);

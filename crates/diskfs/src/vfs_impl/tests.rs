@@ -3,6 +3,7 @@ mod cut;
 mod damaged_inodes;
 mod discard;
 mod handles;
+mod left_out;
 mod logs;
 mod memory;
 mod own_log;

@@ -10,7 +10,7 @@ use super::hooks::DelayedWork;
 use super::tx::Tx;
 use crate::base::fault::Fault;
 
-/// Number of times that a block is read, before the log is given up.
+/// Number of times that a block is read, before its group is left out.
 const TRIES: usize = 4;
 
 /// The writer of the delayed changes of a volume.
@@ -25,19 +25,30 @@ impl DelayedWriter {
     }
 }
 
-/// Calls `write` again if the device fails a read, which changes nothing. The blocks of directories
-/// and of chunks are in memory; those of the trees of free space, which a fold may change, need not
-/// be.
-fn tried(write: impl Fn() -> Result<(), Fault>) -> Result<(), Fault> {
-    for _ in 1..TRIES {
-        match write() {
-            Err(fault @ Fault::Device(_)) => {
-                tracing::warn!(%fault, "delayed changes can't be written, which is tried again");
+impl DelayedWriter {
+    /// Calls `write` again if the device fails a read, which changes nothing. The blocks of
+    /// directories and of chunks are in memory; those of the trees of free space, which a fold may
+    /// change, need not be. At last `write` is told to leave out groups that can't be read.
+    fn tried(&self, write: impl Fn(bool) -> Result<(), Fault>) -> Result<(), Fault> {
+        for _ in 1..TRIES {
+            match write(false) {
+                Err(fault @ Fault::Device(_)) => {
+                    tracing::warn!(%fault, "delayed changes can't be written, which is tried again");
+                }
+                Err(Fault::Damage(_)) => break,
+                done => return done,
             }
-            done => return done,
+        }
+        loop {
+            let left_out = self.metadata.groups().left_out();
+            let done = write(true);
+            let is_other = self.metadata.groups().left_out() > left_out;
+            match done {
+                Err(Fault::Device(_) | Fault::Damage(_)) if is_other => self.metadata.withdraw(),
+                done => return done,
+            }
         }
     }
-    write()
 }
 
 impl DelayedWork for DelayedWriter {
@@ -48,12 +59,16 @@ impl DelayedWork for DelayedWriter {
         groups.close();
         // Directories first: their trees may grow or shrink, which changes groups.
         while let Some(dir) = dirs.take() {
-            let written = tried(|| Tx::at_end(&self.metadata, delayed).write_names(&dir));
+            let written = self.tried(|leaves_out| {
+                Tx::at_end(&self.metadata, delayed, leaves_out).write_names(&dir)
+            });
             dirs.written();
             written?;
         }
         while let Some(group) = groups.take() {
-            let written = tried(|| Tx::at_end(&self.metadata, delayed).write_group(group));
+            let written = self.tried(|leaves_out| {
+                Tx::at_end(&self.metadata, delayed, leaves_out).write_group(group)
+            });
             groups.written();
             written?;
         }

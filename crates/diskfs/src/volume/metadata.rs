@@ -100,6 +100,12 @@ impl Metadata {
         Reader::new(&self.cache, &self.places)
     }
 
+    /// Withdraws the free space of groups that are left out. May read their headers.
+    #[cold]
+    pub(crate) fn withdraw(&self) {
+        self.groups().withdraw(&self.reader(), self.space());
+    }
+
     pub(super) fn count_overrun(&self) {
         self.shared.overruns.fetch_add(1, Ordering::Relaxed);
     }

@@ -15,10 +15,11 @@
 //! # What can't be read
 //!
 //! A block of inodes is read before records are put in, and the device may fail to read it, or some
-//! of its sectors, or give back wrong bytes for once. So it is written only if all its records are
-//! known: they were read and are right, or they are in the log. Otherwise the recovery fails, and
-//! that block is as it was. A repair, and a recovery in memory, may go on without the other inodes
-//! ([`MayLack`]).
+//! of its sectors, or give back wrong bytes for once. So it is written as a whole only if all its
+//! records are known: they were read and are right, or they are in the log. If all of it was read,
+//! and records are wrong, only sectors without a byte of these are written ([`Beside`]). Otherwise
+//! the recovery fails, and that block is as it was. A repair, and a recovery in memory, may go on
+//! without the other inodes ([`MayLack`]).
 //!
 //! # Invariants
 //!
@@ -30,6 +31,7 @@
 //!   durable.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use vfscale_block::Device;
 use vfscale_journal::{LogKey, Lsn, RecoverySink};
@@ -40,8 +42,8 @@ use crate::base::fault::Fault;
 use crate::buffer::{KIND_BLOCK, KIND_INODE_CHUNK};
 use crate::format::group::MAGIC;
 use crate::format::inode::{
-    CHUNK_BLOCKS, INODE_MAGIC, InodeRecord, block_of, chunk_of, clear_lost, ino_at, records,
-    records_mut, slot_of, verify_torn,
+    CHUNK_BLOCKS, INODE_MAGIC, INODES_PER_BLOCK, InodeRecord, block_of, bytes_of, chunk_of,
+    clear_lost, ino_at, records, records_mut, slot_of, verify_torn,
 };
 use crate::format::superblock::Superblock;
 use crate::format::{BLOCK_BYTES, Block, Damage, Identity, Magic, byte_of_block};
@@ -77,15 +79,38 @@ pub(crate) struct Replay<'d> {
     /// Inodes, free ones among them, whose records were not read and are not in the log so far: why
     /// not.
     unread: BTreeMap<u64, Fault>,
+    /// Blocks of inodes of which some records are wrong, and all were read.
+    beside: BTreeMap<u64, Beside>,
     may_lack: MayLack,
+}
+
+/// A block of inodes with wrong records: a running volume reads the others, and so may a later
+/// opening read these.
+struct Beside {
+    /// The block as it was read.
+    former: Box<Block>,
+    /// The slots of the records that the log has.
+    logged: [bool; INODES_PER_BLOCK as usize],
 }
 
 impl<'d> Replay<'d> {
     pub(crate) fn new(device: &'d dyn Device, volume: Uuid, places: &'d Places) -> Self {
         let blocks = BTreeMap::new();
         let (closed, unchecked) = (None, None);
-        let (blocks_max, unread, may_lack) = (BLOCKS_MAX, BTreeMap::new(), MayLack::Nothing);
-        Self { device, volume, places, blocks, blocks_max, closed, unchecked, unread, may_lack }
+        let (blocks_max, may_lack) = (BLOCKS_MAX, MayLack::Nothing);
+        let (unread, beside) = (BTreeMap::new(), BTreeMap::new());
+        Self {
+            device,
+            volume,
+            places,
+            blocks,
+            blocks_max,
+            closed,
+            unchecked,
+            unread,
+            beside,
+            may_lack,
+        }
     }
 
     /// Permits that records are missing.
@@ -141,6 +166,7 @@ impl<'d> Replay<'d> {
     /// Gathers a block all of which is in the log.
     fn insert(&mut self, address: u64, block: Box<Block>, lsn: Lsn) {
         self.unread.retain(|ino, _| block_of(*ino) != address);
+        self.beside.remove(&address);
         self.blocks.insert(address, (block, lsn));
     }
 
@@ -159,6 +185,9 @@ impl<'d> Replay<'d> {
             self.blocks.insert(address, (block, lsn));
         }
         self.unread.remove(&key.id);
+        if let Some(beside) = self.beside.get_mut(&address) {
+            beside.logged[slot] = true;
+        }
         let Some((block, newest)) = self.blocks.get_mut(&address) else { return Ok(()) };
         if block.header().magic != INODE_MAGIC {
             return Err(bad("no inodes are there").into());
@@ -172,9 +201,12 @@ impl<'d> Replay<'d> {
     /// inodes whose records are not.
     fn home_inodes(&mut self, address: u64, lsn: Lsn) -> Result<Box<Block>, Fault> {
         let identity = self.identity(INODE_MAGIC, address, chunk_of(address));
-        let mut block = Block::zeroed();
+        let (mut block, mut is_read) = (Block::zeroed(), true);
         match self.device.read_at(byte_of_block(address), block.bytes_mut()) {
-            Err(vfscale_block::Error::Io { .. }) => self.read_sectors(address, &mut block, lsn)?,
+            Err(vfscale_block::Error::Io { .. }) => {
+                self.read_sectors(address, &mut block, lsn)?;
+                is_read = false;
+            }
             read => read?,
         }
         verify_torn(&block, &identity)?;
@@ -184,7 +216,13 @@ impl<'d> Replay<'d> {
             let wrong = inodes.filter(|(_, record)| !record.is_whole());
             for (ino, _) in wrong {
                 match self.may_lack {
-                    MayLack::Nothing => drop(self.unread.insert(ino, damage.clone().into())),
+                    MayLack::Nothing => {
+                        self.unread.insert(ino, damage.clone().into());
+                        if is_read {
+                            let (former, logged) = (block.clone(), Default::default());
+                            self.beside.insert(address, Beside { former, logged });
+                        }
+                    }
                     _ => tracing::error!(ino, "the inode is damaged, unless the log has it"),
                 }
             }
@@ -242,6 +280,49 @@ impl<'d> Replay<'d> {
 }
 
 impl Replay<'_> {
+    /// Writes the records that the log has into blocks with wrong ones, which stay as they are.
+    fn write_beside(&mut self) -> Result<(), Fault> {
+        let mut writes = Vec::new();
+        for (address, Beside { former, logged }) in std::mem::take(&mut self.beside) {
+            let inos = ino_at(address, 0)..ino_at(address + 1, 0);
+            let wrong: Vec<_> = self.unread.range(inos).map(|(ino, _)| *ino).collect();
+            if wrong.is_empty() {
+                // The log has all of them: the block is written as a whole.
+                continue;
+            }
+            let Some((mut block, lsn)) = self.blocks.remove(&address) else { continue };
+            let unit = (self.device.block_size() as usize).min(BLOCK_BYTES);
+            let units = |slot: usize| -> RangeInclusive<usize> {
+                let bytes = bytes_of(slot);
+                bytes.start / unit..=(bytes.end - 1) / unit
+            };
+            let mut written = BTreeSet::from([0]);
+            for slot in (0..logged.len()).filter(|slot| logged[*slot]) {
+                written.extend(units(slot));
+                let is_apart =
+                    |wrong: &u64| !units(slot_of(*wrong)).any(|at| written.contains(&at));
+                if let Some(wrong) = wrong.iter().find(|wrong| !is_apart(wrong)).copied() {
+                    return Err(Damage::LogBeside { ino: ino_at(address, slot), wrong }.into());
+                }
+            }
+            let identity = self.identity(INODE_MAGIC, address, chunk_of(address));
+            block.seal_over(&former, &identity, lsn.to_bits());
+            writes.push((address, block, written, unit));
+            for ino in wrong {
+                tracing::error!(ino, "the inode is damaged: it stays as it is");
+                self.unread.remove(&ino);
+            }
+        }
+        for (address, block, written, unit) in writes {
+            // The header last.
+            for at in written.into_iter().rev().map(|at| at * unit) {
+                let bytes = &block.bytes()[at..at + unit];
+                self.device.write_at(byte_of_block(address) + at as u64, bytes)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Checks that no group header has an LSN beyond the end of the log. Each transaction that
     /// claims or frees something changes a header, and nothing else is ever stored at its address.
     /// A torn or unreadable header is ignored.
@@ -283,6 +364,10 @@ impl RecoverySink for Replay<'_> {
     }
 
     fn finish(&mut self) -> vfscale_journal::Result<()> {
+        let is_beside = |ino: &u64| self.beside.contains_key(&block_of(*ino));
+        if self.unread.keys().all(is_beside) {
+            self.write_beside()?;
+        }
         for (ino, fault) in &self.unread {
             tracing::error!(ino, %fault, "the inode can't be read: it is missing if it was in use");
         }

@@ -121,6 +121,8 @@ pub struct Tx<'v> {
     space_left: u64,
     space_used: u64,
     from_pool: bool,
+    /// Whether it leaves out groups that can't be read.
+    leaves_out: bool,
     /// Whether it has exceeded its reservation, and can only be dropped.
     is_spoiled: bool,
     /// The blocks that it may write home, reserved on the device. Ends after the commit.
@@ -200,6 +202,9 @@ impl Volume {
         purpose: Purpose,
     ) -> Result<(Transaction<'_>, TxCredit<'_>), Fault> {
         let journal = self.writable()?;
+        if self.groups().has_to_withdraw() {
+            self.metadata().withdraw();
+        }
         let credit = self.credit(need, purpose)?;
         if !self.space().take(need.space, need.from_pool) {
             return Err(Fault::NoSpace);
@@ -237,16 +242,24 @@ impl<'v> Tx<'v> {
             space_left: need.space,
             space_used: 0,
             from_pool: need.from_pool,
+            leaves_out: false,
             is_spoiled: false,
         }
     }
 
     /// Begins a transaction at the end of a context of the log, to log delayed changes with the
-    /// space that was set aside for them.
-    pub(super) fn at_end(metadata: &'v Metadata, delayed: &'v dyn Delayed) -> Self {
+    /// space that was set aside for them. It may leave out groups that can't be read.
+    pub(super) fn at_end(
+        metadata: &'v Metadata,
+        delayed: &'v dyn Delayed,
+        leaves_out: bool,
+    ) -> Self {
         let credit = metadata.credit_of_delayed();
         let need = TxReservation { log_blocks: 0, space: 0, from_pool: false };
-        Self::new(metadata, TxLog::AtEnd(delayed.begin(), delayed), credit, need)
+        let log = TxLog::AtEnd(delayed.begin(), delayed);
+        let mut tx = Self::new(metadata, log, credit, need);
+        tx.leaves_out = leaves_out;
+        tx
     }
 
     /// Takes `blocks` of the reserved space; reserves more if that is too little.
@@ -686,6 +699,18 @@ impl GroupNodes for Tx<'_> {
 
     fn hold(&self, address: u64, expected: &Expected) -> Result<Option<Arc<Buffer>>, Error<Fault>> {
         Ok(Some(self.metadata.cache().get(address, expected)?))
+    }
+
+    fn leaves_out(&self) -> bool {
+        self.leaves_out
+    }
+
+    fn is_of_group(error: &Error<Fault>) -> bool {
+        match error {
+            Error::Damage(_) => true,
+            Error::Nodes(Fault::Device(error)) => !error.is_no_space(),
+            Error::Nodes(_) => false,
+        }
     }
 
     fn no_space() -> Fault {

@@ -4,7 +4,7 @@ use vfscale_sync::random::Random;
 use zerocopy::little_endian::U64;
 
 use super::world::{World, finish};
-use crate::alloc::{Changes, Groups, Layout};
+use crate::alloc::{Changes, Effort, Groups, Layout, claim_inode_in};
 use crate::btree::memory::{Failure, number};
 use crate::btree::{Error, Nodes};
 use crate::format::BlockRange;
@@ -130,7 +130,7 @@ fn a_failure_at_any_call_leaves_nothing_behind() {
 }
 
 /// Changes a group on disk without the knowledge of `Groups`, and returns the result of a claim in
-/// it.
+/// it, which is left out if its header is wrong.
 fn damaged(change: impl FnOnce(&mut World, &Layout)) -> Result<Option<BlockRange>, Option<u32>> {
     let mut world = World::new(4096, 10);
     let layout = world.layouts[1].clone();
@@ -139,13 +139,20 @@ fn damaged(change: impl FnOnce(&mut World, &Layout)) -> Result<Option<BlockRange
     let log = crate::LogPlace::inside(world.groups.geometry(), None);
     let groups = Groups::load(&world.nodes, world.groups.geometry(), log, None);
     let groups = groups.map_err(|error| number(&error))?;
+    let group = groups.at(1).unwrap();
+    if group.is_left_out() {
+        let block = world.nodes.read(layout.header(), &GroupHeader::expected(1));
+        let block = block.map_err(|error| number(&error))?;
+        return Err(group.decode(block).err().map(|damage| damage.number()));
+    }
     // The error is reported again and again; corrupted chunks fail only claims of inodes.
-    let inode = groups.claim_inode(&world.nodes, 1500, false, &mut Changes::new());
-    let inode = inode.map_err(|error| number(&error));
-    let again = groups.claim_inode(&world.nodes, 1500, false, &mut Changes::new());
-    assert_eq!(inode.is_err(), again.is_err());
-    let claim = groups.claim(&world.nodes, 1500, 1, 1).map_err(|error| number(&error));
-    inode.and(claim)
+    let effort = &mut Effort::anything();
+    let mut inode =
+        || claim_inode_in(group, &world.nodes, 1500, &mut Changes::new(), effort).map(drop);
+    let (first, again) = (inode().map_err(|error| number(&error)), inode());
+    assert_eq!(first.is_err(), again.is_err());
+    let claim = group.claim(&world.nodes, 1500, (1, 1), effort).map_err(|error| number(&error));
+    first.and(claim)
 }
 
 fn header(world: &mut World, layout: &Layout, change: impl FnOnce(&mut GroupHeader)) {

@@ -107,8 +107,8 @@ fn impossible_numbers_are_told_by_number() {
 fn later_versions_are_refused_and_later_features_told() {
     assert_eq!(decoded(|raw| raw.version = 2.into()), Err(DecodeError::Version { version: 2 }));
     assert_eq!(decoded(|raw| raw.version = 0.into()), Err(DecodeError::Version { version: 0 }));
-    let found = decoded(|raw| raw.compat = 4.into()).unwrap();
-    assert_eq!(found.features.unknown(), Features { compat: 4, ro_compat: 0, incompat: 0 });
+    let found = decoded(|raw| raw.compat = 8.into()).unwrap();
+    assert_eq!(found.features.unknown(), Features { compat: 8, ro_compat: 0, incompat: 0 });
     let found = decoded(|raw| raw.rest[20] = 7).unwrap();
     assert_eq!(found.encode(0, 0).bytes()[328 + 20], 7, "unknown bytes remain");
     let found = decoded(|raw| raw.behind[1000] = 8).unwrap();

@@ -4,7 +4,9 @@ use super::finding::{Part, Problem};
 use super::media::{Media, NoChange};
 use super::state::Check;
 use crate::btree::{Error, Kind, Record, Tree};
+use crate::format::attr::CHUNK_BYTES;
 use crate::format::extent::{Extent, check_order};
+use crate::format::inode::LINK_TARGET_BYTES_MAX;
 use crate::format::{BLOCK_BYTES, Damage};
 use crate::inode::attr;
 use crate::inode::blob::{self, AttrTree, LinkTree};
@@ -121,11 +123,27 @@ impl Check<'_, '_> {
     fn link(&mut self, ino: u64, core: &InodeCore) {
         let DataFork::Tree { root } = core.data else { return };
         let part = (ino, Part::Target);
-        let is_whole = self.inode_tree::<LinkTree>(root, part, |_| {});
-        if is_whole && !self.is_being_removed(ino, core) {
-            // The size was checked when the record was read.
-            let bytes = u32::try_from(core.size).unwrap_or(u32::MAX);
-            self.read(part, blob::load(&self.media, Tree::<LinkTree>::at(root, ino), bytes));
+        let (mut stored, mut is_in_order) = (Vec::new(), true);
+        let is_whole = self.inode_tree::<LinkTree>(root, part, |records| {
+            for record in records {
+                is_in_order &= record.key.get() as usize * CHUNK_BYTES == stored.len();
+                stored.extend_from_slice(&record.value.0);
+            }
+        });
+        if !is_whole || self.is_being_removed(ino, core) {
+            return;
+        }
+        match target_bytes(&stored).filter(|_| is_in_order) {
+            Some(counted) if counted != core.size => {
+                self.tell.add(Problem::TargetSize { ino, found: core.size, counted });
+                self.fix(ino, |fix| fix.size = Some(counted));
+            }
+            Some(_) => {}
+            None => {
+                // The size was checked when the record was read.
+                let bytes = u32::try_from(core.size).unwrap_or(u32::MAX);
+                self.read(part, blob::load(&self.media, Tree::<LinkTree>::at(root, ino), bytes));
+            }
         }
     }
 
@@ -183,6 +201,16 @@ impl Check<'_, '_> {
         }
         self.own_data(extent.start..extent.place_end(), ino);
     }
+}
+
+/// Returns the length of the target of a link in these bytes, in bytes, if they can be one: it has
+/// no byte that is zero, and zeros behind it up to the end of its last chunk.
+fn target_bytes(stored: &[u8]) -> Option<u64> {
+    let length = stored.iter().position(|byte| *byte == 0).unwrap_or(stored.len());
+    let is_possible = (1..=LINK_TARGET_BYTES_MAX).contains(&(length as u64))
+        && length.next_multiple_of(CHUNK_BYTES) == stored.len()
+        && stored[length..].iter().all(|byte| *byte == 0);
+    is_possible.then_some(length as u64)
 }
 
 /// Returns the extent of a record.

@@ -8,7 +8,8 @@
 //!    former log stays as it is: only a log that can't be read is thrown away.
 //! 2. All metadata on disk are read, because the new log must begin after every LSN in them.
 //!    Storage for all of the new log is reserved.
-//! 3. The superblock records that a repair is under way, and which log the volume has from now on.
+//! 3. The superblock records that a repair is under way, which log the volume has from now on, and
+//!    whether anything of the former one is lost.
 //!    Any remainder of the former log, here or on a device that reappears, is older, and every
 //!    program refuses it.
 //! 4. LSNs that are so late that no log can begin after them are cleared in the blocks that have
@@ -82,6 +83,9 @@ pub(super) fn renew(
     let superblock = before.clone().with_log(place).ok_or_else(|| no_room(&logged))?;
     let mut superblock = superblock;
     superblock.features = superblock.features.with_repair(true);
+    if discarded.why.is_some() {
+        superblock.features = superblock.features.with_lost_log(true);
+    }
     (superblock.log_seen, superblock.sums) = (volume::seen(known), None);
     let (log_device, former) = logged.log();
     let region = Region { length: byte_of_block(superblock.log_blocks()), ..former };

@@ -430,6 +430,16 @@ pub enum Problem {
         /// The block, in blocks of the file.
         file_block: u64,
     },
+    /// 1036: A symbolic link whose target has another length than its size.
+    #[error("V1036: inode {ino}: a link of {found} bytes, whose target has {counted}")]
+    TargetSize {
+        /// The link.
+        ino: u64,
+        /// The size found.
+        found: u64,
+        /// The length of the target, in bytes.
+        counted: u64,
+    },
     /// 1034: Wrong sums over all groups in the superblock.
     #[error(
         "V1034: superblock: the sums over all groups are {}, where they are {}",
@@ -506,6 +516,7 @@ impl Problem {
             Self::UnknownFlags { .. } => 1033,
             Self::Sums { .. } => 1034,
             Self::Unread { .. } => 1035,
+            Self::TargetSize { .. } => 1036,
         }
     }
 
@@ -557,6 +568,7 @@ impl Problem {
                 Remedy::Unlink
             }
             Self::Figure { .. } | Self::Links { .. } | Self::BlockCount { .. } => Remedy::Figure,
+            Self::TargetSize { .. } => Remedy::Figure,
             Self::FreeInUse { .. } | Self::Leaked { .. } => Remedy::FreeSpace,
             _ => Remedy::Nothing,
         }

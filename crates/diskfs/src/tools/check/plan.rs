@@ -54,6 +54,8 @@ pub(crate) struct InodeFix {
     pub(crate) blocks: Option<u64>,
     pub(crate) parent: Option<u64>,
     pub(crate) flags: Option<u16>,
+    /// The size of a link.
+    pub(crate) size: Option<u64>,
 }
 
 /// A name to correct or remove.

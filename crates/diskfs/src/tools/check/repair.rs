@@ -106,15 +106,15 @@ pub(crate) fn repair(
     let renewed = renewed.transpose()?;
     let why = renewed.as_ref().and_then(|renewed| renewed.discarded.why.clone());
     let superblock = renewed.as_ref().map_or(&found.superblock, |renewed| &renewed.superblock);
-    // The mark in the superblock may be from `renew` above, and then no repair was interrupted. One
-    // that was interrupted may have discarded a log.
+    // The mark in the superblock may be from `renew` above, and then no repair was interrupted.
     let was_cut_off = found.superblock.features.needs_repair();
     let mut found = found.clone();
     found.superblock.clone_from(superblock);
     found.superblock.features = superblock.features.with_repair(was_cut_off);
     let logged = CheckedLog::new(device.clone(), options.log.as_ref(), superblock)?;
     let logged = logged.giving_up(options.give_up_unreadable);
-    let without_log = options.discard_log && (why.is_some() || was_cut_off);
+    // This repair has discarded it, or one that was interrupted.
+    let without_log = superblock.features.has_lost_log();
     let state = State::new(without_log, options);
     let mut rounds =
         Rounds { logged, found: &found, superblock: superblock.clone(), state, lost: Vec::new() };
@@ -267,7 +267,8 @@ impl Rounds<'_> {
 
     /// Ends the repair, so the volume can be mounted. Durable when it returns.
     fn end(&mut self) -> Result<(), vfscale_block::Error> {
-        self.superblock.features = self.superblock.features.with_repair(false);
+        let features = self.superblock.features;
+        self.superblock.features = features.with_repair(false).with_lost_log(false);
         self.superblock.checked = Timestamp::now();
         copies::write(&*self.logged.device, &mut self.superblock)
     }
@@ -495,6 +496,7 @@ impl<'d> Repair<'_, 'd, '_> {
                 core.blocks = fix.blocks.unwrap_or(core.blocks);
                 core.parent = fix.parent.unwrap_or(core.parent);
                 core.flags = fix.flags.unwrap_or(core.flags);
+                core.size = fix.size.unwrap_or(core.size);
                 overlay.set_core(**ino, &core);
             }
             // No two of these have a block in common.

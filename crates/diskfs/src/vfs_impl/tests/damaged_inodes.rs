@@ -120,3 +120,37 @@ fn a_record_that_is_read_wrong_once_is_there_later() {
     }
     assert!(refused > 0);
 }
+
+/// The log of a volume that was not closed changes an inode beside a wrong record: the volume opens
+/// with the change, and the wrong record costs its inode.
+#[test]
+fn a_log_about_inodes_beside_a_damaged_record_is_replayed() {
+    let (image, inos) = with_files();
+    // The second inode of its block is wrong, and the sixth one is changed.
+    let wrong = (FILES / 2..FILES).find(|number| slot_of(inos[*number]) == 1).unwrap();
+    let block = block_of(inos[wrong]);
+    let number = |slot| {
+        let is_it =
+            |number: &usize| block_of(inos[*number]) == block && slot_of(inos[*number]) == slot;
+        (0..FILES).find(is_it).unwrap()
+    };
+    let (beside, changed) = (number(2), number(5));
+    let mounted = opened(copy_of(&*image));
+    mounted.task.set_permissions(file(changed), Mode::from(0o600)).unwrap();
+    mounted.fs.sync_fs().unwrap();
+    let device = mounted.copy();
+    edit(&*device, inos[wrong], |record| record[8] ^= 4);
+    let volume = Unreadable::open(Arc::clone(&device));
+    assert_eq!(errno(volume.task.symlink_metadata(file(wrong))), Some(Errno::UCLEAN));
+    assert_eq!(volume.task.read(file(beside)).unwrap(), b"old");
+    let mode = |task: &Task| task.symlink_metadata(file(changed)).unwrap().mode & 0o777;
+    assert_eq!(mode(&volume.task), 0o600);
+    volume.task.write("/d/new", b"new").unwrap();
+    volume.sync("a wrong record at an opening");
+    // The wrong bytes are as they were.
+    edit(&*device, inos[wrong], |record| record[8] ^= 4);
+    // The time of a read beside it was not written.
+    let mounted = volume.again(true);
+    assert_eq!((mounted.read(&file(wrong)), mode(&mounted.task)), (b"old".to_vec(), 0o600));
+    assert_eq!(mounted.read("/d/new"), b"new");
+}

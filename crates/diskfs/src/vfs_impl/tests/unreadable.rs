@@ -12,6 +12,13 @@ use crate::format::dir::DIR_MAGIC;
 use crate::format::inode::{CHUNK_BLOCKS, INODE_MAGIC, block_of, chunk_of};
 use crate::format::{BLOCK_BYTES, Block, Magic, byte_of_block};
 
+/// Makes reads of a block of a device fail.
+pub(super) fn lose(device: &FaultyDevice<Arc<MemoryDevice>>, address: u64) {
+    let at = byte_of_block(address);
+    let fault = DeviceFault::on(Operation::Read).within(at..at + BLOCK_BYTES as u64);
+    device.arm(fault.fail(OsError::IO));
+}
+
 /// A volume on a device with unreadable blocks, with the smallest cache.
 pub(super) struct Unreadable {
     pub(super) device: Arc<FaultyDevice<Arc<MemoryDevice>>>,
@@ -26,7 +33,11 @@ impl Unreadable {
     }
 
     fn with_heat(device: Arc<MemoryDevice>, dir_heat: u32) -> Self {
-        let device = Arc::new(FaultyDevice::new(device));
+        Self::on(Arc::new(FaultyDevice::new(device)), dir_heat)
+    }
+
+    /// Opens the volume on a device of which blocks may be unreadable already.
+    pub(super) fn on(device: Arc<FaultyDevice<Arc<MemoryDevice>>>, dir_heat: u32) -> Self {
         let options = DiskOptions {
             dir_heat,
             sync_interval: None,
@@ -40,10 +51,8 @@ impl Unreadable {
     }
 
     /// Makes reads of a block fail.
-    fn lose(&self, address: u64) {
-        let at = byte_of_block(address);
-        let fault = DeviceFault::on(Operation::Read).within(at..at + BLOCK_BYTES as u64);
-        self.device.arm(fault.fail(OsError::IO));
+    pub(super) fn lose(&self, address: u64) {
+        lose(&self.device, address);
     }
 
     /// Makes everything durable, and checks that the volume has not stopped.
@@ -60,15 +69,18 @@ impl Unreadable {
         self.fs.volume().cache().drop_unused(usize::MAX);
     }
 
-    /// Closes the volume, which tells an error if data could not be written, and opens it on the
-    /// well device.
-    pub(super) fn again(self, has_lost: bool) -> Mounted {
+    /// Closes the volume, which tells an error if data could not be written. Returns its device.
+    pub(super) fn close(self, has_lost: bool) -> Arc<FaultyDevice<Arc<MemoryDevice>>> {
         let Self { device, fs, vfs, task } = self;
-        device.disarm();
         drop((task, vfs));
         assert_eq!(fs.close().is_err(), has_lost);
-        drop(fs);
-        let device = Arc::clone(device.inner());
+        device
+    }
+
+    /// Closes the volume like [`close`](Self::close), and opens it on the well device.
+    pub(super) fn again(self, has_lost: bool) -> Mounted {
+        self.device.disarm();
+        let device = Arc::clone(self.close(has_lost).inner());
         check_clean(Arc::clone(&device));
         opened(device)
     }
