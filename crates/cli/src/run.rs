@@ -1,30 +1,28 @@
 //! `vfscale run`: a command inside a file system of its own.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::path::Path;
+use std::process::ExitCode;
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use vfscale::VolumeError;
 use vfscale_command::say;
-use vfscale_command::signals::Blocked;
 use vfscale_fuse::Mounted;
 use vfscale_vfs::lockstat;
 
-use crate::child::{exit_code, spawn};
 use crate::elsewhere;
 use crate::error::Failure;
 use crate::options::MountOptions;
 use crate::source::{self, Source};
 
 use args::RunArgs;
+use front::{Server, Side};
 use temporary::TempDir;
 use trial::Trial;
 
 pub(crate) mod args;
+mod front;
 mod temporary;
 mod trial;
 
@@ -47,25 +45,29 @@ pub(crate) fn run(mut args: RunArgs, arguments: &[OsString]) -> Result<ExitCode,
     }
     // The files are those of the command, whoever runs it.
     args.serve.allow_other.get_or_insert(options.allow_other.unwrap_or(false));
-    let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
+    let server = match front::split()? {
+        Side::Front(front) => return front.run(&args.command),
+        Side::Server(server) => server,
+    };
     let trial = args.discard.then(|| Trial::new(&mut args, &options)).transpose()?;
-    let status = run_mounted(&args, &options, signals, arguments, trial.as_ref());
+    let served = run_mounted(&args, &options, &server, arguments, trial.as_ref());
     if let Some(Err(error)) = trial.map(Trial::end) {
         say(format_args!(
             "vfscale: the branch of the command is left until the image is opened next: {error}"
         ));
     }
-    status
+    served.map(|()| ExitCode::SUCCESS)
 }
 
-/// Mounts the file system, runs the command, and unmounts and closes the file system.
+/// Mounts the file system, has the front run the command, and unmounts and
+/// closes the file system.
 fn run_mounted(
     args: &RunArgs,
     options: &MountOptions,
-    signals: Blocked,
+    server: &Server,
     arguments: &[OsString],
     trial: Option<&Trial>,
-) -> Result<ExitCode, Failure> {
+) -> Result<(), Failure> {
     let image = args.image.as_deref();
     let size = args.source.size.unwrap_or(source::IMAGE_SIZE);
     let opened = trial.and_then(|trial| trial.open(args, options));
@@ -74,7 +76,7 @@ fn run_mounted(
     });
     let source = match (source, image) {
         (Err(failure), Some(image)) if !args.source.take_over => {
-            return run_elsewhere(failure, image, args, options, (signals, arguments));
+            return run_elsewhere(failure, image, args, options, (server, arguments));
         }
         (source, _) => source?,
     };
@@ -88,7 +90,7 @@ fn run_mounted(
     source.publish_mount(&mounted);
     tracing::info!("mounted at {}", dir.path().display());
     lockstat::record(args.lockstat);
-    let status = run_in(mounted.dir(), &args.command, signals);
+    server.run_in(mounted.dir());
     unmount(mounted);
     if args.lockstat {
         lockstat::record(false);
@@ -102,18 +104,18 @@ fn run_mounted(
         }
         closed => closed?,
     }
-    Ok(exit_code(status?))
+    Ok(())
 }
 
-/// Runs the command in a branch of an image that another process has open and serves. `failure` is
+/// Has the front run the command in a branch of an image that another process has open and serves. `failure` is
 /// the error of opening the image.
 fn run_elsewhere(
     failure: Failure,
     image: &Path,
     args: &RunArgs,
     options: &MountOptions,
-    (signals, arguments): (Blocked, &[OsString]),
-) -> Result<ExitCode, Failure> {
+    (server, arguments): (&Server, &[OsString]),
+) -> Result<(), Failure> {
     if !elsewhere::is_locked(&failure) {
         return Err(failure);
     }
@@ -127,7 +129,7 @@ fn run_elsewhere(
     let dir = TempDir::new(args.serve.allow_other == Some(true))?;
     let mounted = ready.mount(dir.path())?;
     tracing::info!("mounted at {}", dir.path().display());
-    let status = run_in(mounted.dir(), &args.command, signals);
+    server.run_in(mounted.dir());
     match mounted.unmounter().unmount_within(PATIENCE) {
         Ok(false) => mounted.wait(Some(elsewhere::PATIENCE))?,
         // The server serves them as long as they are there.
@@ -138,51 +140,7 @@ fn run_elsewhere(
         Err(e) => say(format_args!("vfscale: cannot unmount {}: {e}", dir.path().display())),
     }
     drop(dir);
-    Ok(exit_code(status?))
-}
-
-/// Runs the command and passes signals on to it.
-fn run_in(dir: &Path, command: &[OsString], signals: Blocked) -> Result<ExitStatus, Failure> {
-    let mut child = start(dir, command, signals)?;
-    // A pidfd instead of the pid, which may belong to another process once this one has ended.
-    let pid = Pid::from_child(&child);
-    let process = pidfd_open(pid, PidfdFlags::empty())
-        .map_err(|e| Failure::System("pidfd_open", e.into()))?;
-    std::thread::spawn(move || {
-        loop {
-            let caught = signals.wait();
-            // A terminal sends its signals to the command, too, but a hang-up only to the leader of
-            // the session.
-            if (!caught.from_terminal || caught.signal == libc::SIGHUP)
-                && let Some(signal) = Signal::from_named_raw(caught.signal)
-            {
-                let _ = pidfd_send_signal(&process, signal);
-            }
-        }
-    });
-    child.wait().map_err(|e| Failure::System("wait", e))
-}
-
-fn start(dir: &Path, command: &[OsString], signals: Blocked) -> Result<Child, Failure> {
-    let [program, arguments @ ..] = command else {
-        return Err(Failure::Usage("no command given".into()));
-    };
-    let mut command = Command::new(find(program));
-    command.arg0(program).args(arguments).current_dir(dir);
-    command.env("VFSCALE_MOUNT", dir).env("PWD", dir);
-    // SAFETY: does one system call, which is allowed between `fork` and `exec`.
-    unsafe { command.pre_exec(move || signals.restore()) };
-    spawn(&mut command, program)
-}
-
-/// Returns the path of a program. A relative path with directories starts at the user's working
-/// directory, since the new file system contains no program yet.
-fn find(program: &OsStr) -> PathBuf {
-    let path = Path::new(program);
-    if path.components().count() > 1 && path.is_relative() {
-        return std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    }
-    path.to_owned()
+    Ok(())
 }
 
 fn unmount(mounted: Mounted) {

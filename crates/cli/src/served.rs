@@ -13,8 +13,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use vfscale::{Escaped, Pool};
 use vfscale::pool::PoolMaker;
+use vfscale::{Escaped, Pool};
 use vfscale_fuse::{Mounted, Unmounter};
 
 use crate::error::Failure;

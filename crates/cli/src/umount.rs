@@ -111,8 +111,7 @@ fn server_of(dir: &Path) -> Result<Option<Server>, Failure> {
         return Err(Failure::Unmount(dir.to_owned(), nothing));
     };
     // A bind mount, or one of several: the server goes on.
-    let is_last =
-        lines(&table).filter(|other| other.device() == mount.device()).count() == 1;
+    let is_last = lines(&table).filter(|other| other.device() == mount.device()).count() == 1;
     let image = Some(mount.source()).filter(|image| {
         let trusted = mounts::Trusted::with(Some(image));
         is_last && trusted.has_made(&mount) && (image.is_absolute() || is_rbd(image))

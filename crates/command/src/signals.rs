@@ -11,6 +11,9 @@ use std::mem::MaybeUninit;
 const CAUGHT: [i32; 6] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
 
+/// Signals that stop and continue a command, and tell of that.
+const JOBS: [i32; 5] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU, libc::SIGCONT, libc::SIGCHLD];
+
 /// The blocked signals of this thread and of all threads that it starts, with the former mask.
 #[derive(Clone, Copy)]
 pub struct Blocked {
@@ -33,6 +36,20 @@ impl Blocked {
     /// # Errors
     /// Returns the error of `pthread_sigmask`.
     pub fn new() -> io::Result<Blocked> {
+        Blocked::of(&CAUGHT)
+    }
+
+    /// Blocks the signals, those that stop and continue a program, and that of a child which has
+    /// stopped or ended: the program stops itself when its command does. Must be called while the
+    /// process has only one thread.
+    ///
+    /// # Errors
+    /// Returns the error of `pthread_sigmask`.
+    pub fn for_jobs() -> io::Result<Blocked> {
+        Blocked::of(&[&CAUGHT[..], &JOBS].concat())
+    }
+
+    fn of(signals: &[i32]) -> io::Result<Blocked> {
         let mut set = MaybeUninit::uninit();
         let mut before = MaybeUninit::uninit();
         // SAFETY: `sigemptyset` fills in the whole set, before anything else reads it.
@@ -40,7 +57,7 @@ impl Blocked {
             libc::sigemptyset(set.as_mut_ptr());
             set.assume_init()
         };
-        for signal in CAUGHT {
+        for &signal in signals {
             // SAFETY: the set is initialised, and the number is a signal's.
             unsafe { libc::sigaddset(&raw mut set, signal) };
         }

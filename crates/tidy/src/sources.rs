@@ -72,7 +72,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/fuse/src/control/socket.rs", "system calls: ioctl"),
     ("crates/fuse/src/base/device.rs", "system calls: the device"),
     ("crates/fuse/src/uring/queue.rs", "system calls: io_uring"),
-    ("crates/cli/src/run.rs", "system calls: between fork and exec"),
+    ("crates/cli/src/run/front.rs", "system calls: fork, and between fork and exec"),
     ("crates/cli/src/elsewhere.rs", "system calls: fork"),
     ("crates/command/src/signals.rs", "system calls: signal masks"),
     ("crates/fuse/tests/common/mod.rs", "system calls: credentials of a child"),

@@ -148,7 +148,12 @@ pub(crate) fn may_request(stream: &UnixStream) -> io::Result<bool> {
     let peer = sockopt::socket_peercred(stream)?;
     let is_root = peer.uid.is_root();
     let is_same = is_root || peer.uid == rustix::process::geteuid();
-    Ok(is_same && (!is_root || certainly_has(peer.pid.as_raw_nonzero().get().cast_unsigned(), Capabilities::SYS_ADMIN)))
+    Ok(is_same
+        && (!is_root
+            || certainly_has(
+                peer.pid.as_raw_nonzero().get().cast_unsigned(),
+                Capabilities::SYS_ADMIN,
+            )))
 }
 
 /// Returns the namespaces of users and of processes of this process, by which the server knows who

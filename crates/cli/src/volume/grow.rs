@@ -69,8 +69,8 @@ fn size_of_mounted(args: &GrowArgs) -> Result<u64, Failure> {
 /// Sends the mount at `dir` a request to grow its volume.
 fn ask(dir: &Path, size: u64) -> Result<u64, Failure> {
     let grow = || Ok(vfscale_fuse::control::grow(dir, size)?.to_le_bytes().to_vec());
-    let grown = elsewhere::request(grow)
-        .map_err(|error| Failure::Grow(dir.to_owned(), why_not(&error)))?;
+    let grown =
+        elsewhere::request(grow).map_err(|error| Failure::Grow(dir.to_owned(), why_not(&error)))?;
     Ok(grown.try_into().map_or(size, u64::from_le_bytes))
 }
 

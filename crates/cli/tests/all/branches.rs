@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{can_mount, vfscale};
+use crate::common::{can_mount, server_of, vfscale};
 
 /// A directory with an image.
 pub(crate) struct Image(pub(crate) tempfile::TempDir);
@@ -166,9 +166,10 @@ fn a_killed_trial_leaves_nothing() {
     let mut lines = BufReader::new(run.stdout.take().unwrap()).lines();
     let mut line = || lines.next().unwrap().unwrap();
     let (dir, command) = (line(), Pid::from_raw(line().parse().unwrap()).unwrap());
-    run.kill().unwrap();
+    for pid in [server_of(&run), Pid::from_child(&run), command] {
+        kill_process(pid, Signal::KILL).unwrap();
+    }
     run.wait().unwrap();
-    kill_process(command, Signal::KILL).unwrap();
     assert!(Command::new("umount").arg("-l").arg(&dir).status().unwrap().success());
     fs::remove_dir(&dir).unwrap();
     fs::remove_dir(std::path::Path::new(&dir).parent().unwrap()).unwrap();

@@ -1,13 +1,15 @@
 //! Servers and commands below limits, after a hang-up or a kill, and with a server that hangs.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
 
-use crate::common::{can_mount, vfscale};
+use crate::common::{can_mount, server_of, vfscale};
 
 /// An image, and a directory to mount it at.
 struct Place(tempfile::TempDir);
@@ -135,6 +137,58 @@ fn a_hang_up_reaches_the_command() {
     vfscale_harness::wait_until("the end of the command", || temp.path().join("told").exists());
 }
 
+/// Ctrl-Z: the shell is told that its job has stopped, and others can use the mount. The signal is
+/// for all of the job, or for the process that the shell has started.
+#[test]
+fn a_stopped_command_stops_no_mount() {
+    if !can_mount() {
+        return;
+    }
+    let mut command = vfscale();
+    let script = "pwd; while read line; do echo $line; done; exit 3";
+    command.args(["run", "--memory", "--", "sh", "-c", script]).process_group(0);
+    let mut run = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = run.stdin.take().unwrap();
+    let mut lines = BufReader::new(run.stdout.take().unwrap()).lines();
+    let dir = PathBuf::from(lines.next().unwrap().unwrap());
+    let pid = Pid::from_child(&run);
+    for (n, send) in [kill_process_group, kill_process].into_iter().enumerate() {
+        send(pid, Signal::TSTP).unwrap();
+        vfscale_harness::wait_until("the stop", || {
+            let waited = waitpid(Some(pid), WaitOptions::UNTRACED | WaitOptions::NOHANG).unwrap();
+            waited.is_some_and(|(_, status)| status.stopped())
+        });
+        writeln!(stdin, "line {n}").unwrap();
+        let mut touch = Command::new("touch").arg(dir.join(format!("f{n}"))).spawn().unwrap();
+        vfscale_harness::wait_until("a call in the mount", || touch.try_wait().unwrap().is_some());
+        assert!(touch.wait().unwrap().success());
+        send(pid, Signal::CONT).unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), format!("line {n}"));
+    }
+    drop(stdin);
+    assert_eq!(run.wait().unwrap().code(), Some(3));
+    assert!(!dir.exists());
+}
+
+/// Who was killed can't unmount: its server does, and closes the volume.
+#[test]
+fn the_server_of_a_killed_run_closes_the_volume() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    let mut run = vfscale();
+    run.arg("run").arg(place.image()).args(["--", "sh", "-c", "echo kept > f; pwd; exec sleep 60"]);
+    let mut run = run.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(run.stdout.take().unwrap()).lines();
+    let dir = PathBuf::from(lines.next().unwrap().unwrap());
+    run.kill().unwrap();
+    run.wait().unwrap();
+    vfscale_harness::wait_until("the end of the mount", || !dir.exists());
+    let (status, text) = said(vfscale().arg("run").arg(place.image()).args(["--", "cat", "f"]));
+    assert_eq!((status, text.as_str()), (Some(0), "kept\n"));
+}
+
 #[test]
 fn other_users_see_nothing_of_a_run_of_root() {
     if !can_mount() || !rustix::process::geteuid().is_root() {
@@ -193,7 +247,9 @@ fn the_next_run_removes_the_dead_mount_of_a_killed_one() {
     // While it runs, it stays.
     assert_eq!(next(), (Some(0), String::new()));
     assert!(is_mounted(&dead));
-    killed.kill().unwrap();
+    for pid in [server_of(&killed), Pid::from_child(&killed)] {
+        kill_process(pid, Signal::KILL).unwrap();
+    }
     killed.wait().unwrap();
     fs::create_dir(temp.path().join("vfscale-1999999999-0")).unwrap();
     vfscale_harness::wait_until("the removal of the dead mount", || {
@@ -243,9 +299,13 @@ fn a_server_that_hangs_is_not_waited_for() {
         &["mount", "--background", "-o", "branch=a", &image, &other.display().to_string()],
         &["run", "--branch=a", &image, "true"],
         &["grow", &image, "--size=128M"],
+        &["grow", &dir, "--size=128M"],
+        &["branch", "create", &dir, "b"],
+        &["diff", &dir, "a", "b"],
     ] {
         let (status, text) = limit(words);
-        assert_eq!(status, Some(1), "{words:?}: {text}");
+        let expected = if words[0] == "diff" { 2 } else { 1 };
+        assert_eq!(status, Some(expected), "{words:?}: {text}");
         assert!(text.contains("does not reply"), "{words:?}: {text}");
     }
     // Force ends the mount, and says that the volume is not closed.

@@ -31,3 +31,13 @@ pub fn can_mount() -> bool {
 pub fn skipped(why: &str) {
     eprintln!("\n######## SKIPPED: {why}\n");
 }
+
+/// Returns the process that serves the mount of a `vfscale run`.
+#[allow(dead_code, reason = "not every test program asks for it")]
+pub fn server_of(run: &std::process::Child) -> rustix::process::Pid {
+    let children = format!("/proc/{0}/task/{0}/children", run.id());
+    let children = std::fs::read_to_string(children).unwrap();
+    let name = |pid: &&str| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
+    let server = children.split_whitespace().find(|pid| name(pid) == "vfscale\n").unwrap();
+    rustix::process::Pid::from_raw(server.parse().unwrap()).unwrap()
+}

@@ -178,8 +178,7 @@ impl Caller {
     /// Returns whether the process is in another user namespace, and has passed the kernel's
     /// checks.
     fn is_elsewhere(self) -> bool {
-        self.checks == Checks::Shared
-            && process::is_in_own_user_namespace(self.pid) == Some(false)
+        self.checks == Checks::Shared && process::is_in_own_user_namespace(self.pid) == Some(false)
     }
 }
 

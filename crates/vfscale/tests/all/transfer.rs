@@ -5,8 +5,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use vfscale::posix::{At, OFlags, RenameFlags, Whence};
-use vfscale::{Errno, FileType, Links, Owners, Task, Transfer};
+use vfscale::posix::{At, AtFlags, OFlags, RenameFlags, Whence};
+use vfscale::{Credentials, Errno, FileType, Links, Owners, Task, Transfer};
 
 fn task() -> Task {
     vfscale::memory().size(64 << 20).build().unwrap().task()
@@ -71,6 +71,30 @@ fn a_tree_comes_in_and_goes_out() {
     }
     assert!(fs::read(from.join("sparse")).unwrap() == fs::read(back.join("sparse")).unwrap());
     assert!(fs::metadata(back.join("sparse")).unwrap().blocks() * 512 < 4 << 20);
+}
+
+/// The copy of the directory with the first name has its permission bits when the second is made.
+#[test]
+fn a_second_name_needs_no_right_to_read_the_directory_of_the_first() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let from = dir.path().join("from");
+    for name in ["", "a", "b"] {
+        fs::create_dir(from.join(name)).unwrap();
+    }
+    fs::write(from.join("a/file"), "x").unwrap();
+    fs::hard_link(from.join("a/file"), from.join("b/file")).unwrap();
+    for name in ["a", "b"] {
+        fs::set_permissions(from.join(name), fs::Permissions::from_mode(0o311)).unwrap();
+    }
+    let root = task();
+    root.create_dir("/home").unwrap();
+    root.posix().fchownat(At::Cwd, "/home", Some(7), Some(7), AtFlags::empty()).unwrap();
+    let user = root.with_credentials(Credentials::user(7, 7));
+    Transfer::new().import(&user, &from, "/home/in").unwrap();
+    assert_eq!(root.metadata("/home/in/b/file").unwrap().nlink, 2);
 }
 
 #[test]

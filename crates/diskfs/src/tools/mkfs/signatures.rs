@@ -77,7 +77,11 @@ pub fn recognise(device: &dyn Device) -> Result<Option<String>, vfscale_block::E
     match copies::read(device) {
         Ok(found) => {
             let (id, label) = (found.superblock.volume(), found.superblock.label.as_str());
-            let name = if label.is_empty() { String::new() } else { format!(" ({})", Escaped::new(label)) };
+            let name = if label.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", Escaped::new(label))
+            };
             return Ok(Some(format!("a vfscale volume{name}, {id},")));
         }
         // Unreadable blocks hold nothing that could be lost; a write that fails is reported later.
