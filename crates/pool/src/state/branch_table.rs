@@ -59,11 +59,11 @@ pub(crate) struct Table {
 /// The fate of a node without a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It has no kids.
+    /// Has no kids, and is freed.
     Childless,
-    /// It has one kid.
+    /// Has one kid, and is merged into it.
     Single,
-    /// It has one kid, a branch that may be rolled back to it.
+    /// Has one kid, a branch that may be rolled back to it.
     Kept,
 }
 
