@@ -59,7 +59,7 @@ fn a_flush_of_all_files_waits_for_those_put_back() {
         });
         // The thread has its mark, and waits soon.
         is_reached.recv().unwrap();
-        thread::sleep(Duration::from_millis(20));
+        vfscale_harness::pause(Duration::from_millis(20));
         first.put_back();
     });
     assert_eq!(written, [2, 1]);
