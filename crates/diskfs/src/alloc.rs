@@ -738,7 +738,7 @@ impl Groups {
         let mut orphans = Vec::new();
         let Some(group) = self.at(group) else { return Ok(orphans) };
         if group.is_left_out() {
-            // Those that it has stay for an opening that can read the group.
+            // Its orphans stay for an opening that can read the group.
             return Ok(orphans);
         }
         group.ensure_read(nodes)?;

@@ -22,8 +22,8 @@
 //! it is read.
 //!
 //! An error of the reading, damage among them, is one of the call that reads, unless another group
-//! serves that call: then the group is [left out](super::left_out). Otherwise nothing is stored, and
-//! the next call reads again.
+//! serves that call: then the group is [left out](super::left_out). Otherwise nothing is stored,
+//! and the next call reads again.
 //!
 //! # Locks
 //!

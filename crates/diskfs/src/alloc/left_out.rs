@@ -1,12 +1,12 @@
-//! Groups that are left out, because their headers or trees can't be read. Counterpart of the groups
-//! of ext4 whose bitmaps are corrupt.
+//! Groups that are left out, because their headers or trees can't be read. Counterpart of the
+//! groups of ext4 whose bitmaps are corrupt.
 //!
 //! # Purpose
 //!
 //! A group whose header or tree of free space can't be read, or is wrong, costs the volume the free
-//! space of that group, and nothing else. From then on no block and no inode is claimed there, until
-//! the next opening reads it again. Inodes that lie there, and data, are used as before. The log
-//! tells it once.
+//! space of that group, and nothing else. From then on no block and no inode is claimed there,
+//! until the next opening reads it again. Inodes that lie there, and data, are used as before. The
+//! log tells it once.
 //!
 //! # Which errors
 //!
@@ -23,11 +23,11 @@
 //!
 //! # The count of free blocks
 //!
-//! What is available in a group that is left out must not be reserved any more. It is withdrawn from
-//! the [`Space`] before the next reservation ([`Groups::withdraw`]). If the header was not read
-//! either, the headers of all other groups are read for that: what remains of the recorded sums then
-//! belongs to the groups that are left out. Blocks that are reserved or claimed at that moment are
-//! not withdrawn.
+//! What is available in a group that is left out must not be reserved any more. It is withdrawn
+//! from the [`Space`] before the next reservation ([`Groups::withdraw`]). If the header was not
+//! read either, the headers of all other groups are read for that: what remains of the recorded
+//! sums then belongs to the groups that are left out. Blocks that are reserved or claimed at that
+//! moment are not withdrawn.
 
 use std::fmt::Display;
 
@@ -117,8 +117,8 @@ impl Groups {
         self.left_out.is_due.load(Ordering::Relaxed)
     }
 
-    /// Withdraws from `space` what is available in groups that are left out. May read the headers of
-    /// all groups. The caller holds no lock of a group.
+    /// Withdraws from `space` what is available in groups that are left out. May read the headers
+    /// of all groups. The caller holds no lock of a group.
     pub(crate) fn withdraw<N: Nodes>(&self, nodes: &N, space: &Space) {
         if !self.left_out.is_due.swap(false, Ordering::AcqRel) {
             return;

@@ -1,5 +1,5 @@
-//! Groups whose headers or trees of free space can't be read: they are left out, and the rest of the
-//! volume goes on.
+//! Groups whose headers or trees of free space can't be read: they are left out, and the rest of
+//! the volume goes on.
 
 use std::collections::BTreeSet;
 
@@ -58,7 +58,8 @@ fn push(image: &Arc<MemoryDevice>, (start, lost): (u64, u64), (adds, removes): (
     while volume.device.fired() == 0 {
         volume.device.disarm();
         volume.fs.volume().journal().unwrap().quiesce().unwrap();
-        // So few names that all can be delayed: no call writes any of them. More than so few items that the next changes are not delayed.
+        // So few names that all can be delayed: no call writes any of them. More than so few items
+        // that the next changes are not delayed.
         for number in 0..20 {
             let mode = Mode::from(0o600 + (end + first) as u32 % 2);
             volume.task.set_permissions(format!("/{number}"), mode).unwrap();
@@ -91,7 +92,7 @@ fn push(image: &Arc<MemoryDevice>, (start, lost): (u64, u64), (adds, removes): (
         volume.fs.volume().journal().unwrap().quiesce().expect(&about);
         volume.drop_cached();
     }
-    // What is free in the group can't be had.
+    // Free blocks of the group can't be had.
     let of_group = volume.fs.volume().geometry().group_blocks();
     let after = free_of(&volume.task);
     assert!(after + of_group / 2 < before, "{about}: {before} blocks were free, {after} are");

@@ -112,8 +112,8 @@ fn a_closed_volume_is_opened_without_its_headers() {
     assert!(copies::read(&*held).unwrap().superblock.sums.is_some());
 }
 
-/// A group whose header is damaged is left out when it is used first: claims go to other groups, and
-/// its free space is withdrawn. An outage, in which no group can be read, leaves out none.
+/// A group whose header is damaged is left out when it is used first: claims go to other groups,
+/// and its free space is withdrawn. An outage, in which no group can be read, leaves out none.
 #[test]
 fn a_group_with_a_damaged_header_is_left_out() {
     let (device, held) = closed([0]);
