@@ -56,8 +56,8 @@ pub struct Discards {
 /// and some after.
 pub trait Device: Send + Sync + fmt::Debug {
     /// Returns the device below, which answers what this one leaves to it: all methods but those of
-    /// reads, writes, flushes and discards. Batches and pages are made of single reads and writes of
-    /// this device, so that none of them goes past it. `None` for a device with storage of its own.
+    /// reads, writes, flushes and discards. Batches and pages are single reads and writes of this
+    /// device, so none of them goes past it. `None` for a device with storage of its own.
     fn below(&self) -> Option<&dyn Device> {
         None
     }

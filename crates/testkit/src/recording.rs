@@ -25,8 +25,8 @@
 //! * The log contains the calls in the order in which they began, and when they returned. A write
 //!   is durable in a state if a flush that began after the write had returned has itself returned
 //!   before the crash.
-//! * Discarded bytes immediately read as [`DISCARDED`](vfscale_block::DISCARDED): this exposes code that
-//!   relies on their old contents, or on zeros.
+//! * Discarded bytes immediately read as [`DISCARDED`](vfscale_block::DISCARDED): this exposes code
+//!   that relies on their old contents, or on zeros.
 //! * A change of size is durable when it returns, as the trait requires.
 //! * Changes that a device has forgotten ([`RecordingDevice::forget`]) are in no state any more,
 //!   nor in the live image.
