@@ -67,6 +67,7 @@ mod heat;
 mod index;
 pub mod initial;
 mod layout;
+mod leave_out;
 mod left_out;
 mod list;
 mod load;

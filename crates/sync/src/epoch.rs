@@ -40,10 +40,10 @@
 //!   `n`. The number `n` was stored after its tag was read, and a fence of the driver follows. A
 //!   thread that has reported `n` has left the sections that it entered before, and has read `n`
 //!   before it reads anything in a later one. The tag was read before `n` was stored, and the
-//!   objects unlinked before that, so the reads see it (the litmus test RWC: the thread has executed
-//!   the fence of the report since it first read `n`, which forbids anything else). If the driver sees that a thread is
-//!   idle, the thread reports after that. The fence of its report follows that of the driver, so
-//!   its reads see that the objects are unlinked.
+//!   objects unlinked before that, so the reads see it (the litmus test RWC: the thread has
+//!   executed the fence of the report since it first read `n`, which forbids anything else). If the
+//!   driver sees that a thread is idle, the thread reports after that. The fence of its report
+//!   follows that of the driver, so its reads see that the objects are unlinked.
 //! * A thread that did neither was marked, and the fence of the system follows. If that precedes a
 //!   section's note on the thread's CPU, the section sees the mark and reports. Otherwise the
 //!   driver sees the note. If the note is below `n`, the driver waits.

@@ -3,8 +3,8 @@
 //! Every object that threads share without a lock has atomics in it. Each of shuttle's has a
 //! `RefCell`. Memory that is freed is overwritten ([`Freed`]), and so is that of a
 //! [`Slab`](crate::slab::Slab), with a pattern that means "mutably borrowed" there: a use after
-//! that panics with "RefCell already borrowed". The memory is still there, and seldom for something else, since the
-//! program gets freed memory back late.
+//! that panics with "RefCell already borrowed". The memory is still there, and seldom for something
+//! else, since the program gets freed memory back late.
 //!
 //! shuttle's constructors hash the name of the file that calls them. Here they are called by the
 //! compiler.

@@ -36,7 +36,8 @@ impl Owner {
     fn insert(&self, hash: u64) {
         let guard = rcu::pin();
         let entry = Box::leak(Box::new(Entry { hash, body: AtomicU64::new(7) }));
-        // SAFETY: the entry is freed by `remove`, after a grace period unless the model has a fault.
+        // SAFETY: the entry is freed by `remove`, after a grace period unless the model has a
+        // fault.
         unsafe { self.0.lock(hash, &guard).insert(NonNull::from(entry)) };
     }
 
@@ -104,7 +105,8 @@ fn a_missing_guard_is_found() {
 
 /// The model can fail: an entry is freed before the grace period.
 ///
-/// Race: Lookups in a hash table whose entries are freed at once: two readers / a thread that frees.
+/// Race: Lookups in a hash table whose entries are freed at once: two readers / a thread that
+/// frees.
 #[test]
 #[should_panic(expected = "RefCell already")]
 fn a_free_before_the_grace_period_is_found() {

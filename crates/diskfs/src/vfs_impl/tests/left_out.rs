@@ -114,7 +114,8 @@ fn push(image: &Arc<MemoryDevice>, (start, lost): (u64, u64), (adds, removes): (
         assert_eq!(mounted.read("/d/data"), [7; 3 * 4096]);
     }
     let mut found = mounted.names("/d");
-    (wanted.sort_unstable(), found.sort_unstable());
+    wanted.sort_unstable();
+    found.sort_unstable();
     assert_eq!(found, wanted, "{about}");
     mounted.again();
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use vfscale_block::{CrashPlan, Device, RecordingDevice};
+use vfscale_block::Device;
+use vfscale_testkit::{CrashPlan, RecordingDevice};
 
 use super::mending::filled;
 use super::sample::{CHUNK, GROUP, Sample};
