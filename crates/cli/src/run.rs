@@ -107,8 +107,8 @@ fn run_mounted(
     Ok(())
 }
 
-/// Has the front run the command in a branch of an image that another process has open and serves. `failure` is
-/// the error of opening the image.
+/// Has the front run the command in a branch of an image that another process has open and serves.
+/// `failure` is the error of opening the image.
 fn run_elsewhere(
     failure: Failure,
     image: &Path,

@@ -120,8 +120,8 @@ impl<'a> Transfer<'a> {
     /// `EEXIST` if `to` exists; `EXDEV` for a link that [`links`](Self::links) refuses; `ESTALE` if
     /// a directory of a deep tree is moved during the copy, `EBUSY` if the file of a name is
     /// exchanged again and again; `EACCES` for another name of a file that was copied into a
-    /// directory which the copier may not search; the errors of reading and writing, with the path that they
-    /// concern. Files that were copied before an error stay.
+    /// directory which the copier may not search; the errors of reading and writing, with the path
+    /// that they concern. Files that were copied before an error stay.
     pub fn import(
         self,
         task: &Task,

@@ -91,7 +91,7 @@ impl Front {
         let Front { stream, server, signals } = self;
         let status = match wire::receive(&stream).as_deref() {
             Ok([dir]) => Some(run_in(Path::new(dir), command, signals)),
-            // It has ended, or is about to.
+            // The server has ended, or is about to.
             _ => None,
         };
         drop(stream);
@@ -133,7 +133,7 @@ fn run_in(dir: &Path, command: &[OsString], signals: Blocked) -> Result<ExitStat
         }
         let waited = waitpid(Some(child), WaitOptions::UNTRACED | WaitOptions::NOHANG);
         match status(waited)? {
-            // It was continued, or this is about the server.
+            // The command was continued, or this is about the server.
             None => {}
             // The shell takes the terminal back, and continues this process some time.
             Some(status) if status.stopped_signal().is_some() => {

@@ -171,7 +171,7 @@ fn a_stopped_command_stops_no_mount() {
     assert!(!dir.exists());
 }
 
-/// Who was killed can't unmount: its server does, and closes the volume.
+/// The server unmounts when the process that was started is killed, and closes the volume.
 #[test]
 fn the_server_of_a_killed_run_closes_the_volume() {
     if !can_mount() {
