@@ -300,8 +300,7 @@ impl<'s, 'a, S: Side, T: Side> Copy<'s, 'a, S, T> {
         let top = self.levels.first().and_then(|level| level.open.as_ref()).map(|(_, top)| top);
         let mut dir = None;
         for part in first.path.parent().into_iter().flatten() {
-            // The directory has its permission bits already, which may forbid the copier to read
-            // it.
+            // The directory may have bits already that forbid the copier to read it.
             dir = Some(self.target.open_node(dir.as_ref().or(top), part)?);
         }
         let (dir, name) = (dir.as_ref().or(top), first.path.file_name().unwrap_or_default());
