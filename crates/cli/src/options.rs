@@ -6,7 +6,7 @@ use std::time::Duration;
 use vfscale::block::Ceph;
 use vfscale::posix::MountFlags;
 use vfscale_command::Size;
-use vfscale_diskfs::vfs_impl::{OnError, OnErrorError};
+use vfscale_diskfs::{OnError, OnErrorError};
 use vfscale_fuse::{Polling, Syncing, Transport, Xattrs};
 
 /// Parses the size of an image, which can't be a share of the memory.

@@ -15,7 +15,7 @@ use vfscale::block::named::is_rbd;
 use vfscale::block::{Error, Holder};
 use vfscale_command::say;
 use vfscale_diskfs::Superblock;
-use vfscale_diskfs::format::Block;
+use vfscale_diskfs::on_disk::Block;
 use vfscale_fuse::mount_table::{MountLine, lines};
 
 use crate::device;

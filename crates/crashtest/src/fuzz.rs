@@ -35,8 +35,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use vfscale_block::Device;
-use vfscale_diskfs::check;
-use vfscale_diskfs::{dump::Dump, dump::What};
+use vfscale_diskfs::{check, dump::Dump, dump::What};
 use vfscale_sync::random::Random;
 
 use image::{Image, copy, new_volume};

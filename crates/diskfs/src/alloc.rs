@@ -603,6 +603,7 @@ impl Groups {
     }
 
     /// Returns the approximate memory of the entries of the indexes, in bytes.
+    #[cfg(test)]
     #[must_use]
     pub fn index_bytes(&self) -> u64 {
         self.shared.memory.bytes()

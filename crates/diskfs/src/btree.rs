@@ -33,8 +33,8 @@
 //! # Locks, references
 //!
 //! None. Reading calls hold the blocks by shared reference, changing ones by unique reference; the
-//! owner of the tree (a group, an inode) holds its lock for the whole call. A [`Cursor`] borrows
-//! the blocks and so excludes changes.
+//! owner of the tree (a group, an inode) holds its lock for the whole call. A
+//! [`Cursor`](cursor::Cursor) borrows the blocks and so excludes changes.
 //!
 //! The structure is that of Bayer and McCreight, "Organization and Maintenance of Large Ordered
 //! Indices" (1972), with records in the leaves only, and with links between neighbours as in XFS.
@@ -59,9 +59,8 @@ mod tree;
 
 pub(crate) use crate::format::btree::Branch;
 pub use crate::format::btree::{Entry, Kind, LEVELS_MAX, OnDisk, Record};
-pub use crate::format::damage::{TreeDamage, TreeFault};
+pub use crate::format::damage::TreeFault;
 pub use check::Summary;
-pub use cursor::{Cursor, Range};
 pub(crate) use lookup::FoundRecord;
 pub use nodes::{Error, Nodes};
 pub(crate) use salvage::{Around, Kept};

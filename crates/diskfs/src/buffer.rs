@@ -126,6 +126,7 @@ enum BufferEntry {
 
 impl BufferCache {
     /// Creates an empty cache of `volume` on `device`, which holds at most `bytes` of clean blocks.
+    #[cfg(any(test, shuttle))]
     #[must_use]
     pub fn new(device: Arc<dyn Device>, volume: Uuid, bytes: u64) -> Self {
         Self::with_limit(device, volume, bytes, None)
@@ -400,12 +401,6 @@ impl BufferCache {
     #[must_use]
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.state.lock().ring.len()).sum()
-    }
-
-    /// Returns whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Returns the number of blocks read from the device.

@@ -23,7 +23,7 @@ mod zeros;
 
 pub use file_blocks::FileBlocks;
 pub use files::{FileOptions, Files};
-pub use gate::{Inside, Shut};
+pub use gate::Shut;
 
 #[cfg(doc)]
 use crate::file_io::{RegularFile, Store};

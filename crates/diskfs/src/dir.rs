@@ -50,7 +50,7 @@ use crate::Uuid;
 use crate::btree::Error;
 use crate::btree::counted::Counted;
 use crate::btree::{Nodes, Tree};
-pub use crate::format::damage::{DirDamage, DirFault};
+pub use crate::format::damage::DirFault;
 pub use crate::format::dir::DirTree;
 use crate::format::dir::{COLLISIONS_MAX, DirKey, POSITION_MIN};
 use crate::format::inode::block_of;
@@ -332,30 +332,6 @@ impl Directory {
             DataFork::Tree { root } => Ok(self.tree(*root).first(nodes)?.is_none()),
             data => Ok(inline::bytes(data).is_empty()),
         }
-    }
-
-    /// Removes up to `most` records of the remains of an unlinked, unused directory. Returns
-    /// whether nothing is left: neither entry nor tree.
-    ///
-    /// # Errors
-    /// Returns [`Error`] if the directory is damaged or a block can't be had.
-    pub fn destroy<N: Nodes>(
-        &self,
-        nodes: &mut N,
-        core: &mut InodeCore,
-        most: usize,
-    ) -> Outcome<bool, N> {
-        if let DataFork::Tree { root } = core.data {
-            let mut counted = Counted::new(nodes);
-            let is_gone = self.tree(root).destroy(&mut counted, most, |_| {})?;
-            count(core, counted.grown());
-            if !is_gone {
-                return Ok(false);
-            }
-        }
-        core.data = DataFork::Inline([].into());
-        core.size = 0;
-        Ok(true)
     }
 
     /// Returns the levels of its tree, 0 for none.

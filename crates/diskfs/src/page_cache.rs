@@ -23,11 +23,11 @@ mod mapping;
 mod pages;
 mod units;
 
-pub use budget::{CacheBudget, ClockLock};
+pub use budget::CacheBudget;
 pub(crate) use cache::PageCredit;
-pub use cache::{FillLock, LowDirty, PageCache};
-pub use dirty::{DirtyFiles, DirtyFilesLock};
-pub use file_pages::{FilePages, InvalidateLock, PagesLock, WriteBackLock};
+pub use cache::{LowDirty, PageCache};
+pub use dirty::DirtyFiles;
+pub use file_pages::FilePages;
 pub use mapping::Mapping;
 #[cfg(test)]
 pub(crate) use pages::Marks;

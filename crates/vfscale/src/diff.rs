@@ -14,8 +14,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use vfscale_diskfs::format::inode::ROOT_INO;
-use vfscale_diskfs::inode::core::InodeCore;
+use vfscale_diskfs::{InodeCore, ROOT_INO};
 
 use crate::error::pool::PoolError;
 pub use compare::Changes;

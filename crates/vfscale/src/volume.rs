@@ -30,11 +30,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vfscale_block::{Ceph, Device, DeviceOptions, Guarded};
-use vfscale_diskfs::format::BLOCK_BYTES;
+use vfscale_diskfs::BLOCK_BYTES;
 use vfscale_diskfs::mkfs::{self, MkfsOptions, RootDirectory};
-pub use vfscale_diskfs::vfs_impl::{CacheBudget, OnError};
-use vfscale_diskfs::vfs_impl::{DiskFs, DiskOptions};
-use vfscale_diskfs::{Fault, OpenError};
+pub use vfscale_diskfs::{CacheBudget, OnError};
+use vfscale_diskfs::{DiskFs, DiskOptions, Fault, OpenError};
 use vfscale_memfs::MemFs;
 use vfscale_vfs::driver::ErrorCursor;
 use vfscale_vfs::driver::fork::{self, Owned};

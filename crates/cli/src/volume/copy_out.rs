@@ -20,9 +20,7 @@ use clap::Args;
 use vfscale::Escaped;
 use vfscale::block::Device;
 use vfscale_command::say;
-use vfscale_diskfs::format::inode::ROOT_INO;
-use vfscale_diskfs::inode::core::InodeCore;
-use vfscale_diskfs::{rescue::LogRead, rescue::Name, rescue::Rescue};
+use vfscale_diskfs::{InodeCore, ROOT_INO, rescue::LogRead, rescue::Name, rescue::Rescue};
 
 use crate::device::open;
 use crate::error::Failure;

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use vfscale_block::{CowDevice, Device, MemoryDevice};
-use vfscale_diskfs::Superblock;
-use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
+use vfscale_diskfs::{Superblock, mkfs, mkfs::MkfsOptions};
 use vfscale_sync::random::Random;
 
 use crate::script;

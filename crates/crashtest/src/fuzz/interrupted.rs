@@ -17,8 +17,7 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 
 use vfscale_block::{Device, Operation};
-use vfscale_diskfs::check;
-use vfscale_diskfs::{format::BLOCK_BYTES, format::byte_of_block};
+use vfscale_diskfs::{BLOCK_BYTES, check, on_disk::byte_of_block};
 use vfscale_sync::random::Random;
 use vfscale_testkit::{CrashState, Fault, FaultyDevice, RecordingDevice};
 

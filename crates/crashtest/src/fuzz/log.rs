@@ -4,8 +4,8 @@
 //! test does not depend on the implementation.
 
 use vfscale_block::Device;
+use vfscale_diskfs::on_disk::{InodeRecord, RECORD_BYTES};
 use vfscale_diskfs::{LogPlace, Superblock};
-use vfscale_diskfs::{format::inode::InodeRecord, format::inode::RECORD_BYTES};
 use vfscale_journal::{FLAG_START, Inspection, LOG_BLOCK_BYTES, RecordHeader, Region, VolumeId};
 use vfscale_sync::random::Random;
 

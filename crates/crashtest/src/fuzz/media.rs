@@ -1,8 +1,8 @@
 //! Damage to any block of a volume.
 
 use vfscale_block::Device;
-use vfscale_diskfs::{format::BLOCK_BYTES, format::Block, format::Identity, format::byte_of_block};
-use vfscale_diskfs::{format::inode::INODE_MAGIC, format::inode::records_mut};
+use vfscale_diskfs::BLOCK_BYTES;
+use vfscale_diskfs::on_disk::{Block, INODE_MAGIC, Identity, byte_of_block, records_mut};
 use vfscale_sync::random::Random;
 
 /// Number of blocks that are tried before an empty one is accepted.

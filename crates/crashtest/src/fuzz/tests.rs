@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use vfscale::posix::{At, AtFlags, OFlags, XattrFlags};
 use vfscale::{Mode, Task};
-use vfscale_diskfs::{check, check::LogState, copies};
-use vfscale_diskfs::{format::BLOCK_BYTES, format::Block, format::byte_of_block};
+use vfscale_diskfs::{
+    BLOCK_BYTES, check, check::LogState, copies, on_disk::Block, on_disk::byte_of_block,
+};
 
 use super::image::{Image, new_volume, open};
 use super::{FuzzTally, Fuzzer, Interrupted, RepairFault};

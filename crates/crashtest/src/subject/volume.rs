@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use vfscale::{Vfs, Volume, VolumeBuilder};
-use vfscale_diskfs::format::BLOCK_BYTES;
-use vfscale_diskfs::geometry::GROUP_BLOCKS_KEPT;
-use vfscale_diskfs::{LogPlace, check, copies};
-use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
+use vfscale_diskfs::{
+    BLOCK_BYTES, GROUP_BLOCKS_KEPT, LogPlace, check, copies, mkfs, mkfs::MkfsOptions,
+};
 use vfscale_journal::{Inspection, Region, VolumeId};
 
 use crate::subject::{Disk, LostRange, Opened, Subject};

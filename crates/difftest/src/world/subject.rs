@@ -20,8 +20,7 @@ use vfscale::{
     Capabilities, Credentials, Errno, Error, File, FileType, MemFs, Mode, Task, Timestamp, Vfs,
     Volume,
 };
-use vfscale_diskfs::check;
-use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
+use vfscale_diskfs::{check, mkfs, mkfs::MkfsOptions};
 
 use crate::calls::Calls;
 use crate::calls::op::{CWD, LockKind, Op, PathArg, Seek, Time};

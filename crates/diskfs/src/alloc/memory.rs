@@ -46,6 +46,7 @@ impl IndexMemory {
     }
 
     /// Returns the approximate memory of all entries, in bytes.
+    #[cfg(test)]
     pub(super) fn bytes(&self) -> u64 {
         self.held.load(Ordering::Relaxed) as u64 * ENTRY_BYTES
     }

@@ -1,4 +1,4 @@
-//! Iteration over records in order, forward and backward.
+//! Iteration over records in order, and steps backward.
 
 use std::ops::{Bound, RangeBounds};
 
@@ -64,25 +64,7 @@ impl<K: Kind> Tree<K> {
             Bound::Excluded(key) => self.seek_behind(nodes, *key)?,
         };
         let end = keys.end_bound().cloned();
-        Ok(Range { cursor, end, is_backward: false, is_over: false })
-    }
-
-    /// Returns an iterator over the records whose keys are in `keys`, in descending order.
-    ///
-    /// # Errors
-    /// Returns [`Error`] if a block is damaged or can't be read.
-    pub fn range_backward<'n, N: Nodes>(
-        &self,
-        nodes: &'n N,
-        keys: impl RangeBounds<K::Key>,
-    ) -> Result<Range<'n, K, N>, Error<N::Error>> {
-        let cursor = match keys.end_bound() {
-            Bound::Unbounded => self.seek_end(nodes)?,
-            Bound::Included(key) => self.seek_behind(nodes, *key)?,
-            Bound::Excluded(key) => self.seek(nodes, *key)?,
-        };
-        let end = keys.start_bound().cloned();
-        Ok(Range { cursor, end, is_backward: true, is_over: false })
+        Ok(Range { cursor, end, is_over: false })
     }
 
     /// Returns a cursor after the record with this key, or where that would be.
@@ -185,11 +167,10 @@ impl<'n, K: Kind, N: Nodes> Cursor<'n, K, N> {
     }
 }
 
-/// An iterator over the records of a range of keys, in order. Ends after an error.
+/// An iterator over the records of a range of keys, in ascending order. Ends after an error.
 pub struct Range<'n, K: Kind, N: Nodes> {
     cursor: Cursor<'n, K, N>,
     end: Bound<K::Key>,
-    is_backward: bool,
     is_over: bool,
 }
 
@@ -200,21 +181,16 @@ impl<K: Kind, N: Nodes> Iterator for Range<'_, K, N> {
         if self.is_over {
             return None;
         }
-        let is_inside = |key: K::Key| match (self.end, self.is_backward) {
-            (Bound::Unbounded, _) => true,
-            (Bound::Included(end), false) => key <= end,
-            (Bound::Excluded(end), false) => key < end,
-            (Bound::Included(end), true) => key >= end,
-            (Bound::Excluded(end), true) => key > end,
+        let is_inside = |key: K::Key| match self.end {
+            Bound::Unbounded => true,
+            Bound::Included(end) => key <= end,
+            Bound::Excluded(end) => key < end,
         };
-        let next = match self.is_backward {
-            // Avoids reading a leaf just to see that it is outside.
-            false => match self.cursor.bound_ahead() {
-                Ok(Some(bound)) if !is_inside(bound) => Ok(None),
-                Ok(_) => self.cursor.forward(),
-                Err(damage) => Err(damage.into()),
-            },
-            true => self.cursor.backward(),
+        // Avoids reading a leaf just to see that it is outside.
+        let next = match self.cursor.bound_ahead() {
+            Ok(Some(bound)) if !is_inside(bound) => Ok(None),
+            Ok(_) => self.cursor.forward(),
+            Err(damage) => Err(damage.into()),
         };
         let next = next.map(|record| record.filter(|record| is_inside(record.key)));
         self.is_over = !matches!(next, Ok(Some(_)));

@@ -81,19 +81,6 @@ impl<K: Kind> Tree<K> {
         self.seek_end(nodes)?.backward()
     }
 
-    /// Counts the records. Reads all leaves.
-    ///
-    /// # Errors
-    /// Returns [`Error`] if a block is damaged or can't be read.
-    pub fn count<N: Nodes>(&self, nodes: &N) -> Result<u64, Error<N::Error>> {
-        let mut cursor = self.seek(nodes, K::KEY_MIN)?;
-        let mut records = cursor.leaf_records()?;
-        while cursor.step_right()? {
-            records += cursor.leaf_records()?;
-        }
-        Ok(records)
-    }
-
     /// Returns the number of levels: 1 if the root is a leaf.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::{Error, Nodes};
+use super::{Error, Kind, Nodes, Tree, node};
 use crate::Uuid;
 use crate::format::{Block, Damage, Expected, Identity};
 
@@ -183,5 +183,35 @@ pub(crate) fn number(error: &Error<Failure>) -> Option<u32> {
     match error {
         Error::Damage(damage) => Some(Damage::number(damage)),
         Error::Nodes(_) => None,
+    }
+}
+
+impl<K: Kind> Tree<K> {
+    /// Creates an empty tree of one block, near the address `hint` if possible.
+    ///
+    /// # Errors
+    /// Returns the error of [`Nodes::allocate`].
+    pub(crate) fn create<N: Nodes>(
+        nodes: &mut N,
+        owner: u64,
+        hint: u64,
+    ) -> Result<Self, Error<N::Error>> {
+        let expected = Self::at(0, owner).expected();
+        let (root, slot) = nodes.allocate(hint, &expected)?;
+        node::write::<K::Key, K::Value>(nodes.edit(slot), 0, [0; 2], &[]);
+        Ok(Self::at(root, owner))
+    }
+
+    /// Counts the records. Reads all leaves.
+    ///
+    /// # Errors
+    /// Returns [`Error`] if a block is damaged or can't be read.
+    pub(crate) fn count<N: Nodes>(&self, nodes: &N) -> Result<u64, Error<N::Error>> {
+        let mut cursor = self.seek(nodes, K::KEY_MIN)?;
+        let mut records = cursor.leaf_records()?;
+        while cursor.step_right()? {
+            records += cursor.leaf_records()?;
+        }
+        Ok(records)
     }
 }

@@ -5,6 +5,7 @@ use vfscale_sync::random::Random;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::cursor::Cursor;
 use super::memory::{Failure, Memory, number};
 use super::*;
 use crate::format::Magic;
@@ -68,6 +69,18 @@ fn create<K: Kind>(nodes: &mut Memory) -> Tree<K> {
     let tree = Tree::create(nodes, OWNER, 10).unwrap();
     nodes.commit();
     tree
+}
+
+/// Returns the records before `cursor`, in descending order. Ends after an error.
+fn backward<K: Kind, N: Nodes>(
+    mut cursor: Cursor<'_, K, N>,
+) -> impl Iterator<Item = Result<Record<K>, Error<N::Error>>> {
+    let mut is_over = false;
+    std::iter::from_fn(move || {
+        let next = if is_over { None } else { cursor.backward().transpose() };
+        is_over = !matches!(next, Some(Ok(_)));
+        next
+    })
 }
 
 fn tree_of<const MAX: usize>(keys: impl IntoIterator<Item = u64>) -> (Memory, Tree<Small<MAX>>) {

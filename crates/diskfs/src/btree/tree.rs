@@ -7,7 +7,7 @@ use zerocopy::little_endian::U64;
 
 use super::capacity::capacity;
 use super::node::{self, View};
-use super::{Error, Kind, Nodes, Record};
+use super::{Kind, Record};
 use crate::format::{Block, Damage, Expected};
 
 /// A tree on disk: its root and its owner. `Copy`, `Send` and `Sync`.
@@ -49,17 +49,6 @@ impl<K: Kind> Tree<K> {
     pub fn at(root: u64, owner: u64) -> Self {
         let () = Self::FITS;
         Self { root, owner, kind: PhantomData }
-    }
-
-    /// Creates an empty tree of one block, near the address `hint` if possible.
-    ///
-    /// # Errors
-    /// Returns the error of [`Nodes::allocate`].
-    pub fn create<N: Nodes>(nodes: &mut N, owner: u64, hint: u64) -> Result<Self, Error<N::Error>> {
-        let expected = Self::at(0, owner).expected();
-        let (root, slot) = nodes.allocate(hint, &expected)?;
-        node::write::<K::Key, K::Value>(nodes.edit(slot), 0, [0; 2], &[]);
-        Ok(Self::at(root, owner))
     }
 
     /// Makes `block` the root of a tree of these few records, which are in order and fit into a

@@ -74,12 +74,6 @@ impl Buffer {
         self.address
     }
 
-    /// Returns its current block. A block never changes; the buffer gets another one.
-    #[must_use]
-    pub fn block(&self) -> Arc<Block> {
-        self.content.lock().block.clone()
-    }
-
     pub(super) fn touch(&self) {
         // Loads first, so that readers do not all write to the cache line of a block that they
         // share.

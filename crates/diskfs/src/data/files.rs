@@ -129,6 +129,7 @@ impl Default for FileOptions {
 impl Files {
     /// Serves the files of `volume`, with up to `cache_bytes` bytes of data in memory, durable
     /// after `interval`, and with defaults for the other options.
+    #[cfg(any(test, shuttle))]
     #[must_use]
     pub fn new(volume: Arc<Volume>, cache_bytes: u64, interval: Option<Duration>) -> Arc<Self> {
         Self::with_options(volume, FileOptions { cache_bytes, interval, ..FileOptions::default() })
@@ -215,6 +216,7 @@ impl Files {
     }
 
     /// Returns the volume.
+    #[cfg(test)]
     #[must_use]
     pub fn volume(&self) -> &Arc<Volume> {
         &self.state.volume
@@ -233,6 +235,7 @@ impl Files {
     }
 
     /// Returns the regular file of an inode, for a call.
+    #[cfg(any(test, shuttle))]
     #[must_use]
     pub fn file<'a>(&'a self, node: &'a Arc<Node>) -> RegularFile<FileBlocks<'a>> {
         RegularFile::new(self.pages_of(node), self.blocks(node))
@@ -267,6 +270,7 @@ impl Files {
     }
 
     /// Returns the size of a file in bytes.
+    #[cfg(test)]
     #[must_use]
     pub fn size(&self, node: &Arc<Node>) -> u64 {
         Self::size_now(&node.now())

@@ -12,5 +12,7 @@ use crate::page_cache::{Mapping, PAGE};
 
 mod behind;
 mod cuts;
+#[cfg(not(any(loom, shuttle)))]
+mod large;
 mod syncs;
 mod volume;

@@ -212,19 +212,6 @@ fn a_lookup_among_a_million_names_reads_three_blocks() {
 }
 
 #[test]
-fn a_removed_directory_is_freed_in_pieces() {
-    let mut fix = large(5000);
-    fix.core.blocks = fix.nodes.blocks.len() as u64;
-    let mut calls = 0;
-    while !fix.dir.destroy(&mut fix.nodes, &mut fix.core, 400).unwrap() {
-        fix.nodes.commit();
-        calls += 1;
-    }
-    assert_eq!((calls, fix.nodes.blocks.len(), fix.core.blocks), (12, 0, 0));
-    assert_eq!((fix.core.data, fix.core.size), (DataFork::Inline([].into()), 0));
-}
-
-#[test]
 fn a_failed_change_of_a_directory_is_undone_with_its_transaction() {
     let mut whole = Fixture::new(hash());
     for number in 0..200 {

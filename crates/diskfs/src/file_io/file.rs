@@ -36,6 +36,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     }
 
     /// Returns whether pages or the size are to be written back.
+    #[cfg(test)]
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         self.store.disk_size() < self.size() || self.pages.read().unstable_pages() > 0

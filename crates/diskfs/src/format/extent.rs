@@ -68,7 +68,7 @@ pub struct Extent {
     pub file_block: u64,
     /// The first block on the device.
     pub start: u64,
-    /// Number of blocks: 1 to [`EXTENT_BLOCKS_MAX`].
+    /// Number of blocks: 1 to `EXTENT_BLOCKS_MAX`.
     pub blocks: u32,
     /// Whether nothing was written to the blocks yet. They belong to the file, and read as zeros.
     pub is_unwritten: bool,
@@ -145,20 +145,6 @@ impl Extent {
         }
         Ok(self)
     }
-}
-
-/// Decodes the list of extents in `bytes`, for file `ino`. Each extent is valid by itself and
-/// starts at or after the end of the one before.
-///
-/// # Errors
-/// Returns [`ExtentDamage`] if the bytes are no list, or for the first invalid extent.
-pub fn decode_list(
-    ino: u64,
-    bytes: &[u8],
-    is_possible: impl Fn(u64, u64) -> bool,
-) -> Result<Vec<Extent>, ExtentDamage> {
-    let (list, wrong) = decode_possible(ino, bytes, is_possible)?;
-    wrong.map_or(Ok(list), Err)
 }
 
 /// Decodes the valid extents of a list, in order, and the damage of the first invalid one.

@@ -98,6 +98,7 @@ enum InodeEntry {
 
 impl NodeTable {
     /// Creates an empty table that caches about `limit` unused nodes.
+    #[cfg(any(test, shuttle))]
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self::with_limit(limit, None)
@@ -211,27 +212,10 @@ impl NodeTable {
         }
     }
 
-    /// Calls `visit` with every node in memory, outside of all locks of the table.
-    pub fn for_each(&self, mut visit: impl FnMut(&Arc<Node>)) {
-        for shard in &self.shards {
-            let entries = shard.entries.lock();
-            let nodes: Vec<_> =
-                entries.map.values().filter_map(InodeEntry::node).cloned().collect();
-            drop(entries);
-            nodes.iter().for_each(&mut visit);
-        }
-    }
-
     /// Returns the number of nodes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.entries.lock().ring.len()).sum()
-    }
-
-    /// Returns whether there are no nodes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 

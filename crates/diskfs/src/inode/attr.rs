@@ -152,23 +152,6 @@ pub fn store<N: Nodes>(
     Ok(())
 }
 
-/// Moves attributes that lie in the inode into a tree, to make room for data.
-///
-/// # Errors
-/// [`Error`], after which the caller discards `core` and the nodes.
-pub fn move_out<N: Nodes>(
-    nodes: &mut N,
-    ino: u64,
-    near: u64,
-    core: &mut InodeCore,
-) -> Result<(), Error<N::Error>> {
-    let AttrFork::Inline(blob) = &core.attr else { return Ok(()) };
-    let mut nodes = Counted::new(nodes);
-    core.attr = fresh(&mut nodes, ino, near, 0, &blob.clone())?;
-    core.blocks = core.blocks.saturating_add_signed(nodes.grown());
-    Ok(())
-}
-
 fn fresh<N: Nodes>(
     nodes: &mut N,
     ino: u64,

@@ -35,20 +35,12 @@ use crate::format::inode::{
 
 /// The type bits of a mode.
 pub const TYPE_MASK: u32 = 0o170_000;
-/// The type of a fifo.
-pub const TYPE_FIFO: u32 = 0o010_000;
-/// The type of a character device.
-pub const TYPE_CHARACTER: u32 = 0o020_000;
 /// The type of a directory.
 pub const TYPE_DIRECTORY: u32 = 0o040_000;
-/// The type of a block device.
-pub const TYPE_BLOCK: u32 = 0o060_000;
 /// The type of a regular file.
 pub const TYPE_REGULAR: u32 = 0o100_000;
 /// The type of a symbolic link.
 pub const TYPE_LINK: u32 = 0o120_000;
-/// The type of a socket.
-pub const TYPE_SOCKET: u32 = 0o140_000;
 
 /// The type of an inode. In a directory on disk: the type bits of a mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -143,7 +135,7 @@ pub enum AttrFork {
 pub struct InodeCore {
     /// Type and permission bits; 16 of them.
     pub mode: u32,
-    /// Flags: bits from [`FLAG_SYNC`](crate::format::inode::FLAG_SYNC) on. The others have no
+    /// Flags: bits from `FLAG_SYNC` on. The others have no
     /// meaning yet and are preserved unchanged.
     pub flags: u16,
     /// Number of names.
@@ -152,7 +144,7 @@ pub struct InodeCore {
     pub uid: u32,
     /// The group.
     pub gid: u32,
-    /// Size in bytes. Of a file: its size on disk, at most [`SIZE_MAX`]. Of a symbolic link: the
+    /// Size in bytes. Of a file: its size on disk, at most `SIZE_MAX`. Of a symbolic link: the
     /// length of its target. Of a directory: the sum of the lengths of its entries as they lie in
     /// an inode.
     pub size: u64,
@@ -273,7 +265,7 @@ impl InodeCore {
     /// start and length, files and trees of the volume can have.
     ///
     /// # Errors
-    /// The first fault found; [`InodeFault::Free`] if the record is free.
+    /// The first fault found; `InodeFault::Free` if the record is free.
     pub fn decode(
         ino: u64,
         record: &InodeRecord,

@@ -31,7 +31,7 @@ use zerocopy::little_endian::U64;
 use crate::btree::counted::Counted;
 use crate::btree::{Error, Kind, Nodes, Record, Tree};
 use crate::format::damage::{ExtentDamage, ExtentFault};
-use crate::format::extent::{EXTENT_MAGIC, Extent, FILE_BLOCKS_MAX, RawPlace, check_order};
+use crate::format::extent::{EXTENT_MAGIC, Extent, FILE_BLOCKS_MAX, RawPlace};
 use crate::format::{BlockRange, Damage, Magic};
 use crate::inode::core::DataFork;
 use crate::page_cache::Mapping;
@@ -102,8 +102,8 @@ impl ExtentMap {
     }
 
     /// Returns whether there is no extent. (A tree without extents is freed.)
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
         matches!(self, Self::Empty)
     }
 
@@ -342,17 +342,6 @@ impl ExtentMap {
         }
         Ok(())
     }
-
-    /// Converts the list to a tree if it does not fit into the inode. Returns the number of blocks
-    /// by which the tree has grown.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub fn make_room<N: Nodes>(&mut self, nodes: &mut N, owner: MapOwner) -> Outcome<i64, N> {
-        let mut nodes = Counted::new(nodes);
-        self.change(&mut nodes, owner, &[], &[])?;
-        Ok(nodes.grown())
-    }
 }
 
 fn tree(root: u64, ino: u64) -> Tree<ExtentTree> {
@@ -382,42 +371,6 @@ fn checked<N: Nodes>(
         .checked(ino, |start, blocks| nodes.is_for_data(start, blocks))
         .map_err(Damage::from)?;
     Ok(Some(extent))
-}
-
-/// Checks the whole map and reports all faults, except those within the blocks of its tree
-/// ([`Tree::check`] finds these): extents that overlap, or lie where none can. Calls `visit` with
-/// each possible extent.
-///
-/// # Errors
-/// [`Error`], if blocks can't be read.
-pub fn check<N: Nodes>(
-    map: &ExtentMap,
-    nodes: &N,
-    ino: u64,
-    mut report: impl FnMut(Damage),
-    mut visit: impl FnMut(&Extent),
-) -> Outcome<(), N> {
-    let mut before: Option<Extent> = None;
-    let mut look = |extent: Extent| {
-        match extent.checked(ino, |start, blocks| nodes.is_for_data(start, blocks)) {
-            Err(damage) => return report(damage.into()),
-            Ok(extent) => visit(&extent),
-        }
-        if let Some(Err(damage)) = before.map(|before| check_order(ino, &before, &extent)) {
-            report(damage.into());
-        }
-        before = Some(extent);
-    };
-    match map {
-        ExtentMap::Empty | ExtentMap::List(_) => map.listed().iter().copied().for_each(look),
-        ExtentMap::Tree(root) => {
-            for record in tree(*root, ino).range(nodes, ..)? {
-                let record = record?;
-                look(Extent::of(record.key.get(), &record.value));
-            }
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

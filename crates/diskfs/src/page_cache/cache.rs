@@ -65,6 +65,7 @@ const _: () = {
 
 impl PageCache {
     /// Creates a cache of `bytes` bytes, at least 16 pages, with per-CPU accounts of `slots` slots.
+    #[cfg(test)]
     #[must_use]
     pub fn new(bytes: u64, slots: usize) -> Arc<Self> {
         Self::alone(bytes, slots, None)

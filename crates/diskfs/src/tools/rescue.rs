@@ -14,7 +14,7 @@
 //! # Invariants
 //!
 //! * Nothing is written.
-//! * For any bytes, each call ends. Names are valid names of files ([`is_name`]). The caller checks
+//! * For any bytes, each call ends. Names are valid names of files. The caller checks
 //!   whether the directories form a tree, and whether the same number is found twice.
 //! * The data read for a file belonged to that file, as far as its blocks tell: data have no
 //!   checksums. Where the free space of a group is unreadable, inodes may be found that were

@@ -105,7 +105,7 @@ pub struct Opened {
     pub orphans: Orphans,
 }
 
-/// A volume as a file system. See the [module](super). `Send` and `Sync`.
+/// A volume as a file system. `Send` and `Sync`.
 ///
 /// It can be mounted once. Dropping it without [`close`](Self::close) writes nothing more: as after
 /// a crash, the next opening replays the durable changes. But a superblock drops its reference only

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use vfscale_block::Device;
 use vfscale_sync::cpu;
 
-#[cfg(doc)]
-use crate::inode::orphans::VolumeOrphans;
 use crate::page_cache::CacheBudget;
 
 /// The options for opening a volume.
@@ -33,7 +31,7 @@ pub struct VolumeOptions {
     /// `None` for 1024 (4 MiB).
     pub branch_log_blocks: Option<u64>,
     /// The number of parts of the count of orphans; 0 for one part and one lock, as without the
-    /// patch `orphan` (Kara 2014) ([`VolumeOrphans`]).
+    /// patch `orphan` (Kara 2014).
     pub orphan_parts: usize,
     /// How often threads have to wait for a directory's lock, or names to come and go in it, before
     /// its names are delayed and changed side by side, until the next checkpoint

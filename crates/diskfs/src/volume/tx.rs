@@ -355,6 +355,7 @@ impl<'v> Tx<'v> {
 
     /// Returns the transaction's copy of an inode, to change it: with the latest times, and
     /// published by the commit. The caller holds the node locked until the commit has returned.
+    #[cfg(test)]
     pub fn inode(&mut self, node: &Arc<Node>) -> &mut InodeCore {
         let changed = self.changed(node);
         // A core is edited only while the transaction is borrowed for that.

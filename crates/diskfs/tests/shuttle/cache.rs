@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use shuttle::thread;
 use vfscale_block::{Device, MemoryDevice};
-use vfscale_diskfs::Uuid;
-use vfscale_diskfs::buffer::{Buffer, BufferCache};
-use vfscale_diskfs::format::{BLOCK_BYTES, Block, Expected, Identity, Magic, byte_of_block};
+use vfscale_diskfs::internals::{Buffer, BufferCache, Expected};
+use vfscale_diskfs::on_disk::{Block, Identity, Magic, byte_of_block};
+use vfscale_diskfs::{BLOCK_BYTES, Uuid};
 use vfscale_journal::{LogItem, Lsn, Pushed};
 use vfscale_sync::model::{self, Schedules};
 

@@ -5,9 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use shuttle::sync::atomic::Ordering;
 use shuttle::thread;
-use vfscale_diskfs::tools::check;
-use vfscale_diskfs::vfs_impl::DiskFs;
-use vfscale_diskfs::{Fault, TxReservation, Volume, VolumeOptions};
+use vfscale_diskfs::{DiskFs, Fault, Volume, VolumeOptions, check, internals::TxReservation};
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::{Task, Vfs};
 

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shuttle::thread;
 use vfscale_block::Device;
-use vfscale_diskfs::tools::check;
-use vfscale_diskfs::vfs_impl::DiskOptions;
+use vfscale_diskfs::{DiskOptions, check};
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::{OpenOptions, Task, Vfs};
 

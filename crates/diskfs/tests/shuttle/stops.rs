@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shuttle::thread;
 use vfscale_block::Device;
-use vfscale_diskfs::tools::check;
-use vfscale_diskfs::vfs_impl::{DiskFs, DiskOptions, OnError};
+use vfscale_diskfs::{DiskFs, DiskOptions, OnError, check};
 use vfscale_testkit::FaultyDevice;
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::{At, Errno, MountFlags, OpenOptions, Task, Vfs};

@@ -10,12 +10,8 @@ use std::sync::{Arc, OnceLock};
 
 use shuttle::thread;
 use vfscale_block::Device;
-use vfscale_diskfs::data::Files;
-use vfscale_diskfs::icache::table::NodeTable;
-use vfscale_diskfs::inode::core::InodeCore;
-use vfscale_diskfs::inode::incore::Node;
-use vfscale_diskfs::tools::check;
-use vfscale_diskfs::{Fault, TxReservation, Volume, VolumeOptions};
+use vfscale_diskfs::internals::{Files, Node, NodeTable, TxReservation};
+use vfscale_diskfs::{Fault, InodeCore, Volume, VolumeOptions, check};
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_testkit::FaultyDevice;
 use vfscale_vfs::driver::FileSystem;

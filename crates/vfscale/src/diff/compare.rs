@@ -3,8 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use vfscale_diskfs::format::BLOCK_BYTES;
-use vfscale_diskfs::inode::core::{AttrFork, DataFork, InodeCore};
+use vfscale_diskfs::{AttrFork, BLOCK_BYTES, DataFork, InodeCore};
 
 use super::side::Side;
 use crate::error::pool::PoolError;
@@ -90,7 +89,7 @@ impl<'s> Data<'s> {
             DataFork::Inline(bytes) => &bytes[..],
             _ => &[],
         };
-        let written = |extent: &vfscale_diskfs::format::extent::Extent| {
+        let written = |extent: &vfscale_diskfs::Extent| {
             let bytes = extent.file_block * UNIT..extent.end() * UNIT;
             (!extent.is_unwritten).then_some((bytes, extent.start * UNIT))
         };

@@ -4,9 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vfscale_block::Device;
-use vfscale_diskfs::format::extent::Extent;
-use vfscale_diskfs::inode::core::InodeCore;
 use vfscale_diskfs::rescue::{Loss, Name, Rescue};
+use vfscale_diskfs::{Extent, InodeCore};
 use vfscale_pool::Branch;
 
 use crate::error::pool::PoolError;

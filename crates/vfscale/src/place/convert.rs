@@ -1,9 +1,9 @@
 //! A volume becomes a pool.
 
 use vfscale_block::{Device, Error as DeviceError};
-use vfscale_diskfs::format::BLOCK_BYTES;
-use vfscale_diskfs::vfs_impl::DiskFs;
-use vfscale_diskfs::{LogPlace, OpenError, Superblock, TrimRange, Uuid, copies};
+use vfscale_diskfs::{
+    BLOCK_BYTES, DiskFs, LogPlace, OpenError, Superblock, TrimRange, Uuid, copies,
+};
 use vfscale_pool::Conversion;
 use vfscale_vfs::Errno;
 

@@ -19,8 +19,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use vfscale_block::{Device, Guarded};
-use vfscale_diskfs::vfs_impl::{CacheBudget, DiskFs};
-use vfscale_diskfs::{Fault, copies};
+use vfscale_diskfs::{CacheBudget, DiskFs, Fault, copies};
 use vfscale_vfs::Errno;
 
 use super::devices::Opened;

@@ -3,8 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use vfscale_block::{Device, Error, Guarded};
-use vfscale_diskfs::Fault;
-use vfscale_diskfs::vfs_impl::{CacheBudget, DiskFs};
+use vfscale_diskfs::{CacheBudget, DiskFs, Fault};
 
 use super::devices::{DeviceSource, Opened};
 use super::lower::Lower;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use vfscale_block::{CowDevice, Device, Guarded};
-use vfscale_diskfs::vfs_impl::{CacheBudget, DiskFs};
+use vfscale_diskfs::{CacheBudget, DiskFs};
 use vfscale_pool::{Adoption, Branch, Error, Kind, Repaired};
 use vfscale_sync::worker::{Priority, WorkItem};
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use vfscale_diskfs::vfs_impl::DiskFs;
+use vfscale_diskfs::DiskFs;
 use vfscale_vfs::Errno;
 
 use super::{Pool, PoolError};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::FallocateFlags;
 use vfscale::posix::{At, FstrimRange};
 use vfscale::{Errno, Volume};
-use vfscale_diskfs::format::BLOCK_BYTES;
+use vfscale_diskfs::BLOCK_BYTES;
 
 const FILES: usize = 2_000;
 const ALL: FstrimRange = FstrimRange { start: 0, len: u64::MAX, minlen: 0 };

@@ -10,9 +10,8 @@ use std::time::Duration;
 use vfscale::posix::{MountFlags, OFlags};
 use vfscale::{Errno, Mode, Scaling, Task, Volume, VolumeBuilder, VolumeError};
 use vfscale_block::{Device, MemoryDevice};
-use vfscale_diskfs::LogPlace;
-use vfscale_diskfs::format::BLOCK_BYTES;
 use vfscale_diskfs::mkfs::{self, MkfsOptions};
+use vfscale_diskfs::{BLOCK_BYTES, LogPlace};
 use vfscale_sync::cpu;
 
 /// This holds also while another thread is in the middle of a walk, when references to the image

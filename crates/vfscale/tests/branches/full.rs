@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vfscale::block::MemoryDevice;
 use vfscale::posix::{At, AtFlags, FallocateFlags, OFlags, XattrFlags};
 use vfscale::{Errno, Mode, Task, Volume};
-use vfscale_diskfs::{check, check::Options};
-use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
+use vfscale_diskfs::{check, check::Options, mkfs, mkfs::MkfsOptions};
 use vfscale_pool::{Error, Pool};
 use vfscale_sync::random::{Random, seed};
 

@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vfscale::block::{Device, MemoryDevice};
 use vfscale::posix::{At, AtFlags, OFlags};
 use vfscale::{Errno, Mode, Task, Volume};
-use vfscale_diskfs::{check, check::Options};
-use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
+use vfscale_diskfs::{check, check::Options, mkfs, mkfs::MkfsOptions};
 use vfscale_pool::Pool;
 
 use crate::watched::Watched;

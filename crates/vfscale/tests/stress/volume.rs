@@ -11,8 +11,7 @@ use std::time::Duration;
 use vfscale::block::MemoryDevice;
 use vfscale::posix::{At, AtFlags, FallocateFlags, OFlags, RenameFlags, XattrFlags};
 use vfscale::{Errno, Mode, Task, Volume};
-use vfscale_diskfs::{check, check::Options};
-use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
+use vfscale_diskfs::{check, check::Options, mkfs, mkfs::MkfsOptions};
 use vfscale_sync::random::{Random, seed};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);

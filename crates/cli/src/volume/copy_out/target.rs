@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timestamps, Uid, Xat
 use rustix::io::Errno;
 use vfscale::Escaped;
 use vfscale_diskfs::rescue::Rescue;
-use vfscale_diskfs::{inode::core::FileKind, inode::core::InodeCore};
+use vfscale_diskfs::{FileKind, InodeCore};
 
 use crate::error::Failure;
 

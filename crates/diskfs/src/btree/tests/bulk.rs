@@ -1,6 +1,7 @@
 //! Trees built from sorted records.
 
 use super::*;
+use crate::format::damage::TreeDamage;
 
 fn records(count: u64) -> Vec<Record<Small<6>>> {
     (0..count).map(|key| Entry { key: (key * 3).into(), value: (key as u32).into() }).collect()

@@ -6,7 +6,6 @@ use vfscale_testkit::{CrashPlan, FaultyDevice, RecordingDevice};
 
 use super::super::file_blocks::RangeStep as CutStep;
 use super::*;
-use crate::TxReservation;
 use crate::data::{FileOptions, Files};
 use crate::file_io::tests::model::{Both, Step, Subject, step};
 use crate::icache::table::NodeTable;
@@ -14,6 +13,7 @@ use crate::inode::core::{DataFork, InodeCore};
 use crate::inode::incore::Node;
 use crate::tools::check;
 use crate::tools::mkfs::{MkfsOptions, format};
+use crate::volume::tx::TxReservation;
 use crate::volume::{Volume, VolumeOptions};
 
 pub(super) const BLOCKS: u64 = 4096;

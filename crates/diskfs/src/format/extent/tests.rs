@@ -3,6 +3,20 @@ use crate::format::Damage;
 
 const INO: u64 = 77;
 
+/// Decodes the list of extents in `bytes`, for file `ino`. Each extent is valid by itself and
+/// starts at or after the end of the one before.
+///
+/// # Errors
+/// Returns [`ExtentDamage`] if the bytes are no list, or for the first invalid extent.
+fn decode_list(
+    ino: u64,
+    bytes: &[u8],
+    is_possible: impl Fn(u64, u64) -> bool,
+) -> Result<Vec<Extent>, ExtentDamage> {
+    let (list, wrong) = decode_possible(ino, bytes, is_possible)?;
+    wrong.map_or(Ok(list), Err)
+}
+
 fn extent(file_block: u64, start: u64, blocks: u32) -> Extent {
     Extent { file_block, start, blocks, is_unwritten: false }
 }

@@ -65,7 +65,7 @@ fn numbers_that_no_inode_has_are_no_nodes() {
     }
     let damage = table.get(&volume, ino_at(FIRST + INODE_BLOCKS, 0)).unwrap_err();
     assert!(matches!(damage, Fault::Inode(_)), "{damage}");
-    assert!(table.is_empty());
+    assert_eq!(table.len(), 0);
 }
 
 /// Race: An error of write-back against the calls that report it.

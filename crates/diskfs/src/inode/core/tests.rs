@@ -3,6 +3,14 @@ use proptest::prelude::*;
 use super::*;
 use crate::format::inode::RECORD_BYTES;
 
+/// The type of a fifo.
+const TYPE_FIFO: u32 = 0o010_000;
+/// The type of a character device.
+const TYPE_CHARACTER: u32 = 0o020_000;
+/// The type of a block device.
+const TYPE_BLOCK: u32 = 0o060_000;
+/// The type of a socket.
+const TYPE_SOCKET: u32 = 0o140_000;
 const INO: u64 = 100;
 
 /// Returns whether a volume of four groups of 4096 blocks can have this block in files.

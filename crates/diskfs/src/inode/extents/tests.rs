@@ -2,12 +2,48 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::btree::memory::{Failure, Memory, number};
-use crate::format::extent::{EXTENT_BLOCKS_MAX, LIST_MAX};
+use crate::format::extent::{EXTENT_BLOCKS_MAX, LIST_MAX, check_order};
 
 mod model;
 
 const INO: u64 = 77;
 const OWNER: MapOwner = MapOwner { ino: INO, list_max: LIST_MAX };
+
+/// Checks the whole map and reports all faults, except those within the blocks of its tree
+/// ([`Tree::check`] finds these): extents that overlap, or lie where none can. Calls `visit` with
+/// each possible extent.
+///
+/// # Errors
+/// [`Error`], if blocks can't be read.
+fn check<N: Nodes>(
+    map: &ExtentMap,
+    nodes: &N,
+    ino: u64,
+    mut report: impl FnMut(Damage),
+    mut visit: impl FnMut(&Extent),
+) -> Outcome<(), N> {
+    let mut before: Option<Extent> = None;
+    let mut look = |extent: Extent| {
+        match extent.checked(ino, |start, blocks| nodes.is_for_data(start, blocks)) {
+            Err(damage) => return report(damage.into()),
+            Ok(extent) => visit(&extent),
+        }
+        if let Some(Err(damage)) = before.map(|before| check_order(ino, &before, &extent)) {
+            report(damage.into());
+        }
+        before = Some(extent);
+    };
+    match map {
+        ExtentMap::Empty | ExtentMap::List(_) => map.listed().iter().copied().for_each(look),
+        ExtentMap::Tree(root) => {
+            for record in tree(*root, ino).range(nodes, ..)? {
+                let record = record?;
+                look(Extent::of(record.key.get(), &record.value));
+            }
+        }
+    }
+    Ok(())
+}
 
 fn extent(file_block: u64, start: u64, blocks: u32) -> Extent {
     Extent { file_block, start, blocks, is_unwritten: false }
@@ -101,19 +137,6 @@ fn a_long_list_becomes_a_tree_and_nothing_again() {
     assert_eq!((grown, freed.len(), calls), (0, 2000, 2000 / 64 + 1));
     assert_eq!(map, ExtentMap::default());
     assert!(nodes.blocks.is_empty());
-}
-
-#[test]
-fn a_list_makes_room_when_it_is_asked_to() {
-    let (mut map, mut nodes) = (ExtentMap::default(), Memory::new());
-    for at in 0..5 {
-        map.insert(&mut nodes, OWNER, extent(at * 2, 100 + at * 3, 1)).unwrap();
-    }
-    let list = all(&map, &nodes);
-    assert_eq!(map.make_room(&mut nodes, MapOwner { ino: INO, list_max: 5 }).unwrap(), 0);
-    assert_eq!(map.make_room(&mut nodes, MapOwner { ino: INO, list_max: 4 }).unwrap(), 1);
-    assert_eq!(all(&map, &nodes), list);
-    assert!(matches!(map, ExtentMap::Tree(_)));
 }
 
 #[test]

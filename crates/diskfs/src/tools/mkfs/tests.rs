@@ -5,10 +5,11 @@ use vfscale_testkit::{CrashPlan, Fault, FaultyDevice, RecordingDevice};
 
 use super::*;
 use crate::alloc::Groups;
+use crate::alloc::space::Space;
 use crate::format::Damage;
 use crate::format::inode::records;
 use crate::volume::copies::OpenError;
-use crate::{Space, Volume, VolumeOptions};
+use crate::volume::{Volume, VolumeOptions};
 
 const MIB: u64 = 1 << 20;
 

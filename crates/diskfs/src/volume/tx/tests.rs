@@ -114,7 +114,7 @@ const _: () = {
     const fn is_shared<T: Send + Sync>() {}
     is_send::<Tx<'static>>();
     is_shared::<Volume>();
-    is_shared::<crate::Reader<'static>>();
+    is_shared::<crate::volume::Reader<'static>>();
 };
 
 #[test]

@@ -1,22 +1,25 @@
 //! Volumes of 1 TiB, run by hand: each test takes minutes, and prints its figures.
-//! `cargo test --release -p vfscale-diskfs --test large -- --ignored --nocapture --test-threads 1`
+//! `cargo test --release -p vfscale-diskfs --lib large -- --ignored --nocapture --test-threads 1`
 
-#![cfg(not(any(loom, shuttle)))]
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test that prints figures")]
+#![allow(clippy::print_stderr, reason = "a test that prints figures")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use vfscale_block::{Device, Error, MemoryDevice};
-use vfscale_diskfs::data::Files;
-use vfscale_diskfs::icache::table::NodeTable;
-use vfscale_diskfs::inode::core::InodeCore;
-use vfscale_diskfs::inode::incore::Node;
-use vfscale_diskfs::tools::check;
-use vfscale_diskfs::tools::mkfs::{MkfsOptions, format};
-use vfscale_diskfs::{BlockRange, Fault, TxReservation, Volume, VolumeOptions};
 use vfscale_sync::random::Random;
+
+use crate::base::fault::Fault;
+use crate::data::Files;
+use crate::format::BlockRange;
+use crate::icache::table::NodeTable;
+use crate::inode::core::InodeCore;
+use crate::inode::incore::Node;
+use crate::tools::check;
+use crate::tools::mkfs::{MkfsOptions, format};
+use crate::volume::tx::TxReservation;
+use crate::volume::{Volume, VolumeOptions};
 
 const TIB: u64 = 1 << 40;
 const PAGE: u64 = 4096;
