@@ -368,7 +368,7 @@ impl VolumeBuilder {
         let budget = options.cache_budget.as_ref();
         let place = if read_only { device } else { device.or_lower(&name, budget) };
         let mut devices = Devices { place, log };
-        options.scaling = journal_scaling(&self.scaling);
+        options.scaling = self.scaling;
         options.orphan_parts = self.scaling.orphan_parts();
         options.dirty_lists = self.scaling.dirty_lists();
         let fs = open_driver(&mut devices, &options, read_only, &name)?;
@@ -461,19 +461,6 @@ fn mount(fs: &Arc<DiskFs>, scaling: Scaling, limits: Limits) -> Result<Vfs, Errn
     let vfs = Vfs::with_limits(fs.clone(), scaling, limits)?;
     vfs.set_memory_driver(MemFs::builder().slots(scaling.slots()).build())?;
     Ok(vfs)
-}
-
-/// Returns the scaling settings of the log.
-fn journal_scaling(scaling: &Scaling) -> vfscale_journal::Scaling {
-    vfscale_journal::Scaling {
-        read_mostly: scaling.read_mostly(),
-        active_trans_slots: scaling.active_trans_slots(),
-        cil_counter_slots: scaling.cil_counter_slots(),
-        cil_list_slots: scaling.cil_list_slots(),
-        busy_extents: scaling.busy_extents(),
-        context_slots: scaling.cil_context_slots(),
-        grant_slots: scaling.log_space_slots(),
-    }
 }
 
 /// An open volume, mounted as the root of a tree. `Send` and `Sync`.

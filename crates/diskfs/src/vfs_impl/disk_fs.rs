@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use vfscale_block::Device;
-use vfscale_journal::{Options, Recovered, Scaling};
+use vfscale_journal::{Options, Recovered};
 use vfscale_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use vfscale_sync::cpu;
 use vfscale_sync::errseq::ErrorCursor;
 use vfscale_sync::lock::ThreadOwner;
 use vfscale_sync::rcu;
+use vfscale_sync::scaling::Scaling;
 
 use super::needs::TxReservations;
 use super::stop::{OnError, Stop};

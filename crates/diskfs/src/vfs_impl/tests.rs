@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vfscale_block::{Device, MemoryDevice, Operation, OsError};
-use vfscale_journal::Scaling;
+use vfscale_sync::scaling::Scaling;
 use vfscale_testkit::FaultyDevice;
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::{
@@ -500,8 +500,7 @@ fn a_directory_released_on_a_read_only_volume_is_freed_later() {
 /// Race: A remount to read-only against transactions.
 #[test]
 fn a_remount_to_read_only_waits_for_every_transaction() {
-    for scaling in [Scaling::with_slots(8), Scaling { active_trans_slots: 1, ..Scaling::default() }]
-    {
+    for scaling in [Scaling::with_slots(8), Scaling::before("active-trans").unwrap()] {
         let made = made(16 * MIB);
         let device = made.device.clone();
         drop(made.again());

@@ -79,7 +79,7 @@ impl Volume {
         let recorded = recorded.map(|sums| Recorded { sums, last });
         let groups = Groups::load(&reader, geometry, superblock.log(), recorded)?;
         groups.set_index_bytes(options.cache_bytes / INDEX_SHARE);
-        let space = Space::new(&groups.totals(), options.journal.scaling.read_mostly);
+        let space = Space::new(&groups.totals(), options.journal.scaling.read_mostly());
         let is_thin = || device.discards().is_some_and(|how| how.is_thin);
         let discards = journal.is_some() && options.discard.unwrap_or_else(is_thin);
         let freed = discards.then(FreedRegions::default);
