@@ -69,4 +69,4 @@ pub use format::uuid::Uuid;
 pub use tools::{check, dump, identity, mkfs, rescue};
 pub use volume::copies::{self, CopyState, FoundSuperblock, SuperblockCopy};
 pub use volume::tx::TxReservation;
-pub use volume::{Reader, TrimRange, Volume, VolumeOptions};
+pub use volume::{Reader, Settings, TrimRange, Volume};

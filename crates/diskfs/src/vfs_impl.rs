@@ -39,10 +39,10 @@ mod stop;
 mod super_ops;
 mod walk;
 
+pub use crate::base::on_error::{OnError, OnErrorError};
 pub use crate::page_cache::CacheBudget;
 pub use cut::Cut;
-pub use disk_fs::{DiskFs, DiskOptions, Opened};
-pub use stop::{OnError, OnErrorError};
+pub use disk_fs::{DiskFs, Opened};
 
 #[cfg(doc)]
 use crate::{data::Files, icache::inactivate::Inactivator};

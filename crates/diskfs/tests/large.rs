@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use vfscale_block::{Device, Error, MemoryDevice};
+use vfscale_diskfs::Settings;
 use vfscale_diskfs::data::Files;
 use vfscale_diskfs::icache::table::NodeTable;
 use vfscale_diskfs::inode::core::InodeCore;
 use vfscale_diskfs::inode::incore::Node;
 use vfscale_diskfs::tools::check;
 use vfscale_diskfs::tools::mkfs::{MkfsOptions, format};
-use vfscale_diskfs::{BlockRange, Fault, TxReservation, Volume, VolumeOptions};
+use vfscale_diskfs::{BlockRange, Fault, TxReservation, Volume};
 use vfscale_sync::random::Random;
 
 const TIB: u64 = 1 << 40;
@@ -81,9 +82,7 @@ impl Device for Thin {
 }
 
 fn open(device: &Arc<Thin>) -> Arc<Volume> {
-    let mut options = VolumeOptions::default();
-    options.journal.sync_interval = None;
-    Arc::new(Volume::open(device.clone(), options).unwrap())
+    Arc::new(Volume::open(device.clone(), Settings::default()).unwrap())
 }
 
 /// Creates a file without a name.
@@ -116,7 +115,10 @@ fn a_volume_full_of_allocated_space_takes_a_million_splits() {
     let device = Thin::new();
     format(&*device, &MkfsOptions::default()).unwrap();
     let volume = open(&device);
-    let (files, nodes) = (Files::new(Arc::clone(&volume), 64 << 20, None), NodeTable::new(100));
+    let (files, nodes) = (
+        Files::new(Arc::clone(&volume), &Settings { sync_interval: None, ..Settings::default() }),
+        NodeTable::new(100),
+    );
     let node = create(&volume, &nodes);
     let mut size = 0;
     loop {
