@@ -1,5 +1,5 @@
-//! Random interleavings: of the models of tables, which loom explores as well, of sections, slabs
-//! and work items.
+//! Random interleavings: of the models of tables, which loom explores as well, of sections, slabs,
+//! work items and the pool of their threads.
 
 #![cfg(shuttle)]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
