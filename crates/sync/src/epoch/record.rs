@@ -17,7 +17,8 @@ pub(super) static EPOCH: Epoch = Epoch::new(AtomicU64::new(1), AtomicU64::new(1)
 /// The records of all threads, linked by [`Shared::next`].
 static RECORDS: AtomicPtr<Record> = AtomicPtr::new(ptr::null_mut());
 
-/// The records that no thread uses. In a child a thread that does not exist there may hold the lock.
+/// The records that no thread uses. In a child the lock may be held by a thread that does not exist
+/// there.
 static FREE: Mutex<Vec<&'static Record>> = Mutex::new(Vec::new());
 
 /// Number of records in whose queue bags wait. Each changes it under its lock.
