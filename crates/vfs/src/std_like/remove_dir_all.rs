@@ -31,7 +31,7 @@ impl Task {
     }
 }
 
-/// What is known of a directory that is being removed.
+/// A directory that is being removed.
 struct Level {
     left: Vec<DirEntryBuf>,
     /// The name in the parent directory; the whole path for the first.

@@ -429,3 +429,34 @@ fn a_tree_of_100_000_levels_is_copied_and_removed() {
     assert!(!task.exists("/copy").unwrap());
     task.remove_dir_all("/t").unwrap();
 }
+
+/// Race: Removing a tree while other threads change it.
+///
+/// A removal that has gone far down goes up by the name `..` of a directory that another one may
+/// have removed, as those above it. That name stays, and so do the numbers of directories that are
+/// open further down.
+#[test]
+fn removals_of_one_deep_tree_beside_each_other_end_well() {
+    let vfs = vfs();
+    let task = vfs.task();
+    for _ in 0..60 {
+        dig(&task, 300);
+        let barrier = Barrier::new(3);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                let (task, barrier) = (vfs.task(), &barrier);
+                scope.spawn(move || {
+                    barrier.wait();
+                    match task.remove_dir_all("/d") {
+                        // The other threads were done before it began.
+                        Err(error) if error.errno() == Errno::NOENT => {
+                            assert_eq!(error.path(), Some(Path::new("/d")));
+                        }
+                        other => other.unwrap(),
+                    }
+                });
+            }
+        });
+        assert!(!task.exists("/d").unwrap());
+    }
+}
