@@ -38,9 +38,6 @@ struct timespec;
 /** Does not discard the blocks of removed files, also in a sparse image. */
 #define VFSCALE_VOLUME_NO_DISCARD 32
 
-/** Changes names in a directory side by side always, also if no thread waits for it. */
-#define VFSCALE_VOLUME_NO_DIR_HEAT 64
-
 /**
  * Takes images of Ceph RBD from a holder that is alive: the cluster refuses it from then on, and
  * its log is replayed. Not for images in files (EOPNOTSUPP).
@@ -193,12 +190,8 @@ struct vfscale_volume_options {
    * bounds changed metadata only, by its half; NULL for memory of its own.
    */
   struct vfscale_cache_budget *cache_budget;
-  /**
-   * How often threads have to wait for a directory, or names to come and go in it, before its
-   * names are delayed and changed side by side; 12 by default, UINT32_MAX for never; for always,
-   * see VFSCALE_VOLUME_NO_DIR_HEAT.
-   */
-  uint32_t dir_heat;
+  /** 0. */
+  uint32_t reserved;
   /**
    * Seconds after which a request of the opening of an image of Ceph RBD fails with ETIMEDOUT; 0
    * to wait for the cluster.

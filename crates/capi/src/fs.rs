@@ -14,10 +14,10 @@ use crate::cache_budget::budget;
 use crate::handles::{Kind, Table, Used};
 use crate::ranks::TreeLock;
 use crate::structs::{
-    VFSCALE_VOLUME_DISCARD, VFSCALE_VOLUME_NO_AUTO_DA_ALLOC, VFSCALE_VOLUME_NO_DIR_HEAT,
-    VFSCALE_VOLUME_NO_DISCARD, VFSCALE_VOLUME_NO_RECOVERY, VFSCALE_VOLUME_READ_ONLY,
-    VFSCALE_VOLUME_REMOUNT_RO, VFSCALE_VOLUME_TAKE_OVER, vfscale_fs, vfscale_limits,
-    vfscale_memory_options, vfscale_usage, vfscale_volume_options,
+    VFSCALE_VOLUME_DISCARD, VFSCALE_VOLUME_NO_AUTO_DA_ALLOC, VFSCALE_VOLUME_NO_DISCARD,
+    VFSCALE_VOLUME_NO_RECOVERY, VFSCALE_VOLUME_READ_ONLY, VFSCALE_VOLUME_REMOUNT_RO,
+    VFSCALE_VOLUME_TAKE_OVER, vfscale_fs, vfscale_limits, vfscale_memory_options, vfscale_usage,
+    vfscale_volume_options,
 };
 
 static TREES: Table<Fs> = Table::new(Kind::Fs, false);
@@ -147,10 +147,12 @@ fn apply(
         | VFSCALE_VOLUME_NO_AUTO_DA_ALLOC
         | VFSCALE_VOLUME_DISCARD
         | VFSCALE_VOLUME_NO_DISCARD
-        | VFSCALE_VOLUME_NO_DIR_HEAT
         | VFSCALE_VOLUME_TAKE_OVER;
     if options.flags & !known != 0 {
         return Err(Failure::new(Errno::INVAL, "unknown flags"));
+    }
+    if options.reserved != 0 {
+        return Err(Failure::new(Errno::INVAL, "the reserved field is not 0"));
     }
     builder = builder
         .read_only(flag(VFSCALE_VOLUME_READ_ONLY))
@@ -191,7 +193,7 @@ fn apply(
         let budget = budget(options.cache_budget)?;
         builder = builder.cache_budget(&budget);
     }
-    apply_dir_heat(apply_discard(builder, options)?, options)
+    apply_discard(builder, options)
 }
 
 fn apply_discard(
@@ -203,18 +205,6 @@ fn apply_discard(
         VFSCALE_VOLUME_DISCARD => Ok(builder.discard(true)),
         VFSCALE_VOLUME_NO_DISCARD => Ok(builder.discard(false)),
         _ => Err(Failure::new(Errno::INVAL, "the flags both ask for discards and forbid them")),
-    }
-}
-
-fn apply_dir_heat(
-    builder: VolumeBuilder,
-    options: &vfscale_volume_options,
-) -> Result<VolumeBuilder, Failure> {
-    match (options.flags & VFSCALE_VOLUME_NO_DIR_HEAT, options.dir_heat) {
-        (0, 0) => Ok(builder),
-        (0, heat) => Ok(builder.dir_heat(heat)),
-        (_, 0) => Ok(builder.dir_heat(0)),
-        _ => Err(Failure::new(Errno::INVAL, "dir_heat is not 0, and the flags say that it is")),
     }
 }
 

@@ -248,10 +248,8 @@ pub struct vfscale_volume_options {
     /// Budget that the caches of this and other volumes share, in place of `cache_size`, which then
     /// bounds changed metadata only, by its half; NULL for memory of its own.
     pub cache_budget: *mut vfscale_cache_budget,
-    /// How often threads have to wait for a directory, or names to come and go in it, before its
-    /// names are delayed and changed side by side; 12 by default, UINT32_MAX for never; for always,
-    /// see VFSCALE_VOLUME_NO_DIR_HEAT.
-    pub dir_heat: u32,
+    /// 0.
+    pub reserved: u32,
     /// Seconds after which a request of the opening of an image of Ceph RBD fails with ETIMEDOUT; 0
     /// to wait for the cluster.
     pub patience_s: u32,
@@ -274,8 +272,6 @@ pub const VFSCALE_VOLUME_NO_AUTO_DA_ALLOC: u32 = 8;
 pub const VFSCALE_VOLUME_DISCARD: u32 = 16;
 /// Does not discard the blocks of removed files, also in a sparse image.
 pub const VFSCALE_VOLUME_NO_DISCARD: u32 = 32;
-/// Changes names in a directory side by side always, also if no thread waits for it.
-pub const VFSCALE_VOLUME_NO_DIR_HEAT: u32 = 64;
 /// Takes images of Ceph RBD from a holder that is alive: the cluster refuses it from then on, and
 /// its log is replayed. Not for images in files (EOPNOTSUPP).
 pub const VFSCALE_VOLUME_TAKE_OVER: u32 = 128;

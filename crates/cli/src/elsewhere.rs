@@ -5,13 +5,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use vfscale::block::Error as DeviceError;
 use vfscale::posix::MountFlags;
@@ -141,37 +142,69 @@ pub(crate) fn within(
     limit: Duration,
     call: impl FnOnce() -> io::Result<Vec<u8>>,
 ) -> io::Result<Vec<u8>> {
-    let (mut reader, mut writer) = io::pipe()?;
-    // SAFETY: the child has this thread alone, and libc lets it allocate; it takes no other lock,
-    // and ends by `_exit`.
-    let child = match unsafe { libc::fork() } {
-        0 => {
-            close_all_but(writer.as_raw_fd());
-            let (code, bytes) = match call() {
-                Ok(bytes) => (0, bytes),
-                Err(e) => (e.raw_os_error().unwrap_or(libc::EIO), Vec::new()),
-            };
-            let _ = writer.write_all(&[&code.to_le_bytes(), &bytes[..]].concat());
-            // SAFETY: ends the process.
-            unsafe { libc::_exit(0) }
+    Caller::start(limit, call).map(|(bytes, _)| bytes)
+}
+
+/// A process that has made a call, and lives until this handle is dropped, or the process that has
+/// it ends.
+pub(crate) struct Caller {
+    stream: UnixStream,
+    process: Pid,
+}
+
+impl Caller {
+    fn start(
+        limit: Duration,
+        call: impl FnOnce() -> io::Result<Vec<u8>>,
+    ) -> io::Result<(Vec<u8>, Caller)> {
+        let (stream, other) = UnixStream::pair()?;
+        // SAFETY: the child has this thread alone, and libc lets it allocate; it takes no other
+        // lock, and ends by `_exit`.
+        let process = match unsafe { libc::fork() } {
+            0 => {
+                serve(other, call);
+                // SAFETY: ends the process.
+                unsafe { libc::_exit(0) }
+            }
+            child => Pid::from_raw(child).ok_or_else(io::Error::last_os_error)?,
+        };
+        drop(other);
+        let time = Timespec::try_from(limit).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let mut poll = [PollFd::new(&stream, PollFlags::IN)];
+        if rustix::event::poll(&mut poll, Some(&time))? == 0 {
+            let _ = kill_process(process, Signal::KILL);
+            return Err(late(limit));
         }
-        child => Pid::from_raw(child).ok_or_else(io::Error::last_os_error)?,
+        let mut caller = Caller { stream, process };
+        let mut reply = Vec::new();
+        caller.stream.read_to_end(&mut reply)?;
+        match reply.split_first_chunk() {
+            Some((code, bytes)) if *code == [0; 4] => Ok((bytes.to_vec(), caller)),
+            Some((code, _)) => Err(io::Error::from_raw_os_error(i32::from_le_bytes(*code))),
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Both);
+        let _ = waitpid(Some(self.process), WaitOptions::empty());
+    }
+}
+
+/// Makes a call, sends its result, and waits until the other end of the stream is closed.
+fn serve(mut stream: UnixStream, call: impl FnOnce() -> io::Result<Vec<u8>>) {
+    close_all_but(stream.as_raw_fd());
+    // Signals of the terminal are for the other process, which may outlive them.
+    let _ = rustix::process::setpgid(None, None);
+    let (code, bytes) = match call() {
+        Ok(bytes) => (0, bytes),
+        Err(e) => (e.raw_os_error().unwrap_or(libc::EIO), Vec::new()),
     };
-    drop(writer);
-    let time = Timespec::try_from(limit).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let mut poll = [PollFd::new(&reader, PollFlags::IN)];
-    if rustix::event::poll(&mut poll, Some(&time))? == 0 {
-        let _ = kill_process(child, Signal::KILL);
-        return Err(late(limit));
-    }
-    let mut reply = Vec::new();
-    reader.read_to_end(&mut reply)?;
-    let _ = waitpid(Some(child), WaitOptions::empty());
-    match reply.split_first_chunk() {
-        Some((code, bytes)) if *code == [0; 4] => Ok(bytes.to_vec()),
-        Some((code, _)) => Err(io::Error::from_raw_os_error(i32::from_le_bytes(*code))),
-        None => Err(io::ErrorKind::UnexpectedEof.into()),
-    }
+    let _ = stream.write_all(&[&code.to_le_bytes(), &bytes[..]].concat());
+    let _ = stream.shutdown(Shutdown::Write);
+    let _ = stream.read(&mut [0]);
 }
 
 /// Closes what a caller may read until its end, as standard output, and all else.
@@ -194,7 +227,20 @@ const STILL: &str = "it may still do what it was asked for";
 /// # Errors
 /// Any error of the request; `TimedOut`, with a text that says what is known.
 pub(crate) fn request(call: impl FnOnce() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
-    within(PATIENCE, call).map_err(|e| match e.kind() {
+    held_request(call).map(|(bytes, _)| bytes)
+}
+
+/// Makes a [`request`] that is replied to with a number.
+pub(crate) fn request_number(call: impl FnOnce() -> io::Result<u64>) -> io::Result<u64> {
+    let bytes = request(|| Ok(call()?.to_le_bytes().to_vec()))?;
+    bytes.try_into().map(u64::from_le_bytes).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// Makes a [`request`] whose effect ends with the process that makes it, which is returned too.
+pub(crate) fn held_request(
+    call: impl FnOnce() -> io::Result<Vec<u8>>,
+) -> io::Result<(Vec<u8>, Caller)> {
+    Caller::start(PATIENCE, call).map_err(|e| match e.kind() {
         io::ErrorKind::TimedOut => io::Error::new(e.kind(), format!("{e}; {STILL}")),
         _ => e,
     })
@@ -212,8 +258,17 @@ pub(crate) fn sync_kernel(image: &Path, dir: &Path) -> Result<(), Failure> {
         };
         request(sync).map_err(|error| Failure::Sync(other.clone(), error))?;
     }
-    let synced = request(|| mounts::sync(dir).map(|()| Vec::new()));
-    synced.map(drop).map_err(|error| Failure::Sync(dir.to_owned(), error))
+    sync(dir)
+}
+
+/// Makes the file system at `dir` durable, also what the kernel holds back of it.
+pub(crate) fn sync(dir: &Path) -> Result<(), Failure> {
+    let sync = || {
+        // First the data that the kernel holds back.
+        rustix::fs::syncfs(std::fs::File::open(dir)?)?;
+        control::sync(dir).map(|()| Vec::new())
+    };
+    request(sync).map(drop).map_err(|error| Failure::Sync(dir.to_owned(), error))
 }
 
 fn late(limit: Duration) -> io::Error {
@@ -258,12 +313,24 @@ fn server_of(image: &Path) -> Result<Option<(UnixStream, u32)>, Failure> {
 
 /// Connects to the server of the mount at a directory, and returns its user.
 fn connected(dir: &Path, limit: Duration) -> io::Result<(UnixStream, u32)> {
-    let name = socket(dir, limit)?;
-    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    let stream = connect(&socket(dir, limit)?, limit)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let user = wire::peer(&stream)?;
     Ok((stream, user))
+}
+
+/// Connects to an abstract socket. While the queue of those whom its server has not accepted is
+/// full, waits, for at most `limit`.
+fn connect(name: &str, limit: Duration) -> io::Result<UnixStream> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let stream = UnixStream::from(socket);
+    // Linux limits by it also the time for which `connect` waits.
+    stream.set_write_timeout(Some(limit))?;
+    match rustix::net::connect(&stream, &SocketAddrUnix::new_abstract_name(name.as_bytes())?) {
+        Err(Errno::AGAIN) => Err(late(limit)),
+        connected => Ok(connected.map(|()| stream)?),
+    }
 }
 
 impl Elsewhere {

@@ -10,6 +10,9 @@ use vfscale::{Escaped, PoolError, VolumeError};
 use vfscale_diskfs::mkfs::MkfsError;
 use vfscale_fuse::MountError;
 
+/// The meaning of `EPERM` as the reply of a mount.
+pub(crate) const NOT_ALLOWED: &str = "only root and the user who mounted it may do that";
+
 /// A failure of the command.
 #[derive(Debug)]
 pub(crate) enum Failure {

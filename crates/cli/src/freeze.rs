@@ -10,8 +10,8 @@ use clap::Args;
 use vfscale::Errno;
 
 use crate::child::{exit_code, spawn};
-use crate::error::Failure;
-use crate::{mounts, options};
+use crate::error::{Failure, NOT_ALLOWED};
+use crate::{elsewhere, options};
 
 /// Default time after which the volume thaws, whatever the command does.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -41,11 +41,13 @@ pub(crate) struct FreezeArgs {
 /// this process ends, however it does.
 pub(crate) fn freeze(args: &FreezeArgs) -> Result<ExitCode, Failure> {
     let (dir, limit) = (&args.dir, args.limit.unwrap_or(LIMIT));
+    elsewhere::check_replies(dir)?;
     // Most of the work, while calls go on.
-    mounts::sync(dir).map_err(|error| Failure::Sync(dir.clone(), error))?;
+    elsewhere::sync(dir)?;
     // The time that the mount counts begins later, and so ends later.
     let begun = Instant::now();
-    vfscale_fuse::control::freeze(dir, limit).map_err(|error| refused(dir, &error))?;
+    let freeze = || vfscale_fuse::control::freeze(dir, limit).map(|()| Vec::new());
+    let (_, _frozen) = elsewhere::held_request(freeze).map_err(|error| refused(dir, &error))?;
     let [program, arguments @ ..] = &args.command[..] else {
         return Err(Failure::Usage("no command given".into()));
     };
@@ -67,7 +69,7 @@ fn refused(dir: &Path, error: &io::Error) -> Failure {
     let words = match Errno::from_io_error(error) {
         Some(Errno::NOTTY) => "no file system of vfscale is mounted there",
         Some(Errno::OPNOTSUPP) => "only a volume is frozen, and no branch: the others go on",
-        Some(Errno::PERM | Errno::ACCESS) => "only root and the user who mounted it may do that",
+        Some(Errno::PERM | Errno::ACCESS) => NOT_ALLOWED,
         Some(Errno::SRCH) => "its server can't see this process, which has other PIDs",
         Some(Errno::INVAL) => "the time is more than 0 s, and at most 3600 s",
         _ => return Failure::Freeze(dir.to_owned(), format!("it can't be frozen: {error}")),

@@ -366,6 +366,7 @@ fn leave_terminal(log: Log) -> Result<(), Failure> {
 /// Changes the flags of an existing mount.
 fn remount(dir: &Path, options: &MountOptions) -> Result<ExitCode, Failure> {
     let failed = |e: rustix::io::Errno| Failure::Remount(dir.to_owned(), e.into());
+    elsewhere::check_replies(dir)?;
     let before = rustix::fs::statvfs(dir).map_err(failed)?.f_flag;
     let is_sync = before.contains(rustix::fs::StatVfsMountFlags::SYNCHRONOUS);
     options.keep_syncing(is_sync, is_dirsync(dir)).map_err(Failure::Usage)?;
@@ -377,10 +378,10 @@ fn remount(dir: &Path, options: &MountOptions) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     // The kernel does not notify the server, which would notice only a moment later.
-    match mounts::sync(dir) {
+    match elsewhere::sync(dir) {
         // Another file system is mounted at `dir`, and the kernel has remounted it.
-        Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => Ok(ExitCode::SUCCESS),
-        synced => synced.map(|()| ExitCode::SUCCESS).map_err(|e| Failure::Sync(dir.to_owned(), e)),
+        Err(Failure::Sync(_, e)) if e.raw_os_error() == Some(libc::ENOTTY) => Ok(ExitCode::SUCCESS),
+        synced => synced.map(|()| ExitCode::SUCCESS),
     }
 }
 
@@ -399,7 +400,8 @@ fn is_dirsync(dir: &Path) -> bool {
 /// Runs `vfscale sync`.
 pub(crate) fn sync(dirs: &[PathBuf]) -> Result<ExitCode, Failure> {
     for dir in dirs {
-        mounts::sync(dir).map_err(|error| Failure::Sync(dir.clone(), error))?;
+        elsewhere::check_replies(dir)?;
+        elsewhere::sync(dir)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,4 +1,4 @@
-//! The table of mounts of this process, `/proc/self/mountinfo`; and making one durable.
+//! The table of mounts of this process, `/proc/self/mountinfo`.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -98,13 +98,6 @@ fn line_around<'a>(table: &'a [u8], dir: &Path) -> Option<MountLine<'a>> {
     let (major, minor) = device_of(&dir.canonicalize().ok()?).ok()?;
     let device = format!("{major}:{minor}");
     lines(table).find(|mount| mount.is_ours() && mount.device() == device.as_bytes())
-}
-
-/// Makes the file system at `dir` durable.
-pub(crate) fn sync(dir: &Path) -> std::io::Result<()> {
-    // First the data that the kernel holds back.
-    rustix::fs::syncfs(std::fs::File::open(dir)?)?;
-    vfscale_fuse::control::sync(dir)
 }
 
 /// Returns whether the whole tree of the volume in `image` is mounted here.

@@ -22,7 +22,7 @@ mod write_behind;
 mod zeros;
 
 pub use file_blocks::FileBlocks;
-pub use files::{FileOptions, Files};
+pub use files::Files;
 pub use gate::Shut;
 
 #[cfg(doc)]

@@ -78,13 +78,14 @@ pub mod internals {
 }
 
 // A volume as a file system.
-pub use vfs_impl::{CacheBudget, Cut, DiskFs, DiskOptions, OnError, OnErrorError, Opened};
+pub use base::on_error::{OnError, OnErrorError};
+pub use vfs_impl::{CacheBudget, Cut, DiskFs, Opened};
 
 // An open volume.
 pub use base::fault::Fault;
 pub use base::open_error::OpenError;
 pub use volume::grow::GrowError;
-pub use volume::{TrimRange, Volume, VolumeOptions};
+pub use volume::{Settings, TrimRange, Volume};
 
 // Whole volumes: create, check, repair, show and rescue one.
 pub use tools::{check, dump, identity, mkfs, rescue};

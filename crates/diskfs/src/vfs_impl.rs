@@ -41,8 +41,7 @@ mod walk;
 
 pub use crate::page_cache::CacheBudget;
 pub use cut::Cut;
-pub use disk_fs::{DiskFs, DiskOptions, Opened};
-pub use stop::{OnError, OnErrorError};
+pub use disk_fs::{DiskFs, Opened};
 
 #[cfg(doc)]
 use crate::{data::Files, icache::inactivate::Inactivator};

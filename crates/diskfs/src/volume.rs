@@ -11,7 +11,7 @@
 //! * Nothing of the volume is read before the log was replayed. A volume that is open for reading
 //!   only has no log, and its device is not written: the contents of the log are replayed into a
 //!   copy of the device in memory, which stores only the changes
-//!   ([`CowDevice`](vfscale_block::CowDevice)). With [`VolumeOptions::no_recovery`] the log is
+//!   ([`CowDevice`](vfscale_block::CowDevice)). With [`Settings::no_recovery`] the log is
 //!   ignored, for a volume whose log can't be read.
 //! * Data is durable before metadata that refers to it: a thread that has written data records this
 //!   ([`Volume::mark_data_written`]) before its transaction is committed, and the log asks for a
@@ -43,10 +43,10 @@ mod known;
 mod log;
 mod metadata;
 mod open;
-mod options;
 mod own_log;
 mod reader;
 pub(crate) mod recovery;
+mod settings;
 mod settle;
 pub(crate) mod stopped;
 pub mod tx;
@@ -64,8 +64,8 @@ pub use freed::TrimRange;
 pub(crate) use known::{known, log_id, seen};
 pub(crate) use log::{log_of, replay_in_memory};
 pub(crate) use metadata::Metadata;
-pub use options::VolumeOptions;
 pub use reader::Reader;
+pub use settings::Settings;
 
 use crate::Uuid;
 use crate::alloc::Groups;

@@ -119,5 +119,5 @@ pub use journal::Journal;
 pub use lists::delayed_list::{self, DelayedList};
 pub use log::Stats;
 pub use lsn::{LOG_BLOCK_BYTES, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN, Lsn, Region};
-pub use options::{Options, Scaling};
+pub use options::Options;
 pub use transaction::Transaction;

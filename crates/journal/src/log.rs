@@ -120,17 +120,17 @@ impl Log {
         let log_bytes = u64::from(geometry.blocks) * block;
         let usable = log_bytes - u64::from(SET_ASIDE_BLOCKS) * block;
         let cil_bytes = options.cil_bytes.unwrap_or(log_bytes / 8).clamp(1, CIL_BYTES_MAX);
-        let slots = scaling.cil_counter_slots.max(1) as u64;
+        let slots = scaling.cil_counter_slots().max(1) as u64;
         let batch = (cil_bytes / (8 * slots)).max(1);
         let costs = Costs::new(options.record_blocks());
         let opened_at = geometry.position(opening);
         let levels = Levels::of(options.memory_bytes);
         Self {
-            shared: SharedFields::new(scaling.read_mostly, sequence, cil_bytes, batch),
-            grant: CachePadded::new(Grant::new(usable, scaling.grant_slots)),
+            shared: SharedFields::new(scaling.read_mostly(), sequence, cil_bytes, batch),
+            grant: CachePadded::new(Grant::new(usable, scaling.log_space_slots())),
             cil: CachePadded::new(Cil::new(scaling, costs, levels)),
             ail: CachePadded::new(Ail::new(opening, levels)),
-            gate: CachePadded::new(Gate::new(scaling.active_trans_slots)),
+            gate: CachePadded::new(Gate::new(scaling.active_trans_slots())),
             costs,
             geometry,
             hooks,

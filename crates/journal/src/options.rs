@@ -1,71 +1,11 @@
-//! Settings of a journal, and the number of shards of its structures.
+//! Settings of a journal.
 
 use std::time::Duration;
 
-use vfscale_sync::cpu;
+use vfscale_sync::scaling::Scaling;
 
 use crate::Known;
 use crate::disk::record::RECORD_BLOCKS_MAX;
-
-/// Number of shards of each structure of the journal. `Default` follows the machine. Each field
-/// can be reverted on its own to the state of Linux before the patch that introduced it: Chinner,
-/// "xfs: fix a couple of performance issues" (2020), a series of five patches.
-///
-/// ```
-/// use vfscale_journal::Scaling;
-///
-/// let before = Scaling { cil_list_slots: 1, active_trans_slots: 1, ..Scaling::default() };
-/// assert!(before.read_mostly);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scaling {
-    /// Patch 1: fields that every commit reads are not on a cache line that commits write.
-    pub read_mostly: bool,
-    /// Patch 2: number of shards of the count of active transactions.
-    pub active_trans_slots: usize,
-    /// Patch 3: number of shards of the CIL's counters of space and reservation.
-    pub cil_counter_slots: usize,
-    /// Patch 4: number of lists of committed items.
-    pub cil_list_slots: usize,
-    /// Patch 5: the callbacks of a transaction, which return the extents that it freed, wait on the
-    /// list of its CPU. Otherwise they wait on one list whose lock every commit takes.
-    pub busy_extents: bool,
-    /// Beyond the patches: number of slots of the context lock (a brlock); with one slot it is a
-    /// reader-writer semaphore.
-    pub context_slots: usize,
-    /// Beyond the patches: number of CPU slots that hold log space in batches; with one slot it is
-    /// a single grant head.
-    pub grant_slots: usize,
-}
-
-impl Scaling {
-    /// Returns settings with `slots` shards (at least one) for all structures.
-    #[must_use]
-    pub fn with_slots(slots: usize) -> Self {
-        let slots = slots.max(1);
-        Self {
-            read_mostly: true,
-            active_trans_slots: slots,
-            cil_counter_slots: slots,
-            cil_list_slots: slots,
-            busy_extents: true,
-            context_slots: slots,
-            grant_slots: slots,
-        }
-    }
-
-    /// Returns the settings of Linux 5.7, before the patches: one of each structure, packed.
-    #[must_use]
-    pub fn kernel_5_7() -> Self {
-        Self { read_mostly: false, busy_extents: false, ..Self::with_slots(1) }
-    }
-}
-
-impl Default for Scaling {
-    fn default() -> Self {
-        Self::with_slots(cpu::slots() as usize)
-    }
-}
 
 /// The settings of a journal, and the recorded state of its log. Only the device id in it is stored
 /// in the log.

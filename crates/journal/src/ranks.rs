@@ -24,7 +24,7 @@ lock_class! {
     pub CilItem = ("xc_cil_item", 30042);
 }
 lock_class! {
-    /// The callbacks of all CPUs; only without patch 5 (`Scaling::busy_extents`).
+    /// The callbacks of all CPUs; only without `Scaling::busy_extents`.
     pub CilBusy = ("xc_cil_lock", 30045);
 }
 lock_class! {

@@ -10,8 +10,9 @@ use vfscale_block::{Device, MemoryDevice};
 
 use crate::{
     Error, Hooks, ItemState, Journal, LogItem, LogKey, LogVector, Lsn, Options, Pushed, Recovered,
-    RecoverySink, Region, Result, Scaling, VolumeId,
+    RecoverySink, Region, Result, VolumeId,
 };
+use vfscale_sync::scaling::Scaling;
 
 pub(crate) const VOLUME: VolumeId = VolumeId([7; 16]);
 pub(crate) const LOG: Region = Region { offset: 8192, length: 1 << 20 };

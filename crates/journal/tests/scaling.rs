@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use common::{DEVICE_BYTES, LOG, Store, VOLUME};
 use vfscale_block::{Device, MemoryDevice};
-use vfscale_journal::{Journal, Options, Scaling};
+use vfscale_journal::{Journal, Options};
 use vfscale_sync::cpu;
 use vfscale_sync::lock::{lockstat, lockstat_record, lockstat_reset};
+use vfscale_sync::scaling::Scaling;
 
 const COMMITS: u64 = 200;
 
@@ -75,7 +76,7 @@ fn logging_again_takes_no_list() {
     let _alone = alone();
     for (scaling, lists) in [
         (Scaling::with_slots(2), 0),
-        (Scaling { cil_list_slots: 1, ..Scaling::with_slots(2) }, COMMITS),
+        (Scaling::with_slots(2).and_before("cil-lists").unwrap(), COMMITS),
     ] {
         let store = store(scaling);
         let commit = |n: u64| {
@@ -97,7 +98,7 @@ fn logging_again_takes_no_list() {
 #[test]
 fn cil_lists_before_meet_at_the_list() {
     let _alone = alone();
-    let bounces = bounces(Scaling { cil_list_slots: 1, ..Scaling::with_slots(2) });
+    let bounces = bounces(Scaling::with_slots(2).and_before("cil-lists").unwrap());
     assert!(bounces("xc_cil") >= COMMITS - 2);
     assert_eq!(bounces("xc_ctx_lock"), 0);
 }
@@ -105,7 +106,7 @@ fn cil_lists_before_meet_at_the_list() {
 #[test]
 fn busy_extents_before_meet_at_the_lock_of_the_cil() {
     let _alone = alone();
-    let bounces = bounces(Scaling { busy_extents: false, ..Scaling::with_slots(2) });
+    let bounces = bounces(Scaling::with_slots(2).and_before("busy-extents").unwrap());
     assert!(bounces("xc_cil_lock") >= COMMITS - 2);
     assert_eq!(bounces("xc_cil"), 0);
 }
@@ -113,7 +114,7 @@ fn busy_extents_before_meet_at_the_lock_of_the_cil() {
 #[test]
 fn one_slot_of_the_context_lock_is_a_semaphore_that_everybody_writes() {
     let _alone = alone();
-    let bounces = bounces(Scaling { context_slots: 1, ..Scaling::with_slots(2) });
+    let bounces = bounces(Scaling::with_slots(2).and_before("cil-context").unwrap());
     assert!(bounces("xc_ctx_lock") >= COMMITS - 2);
     assert_eq!(bounces("xc_cil"), 0);
 }

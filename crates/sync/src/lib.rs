@@ -47,7 +47,8 @@
 //! `machine`, `fork`, `hash` and `random`; `lock` (locks of one word); `seq` (sequence counts);
 //! `percpu` (arrays, counters, budgets, lists and locks with a part for each CPU); `rcu` (grace
 //! periods, hash tables, radix tree slots) with `reclaim`; `worker` (threads for work in the
-//! background); `refcount`; `mem` (pages) with `slab`.
+//! background); `refcount`; `mem` (pages) with `slab`. `scaling` holds how many slots each
+//! structure gets.
 //! Their modules are exported here by their own names.
 //!
 //! # Lock order
@@ -80,6 +81,7 @@ pub mod percpu;
 pub mod random;
 pub mod rcu;
 pub mod reclaim;
+pub mod scaling;
 pub mod slab;
 pub mod thread;
 pub mod worker;

@@ -8,6 +8,10 @@
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
+#[cfg(not(any(loom, shuttle, miri)))]
+pub(crate) use std::thread::{Thread, current, park, park_timeout};
+pub(crate) use std::time::Instant;
+
 /// Starts a thread that blocks the signals of the process. Programs that it starts inherit that.
 /// Does not block.
 ///

@@ -43,22 +43,25 @@
 //! # Models
 //!
 //! In a model each run is a thread of its own, a harder test than a pool, and time does not pass:
-//! [`queue_at`](WorkItem::queue_at) does nothing.
+//! [`queue_at`](WorkItem::queue_at) does nothing. `tests/shuttle/pool.rs` compiles this module with
+//! the pool, and with threads and a clock of the model.
 
+#[path = "worker/item.rs"]
 mod item;
-#[cfg(any(loom, shuttle, miri))]
+#[cfg(any(loom, miri, all(shuttle, not(test))))]
 #[path = "worker/model.rs"]
 mod pool;
-#[cfg(not(any(loom, shuttle, miri)))]
+#[cfg(not(any(loom, miri, all(shuttle, not(test)))))]
+#[path = "worker/pool.rs"]
 mod pool;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::atomic::thread::{self, ThreadId};
 use crate::caught::survives;
 use crate::lock::{Condvar, Mutex, ThreadOwner};
+use crate::thread::Instant;
 use crate::{fork, lock_class};
 
 use item::Item;
@@ -240,4 +243,5 @@ impl fmt::Debug for WorkItem {
 }
 
 #[cfg(all(test, not(any(loom, shuttle, miri))))]
+#[path = "worker/tests.rs"]
 mod tests;

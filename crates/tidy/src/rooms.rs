@@ -49,9 +49,9 @@ pub const ROOMS: &[Layers] = &[
     (
         "sync",
         &[
-            "slab", "mem", "refcount", "model", "worker", "reclaim", "rcu", "shrink", "percpu",
-            "seq", "lock", "epoch", "random", "hash", "thread", "caught", "fork", "machine", "cpu",
-            "clock", "atomic",
+            "scaling", "slab", "mem", "refcount", "model", "worker", "reclaim", "rcu", "shrink",
+            "percpu", "seq", "lock", "epoch", "random", "hash", "thread", "caught", "fork",
+            "machine", "cpu", "clock", "atomic",
         ],
     ),
     (

@@ -1,5 +1,5 @@
-//! The ground of the crate: errors, the types and flags of calls, clocks, limits, lock classes, and
-//! the scaling settings. No file of this folder imports dentries or inodes.
+//! The ground of the crate: errors, the types and flags of calls, clocks, limits and lock
+//! classes. No file of this folder imports dentries or inodes.
 
 pub mod cpu;
 pub(crate) mod error;
@@ -8,6 +8,5 @@ pub(crate) mod inode_flags;
 pub mod limits;
 pub mod lock_classes;
 pub mod lockstat;
-pub mod scaling;
 pub(crate) mod time;
 pub mod types;

@@ -53,16 +53,16 @@ mod std_like;
 mod syscalls;
 mod task;
 
-pub use base::{cpu, limits, lock_classes as ranks, lockstat, scaling, types};
+pub use base::{cpu, limits, lock_classes as ranks, lockstat, types};
 pub use file::file_list;
 pub use mount::namespace;
 pub use objects::{driver, inode, super_block};
 pub use security::{acl, cred, xattr};
+pub use vfscale_sync::scaling;
 
 pub use base::error::{Errno, Error, Result};
 pub use base::escaped::Escaped;
 pub use base::limits::{Limits, Usage};
-pub use base::scaling::{PATCHES, Patch, Scaling, ScalingError};
 pub use base::types::*;
 pub use file::fd_table::{Fd, OPEN_MAX};
 pub use file::file_list::{FileList, OpenFileInfo};
@@ -97,3 +97,4 @@ pub use syscalls::handle::FileHandle;
 pub use syscalls::posix::Calls;
 pub use syscalls::watcher::Watcher;
 pub use task::task_struct::{At, Task};
+pub use vfscale_sync::scaling::{PATCHES, Patch, Scaling, ScalingError};

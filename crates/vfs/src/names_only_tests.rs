@@ -5,12 +5,12 @@ use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
 
-use crate::base::scaling::Scaling;
 use crate::base::types::{FallocateFlags, StatFs};
 use crate::mount::namespace::Vfs;
 use crate::objects::driver::{FileOps, FileSystem, NameAccounting, Names, NewInode};
 use crate::objects::inode::{Inode, InodeInit, InodeRef};
 use crate::objects::super_block::SuperBlock;
+use vfscale_sync::scaling::Scaling;
 
 #[derive(Default)]
 pub(crate) struct NamesOnly {

@@ -3,6 +3,7 @@
 //! [`Task::posix`](crate::Task::posix), and fails with their errors.
 
 pub(crate) mod copy;
+pub(crate) mod descent;
 pub(crate) mod file;
 pub(crate) mod metadata;
 pub(crate) mod options;

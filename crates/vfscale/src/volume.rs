@@ -33,7 +33,7 @@ use vfscale_block::{Ceph, Device, DeviceOptions, Guarded};
 use vfscale_diskfs::BLOCK_BYTES;
 use vfscale_diskfs::mkfs::{self, MkfsOptions, RootDirectory};
 pub use vfscale_diskfs::{CacheBudget, OnError};
-use vfscale_diskfs::{DiskFs, DiskOptions, Fault, OpenError};
+use vfscale_diskfs::{DiskFs, Fault, OpenError, Settings};
 use vfscale_memfs::MemFs;
 use vfscale_vfs::driver::ErrorCursor;
 use vfscale_vfs::driver::fork::{self, Owned};
@@ -137,9 +137,8 @@ pub struct VolumeBuilder {
     size: Option<u64>,
     log_size: Option<u64>,
     root: RootDirectory,
-    options: DiskOptions,
+    settings: Settings,
     limits: Limits,
-    scaling: Scaling,
 }
 
 impl VolumeBuilder {
@@ -151,11 +150,9 @@ impl VolumeBuilder {
     }
 
     fn new(place: Place) -> Self {
-        let (options, scaling) = (DiskOptions::default(), Scaling::default());
-        let root = RootDirectory::default();
-        let limits = Limits::default();
-        let (device, log, size, log_size) = (DeviceOptions::default(), None, None, None);
-        Self { place, log, device, size, log_size, root, options, limits, scaling }
+        let (settings, limits) = (Settings::default(), Limits::default());
+        let (device, root) = (DeviceOptions::default(), RootDirectory::default());
+        Self { place, log: None, device, size: None, log_size: None, root, settings, limits }
     }
 
     /// Creates a sparse image of `bytes` if there is none. Only for a volume with a path.
@@ -216,7 +213,7 @@ impl VolumeBuilder {
     /// closed, its log is replayed in memory. The result (at most the size of the log) stays in
     /// memory until the volume is closed.
     pub fn read_only(mut self, read_only: bool) -> Self {
-        self.options.read_only = read_only;
+        self.settings.read_only = read_only;
         self
     }
 
@@ -225,14 +222,14 @@ impl VolumeBuilder {
     /// repair was interrupted. Only metadata that was written back is visible. The latest changes
     /// may be missing, or damaged if only part of a change was written back.
     pub fn no_recovery(mut self, no_recovery: bool) -> Self {
-        self.options.no_recovery = no_recovery;
+        self.settings.no_recovery = no_recovery;
         self
     }
 
     /// Sets the reaction when the volume is found to be corrupted, or its log fails:
     /// [`OnError::Shutdown`] by default.
     pub fn on_error(mut self, on_error: OnError) -> Self {
-        self.options.on_error = on_error;
+        self.settings.on_error = on_error;
         self
     }
 
@@ -240,7 +237,7 @@ impl VolumeBuilder {
     /// opened for writing, in bytes: 4 MiB by default, at most the space of the volume's first log.
     /// While the branch is open for writing, the pool has that much reserved for it.
     pub fn branch_log_size(mut self, bytes: u64) -> Self {
-        self.options.branch_log_blocks = Some(bytes / BLOCK_BYTES as u64);
+        self.settings.branch_log_blocks = Some(bytes / BLOCK_BYTES as u64);
         self
     }
 
@@ -249,14 +246,14 @@ impl VolumeBuilder {
     /// at that limit changes wait for write-back, even if the log has space. 320 MiB by default. A
     /// branch gets caches of its own with it, outside of the budget of its pool.
     pub fn cache_size(mut self, bytes: u64) -> Self {
-        if let (Place::Branch(pool, _), Some(budget)) = (&self.place, &self.options.cache_budget)
+        if let (Place::Branch(pool, _), Some(budget)) = (&self.place, &self.settings.cache_budget)
             && Arc::ptr_eq(pool.budget(), budget)
         {
-            self.options.cache_budget = None;
+            self.settings.cache_budget = None;
         }
-        self.options.metadata_cache_bytes = bytes / 4;
-        self.options.data_cache_bytes = bytes - bytes / 4;
-        self.options.changed_metadata_bytes = (bytes / 2).max(CHANGED_BYTES_MIN);
+        self.settings.metadata_cache_bytes = bytes / 4;
+        self.settings.data_cache_bytes = bytes - bytes / 4;
+        self.settings.journal.memory_bytes = Some((bytes / 2).max(CHANGED_BYTES_MIN));
         self
     }
 
@@ -286,7 +283,7 @@ impl VolumeBuilder {
     /// # }
     /// ```
     pub fn cache_budget(mut self, budget: &Arc<CacheBudget>) -> Self {
-        self.options.cache_budget = Some(Arc::clone(budget));
+        self.settings.cache_budget = Some(Arc::clone(budget));
         self
     }
 
@@ -294,7 +291,7 @@ impl VolumeBuilder {
     /// seconds by default, plus the delays of a slow device. With `None`, changes are written only
     /// when the log is full.
     pub fn sync_interval(mut self, interval: Option<Duration>) -> Self {
-        self.options.sync_interval = interval;
+        self.settings.sync_interval = interval;
         self
     }
 
@@ -303,15 +300,14 @@ impl VolumeBuilder {
     /// and renames it over the old one has one of the two after a crash, even without a sync. On by
     /// default. If off, such a file may be empty after a crash, as with ext4's `noauto_da_alloc`.
     pub fn auto_da_alloc(mut self, auto_da_alloc: bool) -> Self {
-        self.options.auto_da_alloc = auto_da_alloc;
+        self.settings.auto_da_alloc = auto_da_alloc;
         self
     }
 
-    /// Sets how often threads have to wait for a directory, or names to come and go in it, before
-    /// changes of its names are noted in memory until the next checkpoint of the log, and made side
-    /// by side: 12 by default, 0 for always, `u32::MAX` for never. No promise depends on it.
+    /// Sets [`Settings::dir_heat`], for tests.
+    #[doc(hidden)]
     pub fn dir_heat(mut self, times: u32) -> Self {
-        self.options.dir_heat = times;
+        self.settings.dir_heat = times;
         self
     }
 
@@ -321,7 +317,7 @@ impl VolumeBuilder {
     /// device nor an image whose space is allocated.
     /// [`Calls::trim_fs`](crate::posix::Calls::trim_fs) discards all free blocks in any case.
     pub fn discard(mut self, discard: bool) -> Self {
-        self.options.discard = Some(discard);
+        self.settings.discard = Some(discard);
         self
     }
 
@@ -340,7 +336,7 @@ impl VolumeBuilder {
 
     /// Sets how its structures are sharded; by default for the number of CPUs of the machine.
     pub fn scaling(mut self, scaling: Scaling) -> Self {
-        self.scaling = scaling;
+        self.settings.journal.scaling = scaling;
         self
     }
 
@@ -359,19 +355,16 @@ impl VolumeBuilder {
             return Err(VolumeError::Forked { name });
         }
         let (device, is_new) = self.device()?;
-        let log = self.log.as_ref().filter(|_| !self.options.no_recovery);
+        let log = self.log.as_ref().filter(|_| !self.settings.no_recovery);
         let log = log.map(|log| self.open_device(log)).transpose()?;
         let read_only = self.is_read_only();
-        let mut options = self.options;
-        options.log_device = log.as_ref().map(Opened::device);
-        let budget = options.cache_budget.as_ref();
+        let mut settings = self.settings;
+        settings.log_device = log.as_ref().map(Opened::device);
+        let budget = settings.cache_budget.as_ref();
         let place = if read_only { device } else { device.or_lower(&name, budget) };
         let mut devices = Devices { place, log };
-        options.scaling = journal_scaling(&self.scaling);
-        options.orphan_parts = self.scaling.orphan_parts();
-        options.dirty_lists = self.scaling.dirty_lists();
-        let fs = open_driver(&mut devices, &options, read_only, &name)?;
-        let vfs = mount(&fs, self.scaling, self.limits).map_err(|errno| {
+        let fs = open_driver(&mut devices, &settings, read_only, &name)?;
+        let vfs = mount(&fs, settings.journal.scaling, self.limits).map_err(|errno| {
             fs.abandon();
             VolumeError::Mount { name: name.clone(), errno }
         })?;
@@ -384,7 +377,7 @@ impl VolumeBuilder {
     }
 
     fn is_read_only(&self) -> bool {
-        self.options.read_only || self.options.no_recovery
+        self.settings.read_only || self.settings.no_recovery
     }
 
     fn device_options(&self) -> DeviceOptions {
@@ -436,18 +429,18 @@ impl VolumeBuilder {
 /// replaces the device by it.
 fn open_driver(
     devices: &mut Devices,
-    options: &DiskOptions,
+    settings: &Settings,
     read_only: bool,
     name: &str,
 ) -> Result<Arc<DiskFs>, VolumeError> {
     let failed = |fault| VolumeError::Open { name: name.to_owned(), fault: Box::new(fault) };
-    let open = |place: &OpenPlace| DiskFs::open(place.device(), options.clone());
+    let open = |place: &OpenPlace| DiskFs::open(place.device(), settings.clone());
     let device = match (open(&devices.place), devices.place.opened()) {
         (Err(Fault::Open(OpenError::Pool { .. })), Some(opened)) => opened.clone(),
         (opened, _) => return opened.map_err(failed),
     };
     // Other branches share the memory of this one, if it shares any.
-    let budget = options.cache_budget.clone();
+    let budget = settings.cache_budget.clone();
     let pool = PoolShared::open(name, device, Access::new(read_only), budget)?;
     let branch = OpenPlace::Branch(pool.open_branch(MAIN)?);
     let opened = open(&branch).map_err(failed);
@@ -460,19 +453,6 @@ fn mount(fs: &Arc<DiskFs>, scaling: Scaling, limits: Limits) -> Result<Vfs, Errn
     let vfs = Vfs::with_limits(fs.clone(), scaling, limits)?;
     vfs.set_memory_driver(MemFs::builder().slots(scaling.slots()).build())?;
     Ok(vfs)
-}
-
-/// Returns the scaling settings of the log.
-fn journal_scaling(scaling: &Scaling) -> vfscale_journal::Scaling {
-    vfscale_journal::Scaling {
-        read_mostly: scaling.read_mostly(),
-        active_trans_slots: scaling.active_trans_slots(),
-        cil_counter_slots: scaling.cil_counter_slots(),
-        cil_list_slots: scaling.cil_list_slots(),
-        busy_extents: scaling.busy_extents(),
-        context_slots: scaling.cil_context_slots(),
-        grant_slots: scaling.log_space_slots(),
-    }
 }
 
 /// An open volume, mounted as the root of a tree. `Send` and `Sync`.

@@ -612,7 +612,6 @@ static void budgets(const char *folder) {
     memset(&options, 0, sizeof options);
     options.create_size = 32 << 20;
     options.cache_budget = budget;
-    options.dir_heat = 2;
     for (n = 0; n < 2; n++) {
         snprintf(path, sizeof path, "%s/shared%d.vfs", folder, n);
         OK(vfscale_fs_volume(path, &options, sizeof options, &disks[n]));
@@ -628,7 +627,7 @@ static void budgets(const char *folder) {
     IS(-EBADF, vfscale_fs_volume(path, &options, sizeof options, &disks[0]));
     CHECK(has("was freed"));
     options.cache_budget = NULL;
-    options.flags = VFSCALE_VOLUME_NO_DIR_HEAT;
+    options.reserved = 1;
     IS(-EINVAL, vfscale_fs_volume(path, &options, sizeof options, &disks[0]));
     for (n = 0; n < 2; n++) {
         OK(vfscale_task_new(disks[n], NULL, 0, &own));

@@ -1,5 +1,8 @@
 //! Tests of what a server says, and of one that says nothing.
 
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+
 use super::*;
 
 /// Clears the screen, and passes for another line.
@@ -45,4 +48,32 @@ fn each_reply_is_waited_for_within_the_limit() {
     assert_eq!(taken, 1);
     let why = why.unwrap_err();
     assert!(why.contains("does not reply any more; it may still do"), "{why}");
+}
+
+/// A server that accepts nobody, and whose queue of those who wait is full.
+#[test]
+fn a_full_queue_is_waited_for_within_the_limit() {
+    let name = format!("vfscale-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let server = UnixListener::bind_addr(&address).unwrap();
+    rustix::net::listen(&server, 0).unwrap();
+    let limit = Duration::from_millis(50);
+    let _first = connect(&name, limit).unwrap();
+    let error = connect(&name, limit).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+    assert_eq!(
+        connect("vfscale-none", limit).unwrap_err().kind(),
+        io::ErrorKind::ConnectionRefused
+    );
+}
+
+/// The effect of a request may end with its process.
+#[test]
+fn the_process_of_a_request_lives_as_long_as_its_handle() {
+    let pid = || Ok(std::process::id().to_le_bytes().to_vec());
+    let (bytes, caller) = Caller::start(AT_ONCE, pid).unwrap();
+    let process = format!("/proc/{}", u32::from_le_bytes(bytes.try_into().unwrap()));
+    assert!(Path::new(&process).exists());
+    drop(caller);
+    assert!(!Path::new(&process).exists());
 }

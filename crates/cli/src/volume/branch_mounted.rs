@@ -7,7 +7,7 @@ use vfscale::{BranchInfo, Errno};
 use vfscale_fuse::control::{self, BranchRequest};
 
 use crate::elsewhere;
-use crate::error::Failure;
+use crate::error::{Failure, NOT_ALLOWED};
 
 /// Sends the mount at `dir` a request.
 pub(crate) fn ask(dir: &Path, request: &BranchRequest) -> Result<(), Failure> {
@@ -50,9 +50,7 @@ pub(crate) fn failure(dir: &Path, error: &io::Error) -> Failure {
         Some(Errno::OPNOTSUPP) => {
             "its image has no branches yet: `vfscale branch create` makes the first one".into()
         }
-        Some(Errno::PERM | Errno::ACCESS) => {
-            "only root and the user who mounted it may do that".into()
-        }
+        Some(Errno::PERM | Errno::ACCESS) => NOT_ALLOWED.into(),
         Some(Errno::EXIST) => "a branch with that name exists".into(),
         Some(Errno::NOENT) => "there is no such branch".into(),
         Some(Errno::BUSY) => "the branch is in use".into(),

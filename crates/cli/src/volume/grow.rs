@@ -12,7 +12,7 @@ use vfscale::block::{Guarded, named::is_rbd};
 
 use super::reached::{Reached, change, reach};
 use crate::elsewhere;
-use crate::error::Failure;
+use crate::error::{Failure, NOT_ALLOWED};
 use crate::mounts;
 use crate::options;
 
@@ -68,10 +68,8 @@ fn size_of_mounted(args: &GrowArgs) -> Result<u64, Failure> {
 
 /// Sends the mount at `dir` a request to grow its volume.
 fn ask(dir: &Path, size: u64) -> Result<u64, Failure> {
-    let grow = || Ok(vfscale_fuse::control::grow(dir, size)?.to_le_bytes().to_vec());
-    let grown =
-        elsewhere::request(grow).map_err(|error| Failure::Grow(dir.to_owned(), why_not(&error)))?;
-    Ok(grown.try_into().map_or(size, u64::from_le_bytes))
+    elsewhere::request_number(|| vfscale_fuse::control::grow(dir, size))
+        .map_err(|error| Failure::Grow(dir.to_owned(), why_not(&error)))
 }
 
 /// Returns the meaning of an error that a mount has replied.
@@ -79,7 +77,7 @@ fn why_not(error: &io::Error) -> String {
     let words = match Errno::from_io_error(error) {
         Some(Errno::NOTTY) => "no volume is mounted there",
         Some(Errno::OPNOTSUPP) => "the file system that is mounted there is no volume",
-        Some(Errno::PERM | Errno::ACCESS) => "only root and the user who mounted it may do that",
+        Some(Errno::PERM | Errno::ACCESS) => NOT_ALLOWED,
         Some(Errno::INVAL) => "it is larger already: a volume does not shrink",
         Some(Errno::FBIG) => "a volume has 16 TiB at most",
         Some(Errno::NOSPC) => "its device is smaller, or there is no room for a larger image",

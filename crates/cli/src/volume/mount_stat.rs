@@ -1,6 +1,7 @@
 //! `vfscale stat DIR`: the requests, caches and space of a mount.
 
 use std::fmt::{self, Write};
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use serde_json::{Value, json};
 use vfscale::driver::{CacheCounts, LogCounts};
 use vfscale_fuse::{OperationStats, Statistics, control};
 
+use crate::elsewhere;
 use crate::error::Failure;
 
 /// Form of the output.
@@ -29,10 +31,16 @@ struct Space {
 
 /// Reads the figures of the mount that the directory `dir` is on.
 pub(super) fn text(dir: &Path, form: Form) -> Result<String, Failure> {
-    let failed = |error| Failure::Statistics(dir.to_owned(), error);
+    elsewhere::check_replies(dir)?;
+    let text = elsewhere::request(|| figures(dir, form).map(String::into_bytes));
+    let text = text.and_then(|text| String::from_utf8(text).map_err(io::Error::other));
+    text.map_err(|error| Failure::Statistics(dir.to_owned(), error))
+}
+
+fn figures(dir: &Path, form: Form) -> io::Result<String> {
     // First, so that the request for the space is no part of them.
-    let statistics = control::statistics(dir).map_err(failed)?;
-    let found = rustix::fs::statvfs(dir).map_err(|error| failed(error.into()))?;
+    let statistics = control::statistics(dir)?;
+    let found = rustix::fs::statvfs(dir)?;
     let space = Space {
         bytes: found.f_blocks * found.f_frsize,
         free_bytes: found.f_bfree * found.f_frsize,
@@ -46,7 +54,7 @@ pub(super) fn text(dir: &Path, form: Form) -> Result<String, Failure> {
         Form::Prometheus => prometheus(&mut text, dir, &statistics, space),
     };
     // Only a `Display` that fails makes writing to a string fail.
-    written.map_err(|error| failed(std::io::Error::other(error)))?;
+    written.map_err(io::Error::other)?;
     text.truncate(text.trim_end().len());
     Ok(text)
 }

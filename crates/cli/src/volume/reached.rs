@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use vfscale::{Pool, PoolError, VolumeError};
 use vfscale::{block, block::Guarded};
-use vfscale_diskfs::{Volume, VolumeOptions};
+use vfscale_diskfs::Settings;
+use vfscale_diskfs::Volume;
 
 use super::open_log;
 use crate::device::open;
@@ -104,7 +105,7 @@ pub(super) fn change<T>(
 ) -> Result<T, Failure> {
     let name = || place.display().to_string();
     let log_device = open_log(log_device, false)?;
-    let options = VolumeOptions { log_device, ..VolumeOptions::default() };
+    let options = Settings { log_device, ..Settings::default() };
     let volume = Volume::open(device, options).map_err(|fault| {
         Failure::Open(VolumeError::Open { name: name(), fault: Box::new(fault) })
     })?;

@@ -13,6 +13,7 @@ use vfscale_diskfs::{dump::Dump, dump::DumpError, dump::Value, dump::What};
 use super::mount_stat::{self, Form};
 use super::open_log;
 use crate::error::Failure;
+use crate::mounts;
 
 /// Options of both commands: the volume's log, and the form of the output.
 #[derive(Debug, Args)]
@@ -164,7 +165,7 @@ pub(crate) fn dump(args: &DumpArgs) -> Result<ExitCode, Failure> {
 /// Shows the figures of a volume, or of a mount.
 pub(crate) fn stat(args: &StatArgs) -> Result<ExitCode, Failure> {
     let show = &args.show;
-    if args.place.is_dir() {
+    if mounts::is_dir(&args.place) {
         if show.replay || show.log_device.is_some() || show.branch.is_some() {
             let why = "--replay, --branch and --log-device are for volumes that are not mounted";
             return Err(Failure::Usage(why.into()));

@@ -13,7 +13,8 @@ use vfscale::{block, block::Guarded};
 use vfscale_diskfs::{Fault, TrimRange};
 
 use super::reached::{Reached, change, reach};
-use crate::error::Failure;
+use crate::elsewhere;
+use crate::error::{Failure, NOT_ALLOWED};
 use crate::mounts;
 use crate::options;
 
@@ -38,12 +39,13 @@ pub(crate) struct TrimArgs {
 /// what was discarded.
 pub(crate) fn trim(args: &TrimArgs) -> Result<ExitCode, Failure> {
     let minlen = args.minimum.unwrap_or(0);
+    let reached = reach(&args.place, "trim DIR")?;
     let image = match mounts::is_dir(&args.place) {
         true => mounts::source_around(&mounts::table()?, &args.place),
         false => Some(args.place.clone()),
     };
     let before = image.as_deref().and_then(allocated);
-    let bytes = match reach(&args.place, "trim DIR")? {
+    let bytes = match reached {
         Reached::Closed(device) => closed(args, device, minlen)?,
         Reached::Mounted(dir) => ask(&dir, minlen)?,
     };
@@ -86,7 +88,7 @@ fn ask(dir: &Path, minlen: u64) -> Result<u64, Failure> {
         return Err(Failure::Trim(dir.to_owned(), NO_VOLUME.into()));
     }
     let range = FstrimRange { start: 0, len: u64::MAX, minlen };
-    vfscale_fuse::control::trim(dir, range)
+    elsewhere::request_number(|| vfscale_fuse::control::trim(dir, range))
         .map_err(|error| Failure::Trim(dir.to_owned(), why_not(&error)))
 }
 
@@ -98,7 +100,7 @@ fn why_not(error: &io::Error) -> String {
     let words = match Errno::from_io_error(error) {
         Some(Errno::NOTTY) => NO_VOLUME,
         Some(Errno::OPNOTSUPP) => NO_DISCARDS,
-        Some(Errno::PERM | Errno::ACCESS) => "only root and the user who mounted it may do that",
+        Some(Errno::PERM | Errno::ACCESS) => NOT_ALLOWED,
         Some(Errno::ROFS) => "it is mounted for reading only",
         _ => return error.to_string(),
     };

@@ -147,3 +147,34 @@ fn a_mounted_volume_on_a_device_becomes_a_pool_or_is_refused() {
     assert_eq!(image.read("/f"), "goes on\n");
     image.good(&["fsck"], &[]);
 }
+
+/// `df` tells of a branch what can be written there: no more than is free in it, nor in the pool.
+#[test]
+fn df_tells_the_smaller_of_the_free_space_of_a_branch_and_of_the_pool() {
+    if !can_mount() {
+        return;
+    }
+    let Some((image, _device)) = formatted(&["--branch-space", "20M"]) else { return };
+    image.good(&["branch", "create"], &["trial"]);
+    // Both keep some of it back.
+    let reserve = 8 * MIB;
+    let told = || {
+        let pool = vfscale::pool(image.path()).open().unwrap();
+        let in_pool = pool.usage().free;
+        pool.close().unwrap();
+        let mount = mounted(&image, &["-o", "branch=trial"]);
+        let output = Command::new("df").args(["-B1", "--output=avail"]).arg(&mount.0).output();
+        let text = String::from_utf8(output.unwrap().stdout).unwrap();
+        let available: u64 = text.lines().nth(1).unwrap().trim().parse().unwrap();
+        let all = rustix::fs::statvfs(&mount.0).unwrap();
+        let (own, smaller) = (all.f_bfree * all.f_frsize, in_pool.min(all.f_bfree * all.f_frsize));
+        let is_it = available <= smaller && available + reserve > smaller;
+        assert!(is_it, "{available} available, {own} in the branch, {in_pool} in the pool");
+        (own, in_pool)
+    };
+    let (own, in_pool) = told();
+    assert!(own < in_pool, "{own} in the branch, {in_pool} in the pool");
+    image.write("main", "/large", vec![2; 30 << 20]);
+    let (own, in_pool) = told();
+    assert!(own > in_pool + reserve, "{own} in the branch, {in_pool} in the pool");
+}

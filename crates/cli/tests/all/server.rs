@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, waitpid};
 
@@ -277,11 +277,14 @@ fn a_server_that_hangs_is_not_waited_for() {
     let place = Place::new();
     let mut server = vfscale().args(["mount"]).arg(place.image()).arg(place.dir()).spawn().unwrap();
     vfscale_harness::wait_until("the mount", || place.is_mounted());
+    fs::metadata(place.dir().join("none")).unwrap_err();
     kill_process(Pid::from_child(&server), Signal::STOP).unwrap();
-    let limit = |words: &[&str]| {
+    let start = |words: &[&str]| {
         let mut command = vfscale();
         command.args(words);
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let end = |words: &[&str], mut child: Child| {
         vfscale_harness::wait_until(format!("the end of {words:?}"), || {
             child.try_wait().unwrap().is_some()
         });
@@ -291,25 +294,34 @@ fn a_server_that_hangs_is_not_waited_for() {
     let [image, dir] = [place.image(), place.dir()].map(|path| path.display().to_string());
     let other = place.0.path().join("other");
     fs::create_dir(&other).unwrap();
-    let (status, text) = limit(&["umount", "--timeout=1", &dir]);
+    let words = ["umount", "--timeout=1", &dir];
+    let (status, text) = end(&words, start(&words));
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("does not reply") && text.contains("--force"), "{text}");
-    for words in [
+    let all = [
         &["branch", "list", &image][..],
         &["mount", "--background", "-o", "branch=a", &image, &other.display().to_string()],
         &["run", "--branch=a", &image, "true"],
         &["grow", &image, "--size=128M"],
         &["grow", &dir, "--size=128M"],
         &["branch", "create", &dir, "b"],
+        &["trim", &image],
+        &["trim", &dir],
+        &["freeze", &dir, "true"],
+        &["sync", &dir],
+        &["stat", &dir],
+        &["mount", "-o", "remount,ro", &dir],
         &["diff", &dir, "a", "b"],
-    ] {
-        let (status, text) = limit(words);
+    ];
+    for (words, child) in all.map(|words| (words, start(words))) {
+        let (status, text) = end(words, child);
         let expected = if words[0] == "diff" { 2 } else { 1 };
         assert_eq!(status, Some(expected), "{words:?}: {text}");
         assert!(text.contains("does not reply"), "{words:?}: {text}");
     }
     // Force ends the mount, and says that the volume is not closed.
-    let (status, text) = limit(&["umount", "--force", "--timeout=1", &dir]);
+    let words = ["umount", "--force", "--timeout=1", &dir];
+    let (status, text) = end(&words, start(&words));
     assert_eq!(status, Some(1), "{text}");
     assert!(text.contains("not closed after 1 s") && !place.is_mounted(), "{text}");
     kill_process(Pid::from_child(&server), Signal::CONT).unwrap();

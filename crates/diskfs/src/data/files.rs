@@ -65,11 +65,12 @@ use super::read_ahead::{READERS, ReadAhead};
 use super::renewed::Renewed;
 use super::state::FilesState;
 use super::write_behind::WriteBehind;
+use crate::Settings;
 use crate::base::fault::Fault;
 use crate::file_io::{RegularFile, Truncation};
 use crate::inode::core::DataFork;
 use crate::inode::incore::{Node, NodeNow};
-use crate::page_cache::{CacheBudget, DirtyFiles, FilePages, LowDirty, PageCache};
+use crate::page_cache::{DirtyFiles, FilePages, LowDirty, PageCache};
 use crate::volume::Volume;
 
 /// How long a writer sleeps if other threads are writing back all that is dirty.
@@ -103,48 +104,16 @@ pub struct Files {
     state: FilesState,
 }
 
-/// The options of the files of a volume.
-#[derive(Clone, Debug)]
-pub struct FileOptions {
-    /// The most bytes of data in memory.
-    pub cache_bytes: u64,
-    /// The budget in which the data in memory counts, with that of other volumes, instead.
-    pub cache_budget: Option<Arc<CacheBudget>>,
-    /// The time after which changes are durable that no call makes durable; `None`: data is
-    /// written back only when memory is needed.
-    pub interval: Option<Duration>,
-    /// The number of lists of dirty files.
-    pub dirty_lists: usize,
-    /// Whether the data of a file that replaces another is written before that is durable.
-    pub auto_da_alloc: bool,
-}
-
-impl Default for FileOptions {
-    fn default() -> Self {
-        let (cache_bytes, dirty_lists) = (256 << 20, cpu::slots() as usize);
-        Self { cache_bytes, cache_budget: None, interval: None, dirty_lists, auto_da_alloc: true }
-    }
-}
-
 impl Files {
-    /// Serves the files of `volume`, with up to `cache_bytes` bytes of data in memory, durable
-    /// after `interval`, and with defaults for the other options.
-    #[cfg(any(test, shuttle))]
-    #[must_use]
-    pub fn new(volume: Arc<Volume>, cache_bytes: u64, interval: Option<Duration>) -> Arc<Self> {
-        Self::with_options(volume, FileOptions { cache_bytes, interval, ..FileOptions::default() })
-    }
-
     /// Serves the files of `volume`.
     #[must_use]
-    pub fn with_options(volume: Arc<Volume>, options: FileOptions) -> Arc<Self> {
-        let FileOptions { cache_bytes, cache_budget, interval, dirty_lists, auto_da_alloc } =
-            options;
+    pub fn new(volume: Arc<Volume>, settings: &Settings) -> Arc<Self> {
+        let dirty_lists = settings.journal.scaling.dirty_lists();
         let slots = cpu::slots() as usize;
         let reserving = Some(volume.reserving());
-        let pages = match cache_budget {
+        let pages = match &settings.cache_budget {
             Some(budget) => PageCache::in_room(Arc::clone(budget.pages()), slots, reserving),
-            None => PageCache::alone(cache_bytes, slots, reserving),
+            None => PageCache::alone(settings.data_cache_bytes, slots, reserving),
         };
         let log_blocks = volume.superblock().log_blocks();
         let files = Arc::new_cyclic(|this| Self {
@@ -152,7 +121,7 @@ impl Files {
                 pages,
                 dirty: DirtyFiles::new(dirty_lists),
                 write_errors: ErrorSeq::new(),
-                renewed: auto_da_alloc.then(|| Renewed::new(dirty_lists)),
+                renewed: settings.auto_da_alloc.then(|| Renewed::new(dirty_lists)),
                 bad_blocks: BadBlocks::default(),
                 untold: 0.into(),
                 gate: Gate::new(slots),
@@ -166,7 +135,7 @@ impl Files {
             },
         });
         if !files.state.volume.is_read_only() {
-            files.state.flusher.start(interval, Self::flush(Arc::downgrade(&files)));
+            files.state.flusher.start(settings.sync_interval, Self::flush(Arc::downgrade(&files)));
         }
         files
     }
@@ -300,7 +269,7 @@ impl Files {
 
     /// Writes back a file that is about to be renamed over another one: after any crash that leaves
     /// the new name, the data is there too. Does nothing without
-    /// [`auto_da_alloc`](FileOptions::auto_da_alloc). Blocks for I/O. The caller has begun no
+    /// [`auto_da_alloc`](Settings::auto_da_alloc). Blocks for I/O. The caller has begun no
     /// transaction.
     ///
     /// # Errors

@@ -55,7 +55,7 @@ pub struct MkfsOptions {
     /// A log inside the volume lies in one group, and is at most as large as that permits. The
     /// memory of this machine does not matter: another machine may mount the volume, and there the
     /// changes that are not written back have a limit of their own
-    /// ([`DiskOptions`](crate::vfs_impl::DiskOptions)).
+    /// ([`Settings`](crate::Settings)).
     pub log_blocks: Option<u64>,
     /// A separate device for the log; `None`: the log is inside the volume.
     pub log_device: Option<Arc<dyn Device>>,

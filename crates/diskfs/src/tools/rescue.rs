@@ -34,6 +34,7 @@ use std::sync::Arc;
 
 use vfscale_block::Device;
 
+use crate::Settings;
 use crate::base::fault::Fault;
 use crate::btree::{Around, Error, Kind, Record, Tree};
 use crate::dir::{DirTree, Directory, NameHash, is_name};
@@ -48,7 +49,7 @@ use crate::inode::blob::{self, AttrTree, LinkTree};
 use crate::inode::core::{AttrFork, DataFork, InodeCore};
 use crate::inode::extents::ExtentTree;
 use crate::tools::check::{Media, NoChange};
-use crate::volume::{Places, VolumeOptions, copies, replay_in_memory};
+use crate::volume::{Places, copies, replay_in_memory};
 use crate::{OpenError, Superblock};
 use longer::Longer;
 
@@ -126,7 +127,7 @@ impl Rescue {
             found => (device, None, found?),
         };
         let superblock = found.superblock;
-        let options = VolumeOptions { log_device: log, ..VolumeOptions::default() };
+        let options = Settings { log_device: log, ..Settings::default() };
         let places = Places::new(&superblock);
         let replay =
             |may_lack| replay_in_memory(device.clone(), &superblock, &places, &options, may_lack);

@@ -6,95 +6,22 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use vfscale_block::Device;
-use vfscale_journal::{Options, Recovered, Scaling};
+use vfscale_journal::Recovered;
 use vfscale_sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use vfscale_sync::cpu;
 use vfscale_sync::errseq::ErrorCursor;
 use vfscale_sync::lock::ThreadOwner;
 use vfscale_sync::rcu;
 
 use super::needs::TxReservations;
-use super::stop::{OnError, Stop};
+use super::stop::Stop;
+use crate::Settings;
 use crate::base::fault::Fault;
-use crate::data::{FileOptions, Files};
+use crate::data::Files;
 use crate::dir::NameHash;
 use crate::format::superblock::Stopped;
 use crate::icache::inactivate::{CutFn, Inactivator, Orphans};
 use crate::icache::table::NodeTable;
-use crate::page_cache::CacheBudget;
-use crate::volume::{Volume, VolumeOptions};
-
-/// The options for opening a [`DiskFs`].
-#[derive(Clone, Debug)]
-pub struct DiskOptions {
-    /// The extent to which the journal's structures are sharded.
-    pub scaling: Scaling,
-    /// The time after which changes become durable without a sync; `None`: only by a sync, or when
-    /// room is needed. 5 seconds by default.
-    pub sync_interval: Option<Duration>,
-    /// The maximum number of bytes of file data in memory. 256 MiB by default.
-    pub data_cache_bytes: u64,
-    /// The maximum number of bytes of clean metadata in memory, which could be read again. 64 MiB
-    /// by default.
-    pub metadata_cache_bytes: u64,
-    /// The budget in which data and clean metadata count, with those of other volumes, instead of
-    /// the two limits above. None by default.
-    pub cache_budget: Option<Arc<CacheBudget>>,
-    /// The maximum number of bytes of changed metadata in memory that is not written back yet, in
-    /// addition. 160 MiB by default.
-    pub changed_metadata_bytes: u64,
-    /// Whether nothing is written, not even the log: it is replayed in memory.
-    pub read_only: bool,
-    /// Whether the log is not read and nothing is written ([`VolumeOptions::no_recovery`]).
-    pub no_recovery: bool,
-    /// The behaviour when the volume finds damage, or its log fails: [`OnError::Shutdown`] by
-    /// default.
-    pub on_error: OnError,
-    /// The device of the log, if that is on a separate one.
-    pub log_device: Option<Arc<dyn Device>>,
-    /// The size in blocks of the log that the volume gets when it is first opened on a device that
-    /// is a copy of another one ([`VolumeOptions::branch_log_blocks`]); `None` for 1024 (4 MiB).
-    pub branch_log_blocks: Option<u64>,
-    /// The number of parts of the count of orphans, and of queues of orphans to be freed; 0 for
-    /// one, as before the patch `orphan` (Kara 2014).
-    pub orphan_parts: usize,
-    /// The number of lists of dirty files; at least one.
-    pub dirty_lists: usize,
-    /// Whether the data of a file that replaces another, by a rename or after truncation to
-    /// nothing, is written before the replacement is durable, as ext4's option of this name does.
-    /// On by default.
-    pub auto_da_alloc: bool,
-    /// How often threads have to wait for a directory's lock, or names to come and go in it, before
-    /// its names are delayed and changed side by side ([`VolumeOptions::dir_heat`]); `u32::MAX` for
-    /// never. 12 by default.
-    pub dir_heat: u32,
-    /// Whether freed blocks are discarded in the background, at the sync interval, and at the end;
-    /// `None`: if the device is thinly provisioned ([`VolumeOptions::discard`]). `None` by default.
-    pub discard: Option<bool>,
-}
-
-impl Default for DiskOptions {
-    fn default() -> Self {
-        Self {
-            scaling: Scaling::default(),
-            sync_interval: Some(Duration::from_secs(5)),
-            data_cache_bytes: 256 << 20,
-            metadata_cache_bytes: 64 << 20,
-            cache_budget: None,
-            changed_metadata_bytes: 160 << 20,
-            read_only: false,
-            no_recovery: false,
-            on_error: OnError::default(),
-            log_device: None,
-            branch_log_blocks: None,
-            orphan_parts: cpu::slots() as usize,
-            dirty_lists: cpu::slots() as usize,
-            auto_da_alloc: true,
-            dir_heat: 12,
-            discard: None,
-        }
-    }
-}
+use crate::volume::Volume;
 
 /// The findings of the opening of a volume.
 #[derive(Clone, Copy, Debug)]
@@ -143,47 +70,13 @@ impl DiskFs {
     ///
     /// # Errors
     /// The errors of [`Volume::open`], and of freeing orphans.
-    pub fn open(device: Arc<dyn Device>, options: DiskOptions) -> Result<Arc<Self>, Fault> {
+    pub fn open(device: Arc<dyn Device>, settings: Settings) -> Result<Arc<Self>, Fault> {
         let owner = ThreadOwner::new();
         // The work items that this creates, and those that are created later, get it from this one.
         let _entered = owner.enter();
-        let DiskOptions { scaling, sync_interval, data_cache_bytes, .. } = options;
-        let budget = options.cache_budget;
-        let metadata_cache_bytes = match &budget {
-            Some(budget) => budget.of_metadata(),
-            None => options.metadata_cache_bytes,
-        };
-        let journal = Options {
-            scaling,
-            // `Files` forces the log in every interval, after the data.
-            sync_interval: None,
-            memory_bytes: Some(options.changed_metadata_bytes),
-            ..Options::default()
-        };
-        let volume = Arc::new(Volume::open(
-            device,
-            VolumeOptions {
-                read_only: options.read_only,
-                no_recovery: options.no_recovery,
-                journal,
-                cache_bytes: metadata_cache_bytes,
-                cache_budget: budget.clone(),
-                log_device: options.log_device,
-                branch_log_blocks: options.branch_log_blocks,
-                orphan_parts: options.orphan_parts,
-                dir_heat: options.dir_heat,
-                discard: options.discard,
-            },
-        )?);
-        let table = node_table(metadata_cache_bytes, budget.as_deref());
-        let of_files = FileOptions {
-            cache_bytes: data_cache_bytes,
-            cache_budget: budget,
-            interval: sync_interval,
-            dirty_lists: options.dirty_lists,
-            auto_da_alloc: options.auto_da_alloc,
-        };
-        let files = Files::with_options(Arc::clone(&volume), of_files);
+        let volume = Arc::new(Volume::open(device, settings.clone())?);
+        let table = node_table(&settings);
+        let files = Files::new(Arc::clone(&volume), &settings);
         let cut: Arc<CutFn> = {
             let files = Arc::clone(&files);
             Arc::new(move |node, size| files.truncate_extents(node, size))
@@ -202,7 +95,7 @@ impl DiskFs {
             inactivator,
             hash,
             needs,
-            stop: Stop::new(options.on_error, before),
+            stop: Stop::new(settings.on_error, before),
             opened,
             is_mounted: AtomicBool::new(false),
             ended: AtomicU32::new(0),
@@ -326,9 +219,9 @@ impl fmt::Debug for DiskFs {
 }
 
 /// Creates the table of inodes in memory, which joins a budget.
-fn node_table(metadata_bytes: u64, budget: Option<&CacheBudget>) -> Arc<NodeTable> {
-    let nodes = usize::try_from(metadata_bytes / NODE_BYTES).unwrap_or(usize::MAX);
-    let shared = budget.map(|budget| Arc::clone(budget.nodes()));
+fn node_table(settings: &Settings) -> Arc<NodeTable> {
+    let nodes = usize::try_from(settings.metadata_bytes() / NODE_BYTES).unwrap_or(usize::MAX);
+    let shared = settings.cache_budget.as_ref().map(|budget| Arc::clone(budget.nodes()));
     let table = Arc::new(NodeTable::with_limit(nodes, shared.clone()));
     if let Some(shared) = shared {
         let weak: Weak<NodeTable> = Arc::downgrade(&table);

@@ -4,8 +4,8 @@ use rustix::io::Errno;
 use vfscale_sync::atomic::Ordering;
 
 use super::disk_fs::DiskFs;
-use super::stop::OnError;
 use crate::base::fault::Fault;
+use crate::base::on_error::OnError;
 use crate::volume::stopped;
 
 /// Returns the error number of a call, and logs the fault unless it is a mere refusal.

@@ -15,15 +15,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vfscale_block::{Device, MemoryDevice, Operation, OsError};
-use vfscale_journal::Scaling;
+use vfscale_sync::scaling::Scaling;
 use vfscale_testkit::FaultyDevice;
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::{
     At, AtFlags, Errno, Mode, MountFlags, OpenOptions, RenameFlags, Stat, Task, Vfs, XattrFlags,
 };
 
-use super::{DiskFs, DiskOptions, OnError};
+use super::DiskFs;
+use crate::Settings;
 use crate::base::fault::Fault;
+use crate::base::on_error::OnError;
 use crate::icache::inactivate::Orphans;
 use crate::tools::mkfs::{self, MkfsOptions};
 
@@ -45,10 +47,10 @@ struct Mounted {
 }
 
 fn opened(device: Arc<MemoryDevice>) -> Mounted {
-    opened_with(device, DiskOptions::default())
+    opened_with(device, Settings::default())
 }
 
-fn opened_with(device: Arc<MemoryDevice>, options: DiskOptions) -> Mounted {
+fn opened_with(device: Arc<MemoryDevice>, options: Settings) -> Mounted {
     let fs = DiskFs::open(device.clone(), options).unwrap();
     let vfs = Vfs::new(fs.clone()).unwrap();
     let task = vfs.task();
@@ -68,7 +70,7 @@ impl FaultyVolume {
     fn new(sync_interval: Option<Duration>) -> Self {
         let Mounted { device, .. } = made(16 * MIB).again();
         let device = Arc::new(FaultyDevice::new(device));
-        let options = DiskOptions { sync_interval, ..DiskOptions::default() };
+        let options = Settings { sync_interval, ..Settings::default() };
         let fs = DiskFs::open(device.clone(), options).unwrap();
         let vfs = Vfs::new(fs.clone()).unwrap();
         let task = vfs.task();
@@ -406,7 +408,7 @@ fn a_full_volume_says_so_and_can_be_emptied() {
 
 /// Opens a volume read-only.
 fn opened_to_read(device: Arc<MemoryDevice>) -> Result<Arc<DiskFs>, Fault> {
-    DiskFs::open(device, DiskOptions { read_only: true, ..DiskOptions::default() })
+    DiskFs::open(device, Settings { read_only: true, ..Settings::default() })
 }
 
 #[test]
@@ -500,12 +502,12 @@ fn a_directory_released_on_a_read_only_volume_is_freed_later() {
 /// Race: A remount to read-only against transactions.
 #[test]
 fn a_remount_to_read_only_waits_for_every_transaction() {
-    for scaling in [Scaling::with_slots(8), Scaling { active_trans_slots: 1, ..Scaling::default() }]
-    {
+    for scaling in [Scaling::with_slots(8), Scaling::before("active-trans").unwrap()] {
         let made = made(16 * MIB);
         let device = made.device.clone();
         drop(made.again());
-        let options = DiskOptions { scaling, sync_interval: None, ..DiskOptions::default() };
+        let mut options = Settings { sync_interval: None, ..Settings::default() };
+        options.journal.scaling = scaling;
         let mounted = opened_with(device, options);
         let (task, mounted) = (&mounted.task, &mounted);
         let is_over = &std::sync::atomic::AtomicBool::new(false);
@@ -546,7 +548,7 @@ fn a_remount_that_fails_changes_nothing() {
     let device = MemoryDevice::new(16 * MIB).unwrap();
     mkfs::format(&device, &MkfsOptions::default()).unwrap();
     let device = Arc::new(FaultyDevice::new(Arc::new(device)));
-    let options = DiskOptions { on_error: OnError::Shutdown, ..DiskOptions::default() };
+    let options = Settings { on_error: OnError::Shutdown, ..Settings::default() };
     let fs = DiskFs::open(device.clone(), options).unwrap();
     let task = Vfs::new(fs).unwrap().task();
     task.write("/f", b"bytes").unwrap();

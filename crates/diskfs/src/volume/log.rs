@@ -8,8 +8,8 @@ use vfscale_journal::{Journal, Recovered, Region};
 use super::block_map::Places;
 use super::hooks::VolumeHooks;
 use super::known::{known, log_id};
-use super::options::VolumeOptions;
 use super::recovery::{MayLack, Replay};
+use crate::Settings;
 use crate::base::fault::Fault;
 use crate::format::superblock::{LogPlace, Superblock};
 use crate::format::{BLOCK_BYTES, byte_of_block};
@@ -30,17 +30,17 @@ impl Logged {
     }
 }
 
-/// Replays the log in memory, unless the options ignore it.
+/// Replays the log in memory, unless the settings ignore it.
 pub(super) fn read_log(
     device: Arc<dyn Device>,
     superblock: &Superblock,
     places: &Places,
-    options: &VolumeOptions,
+    settings: &Settings,
 ) -> Result<Logged, Fault> {
-    if options.no_recovery {
+    if settings.no_recovery {
         return Ok(Logged::read_only(device, Recovered::default()));
     }
-    let (device, recovered) = replay_in_memory(device, superblock, places, options, true)?;
+    let (device, recovered) = replay_in_memory(device, superblock, places, settings, true)?;
     Ok(Logged::read_only(device, recovered))
 }
 
@@ -54,10 +54,10 @@ pub(crate) fn replay_in_memory(
     device: Arc<dyn Device>,
     superblock: &Superblock,
     places: &Places,
-    options: &VolumeOptions,
+    settings: &Settings,
     may_lack: bool,
 ) -> Result<(Arc<dyn Device>, Recovered), Fault> {
-    let (log_device, region) = log_of(&device, superblock, options)?;
+    let (log_device, region) = log_of(&device, superblock, settings)?;
     let volume = log_id(superblock);
     let copy = Arc::new(CowDevice::in_place_of(device.clone()));
     let sink = Replay::new(&*copy, superblock.volume(), places).unless_closed(superblock);
@@ -76,14 +76,14 @@ pub(super) fn open_log(
     device: Arc<dyn Device>,
     superblock: &Superblock,
     places: &Places,
-    options: &VolumeOptions,
+    settings: &Settings,
 ) -> Result<Logged, Fault> {
-    let (log_device, region) = log_of(&device, superblock, options)?;
+    let (log_device, region) = log_of(&device, superblock, settings)?;
     let volume = log_id(superblock);
     let mut sink = Replay::new(&*device, superblock.volume(), places).unless_closed(superblock);
     let shares_device = matches!(superblock.log(), LogPlace::Inside { .. });
     let hooks = Arc::new(VolumeHooks::new(device.clone(), shares_device));
-    let journal = vfscale_journal::Options { known: known(superblock), ..options.journal };
+    let journal = vfscale_journal::Options { known: known(superblock), ..settings.journal };
     let opened = Journal::open(log_device, region, volume, hooks.clone(), &mut sink, journal);
     let (journal, recovered) = opened?;
     drop(sink);
@@ -94,10 +94,10 @@ pub(super) fn open_log(
 pub(crate) fn log_of(
     device: &Arc<dyn Device>,
     superblock: &Superblock,
-    options: &VolumeOptions,
+    settings: &Settings,
 ) -> Result<(Arc<dyn Device>, Region), Fault> {
     let length = superblock.log_blocks() * BLOCK_BYTES as u64;
-    match (superblock.log(), &options.log_device) {
+    match (superblock.log(), &settings.log_device) {
         (LogPlace::Inside { start, .. }, None) => {
             Ok((device.clone(), Region { offset: byte_of_block(start), length }))
         }

@@ -15,7 +15,8 @@ use super::freed::{FreedRegions, VolumeDiscards};
 use super::known::{holds, known};
 use super::log::{Logged, open_log, read_log};
 use super::metadata::Shared;
-use super::{Metadata, Reader, Volume, VolumeOptions, copies, grow, own_log};
+use super::{Metadata, Reader, Volume, copies, grow, own_log};
+use crate::Settings;
 use crate::Uuid;
 use crate::alloc::space::Space;
 use crate::alloc::{Groups, Recorded};
@@ -40,18 +41,18 @@ impl Volume {
     ///
     /// # Errors
     /// No volume, or one that this program can't use; the errors of the log and of the device, and
-    /// damage. [`Fault::NeedsRepair`] after an interrupted repair, unless the options ignore the
+    /// damage. [`Fault::NeedsRepair`] after an interrupted repair, unless the settings ignore the
     /// log.
-    pub fn open(device: Arc<dyn Device>, mut options: VolumeOptions) -> Result<Self, Fault> {
+    pub fn open(device: Arc<dyn Device>, mut settings: Settings) -> Result<Self, Fault> {
         let found = copies::read(&*device)?;
         // A copy that is old or damaged is replaced at once.
-        options.journal.opens_late = found.is_whole();
-        let read_only = options.read_only || options.no_recovery;
+        settings.journal.opens_late = found.is_whole();
+        let read_only = settings.read_only || settings.no_recovery;
         if found.is_read_only() && !read_only {
             return Err(Fault::ReadOnly);
         }
         let mut superblock = found.superblock;
-        if superblock.features.needs_repair() && !options.no_recovery {
+        if superblock.features.needs_repair() && !settings.no_recovery {
             return Err(Fault::NeedsRepair);
         }
         if let Some(stopped) = &superblock.stopped {
@@ -62,34 +63,34 @@ impl Volume {
             );
         }
         let replayed =
-            if read_only { None } else { own_log::ensure(&device, &mut superblock, &options)? };
-        options.journal.is_unused = replayed.is_some();
+            if read_only { None } else { own_log::ensure(&device, &mut superblock, &settings)? };
+        settings.journal.is_unused = replayed.is_some();
         let (uuid, geometry) = (superblock.volume(), superblock.geometry());
         let places = Arc::new(Places::new(&superblock));
         let look = if read_only { read_log } else { open_log };
         let Logged { device, hooks, journal, recovered } =
-            look(device, &superblock, &places, &options).map_err(replay_fault)?;
-        let cache = block_cache(device.clone(), uuid, &options);
+            look(device, &superblock, &places, &settings).map_err(replay_fault)?;
+        let cache = block_cache(device.clone(), uuid, &settings);
         hooks.set_write_queue(cache.write_queue());
         let reader = Reader::new(&cache, &places);
-        let last = (!options.no_recovery).then_some(recovered.last);
+        let last = (!settings.no_recovery).then_some(recovered.last);
         // An opening that ignores the log does not know its end.
-        let is_unread = options.no_recovery && !known(&superblock).is_new;
+        let is_unread = settings.no_recovery && !known(&superblock).is_new;
         let recorded = superblock.sums.filter(|_| is_unread || holds(&superblock, &recovered));
         let recorded = recorded.map(|sums| Recorded { sums, last });
         let groups = Groups::load(&reader, geometry, superblock.log(), recorded)?;
-        groups.set_index_bytes(options.cache_bytes / INDEX_SHARE);
-        let space = Space::new(&groups.totals(), options.journal.scaling.read_mostly);
+        groups.set_index_bytes(settings.metadata_bytes() / INDEX_SHARE);
+        let space = Space::new(&groups.totals(), settings.journal.scaling.read_mostly());
         let is_thin = || device.discards().is_some_and(|how| how.is_thin);
-        let discards = journal.is_some() && options.discard.unwrap_or_else(is_thin);
+        let discards = journal.is_some() && settings.discard.unwrap_or_else(is_thin);
         let freed = discards.then(FreedRegions::default);
         let shared = Shared { groups, space, freed, overruns: AtomicU64::new(0) };
         let slots = cpu::slots() as usize;
         let cache = PerCpuArc::new(slots, cache);
         let shared = PerCpuArc::new(slots, Arc::new(shared));
-        let orphans = VolumeOrphans::new(options.orphan_parts);
+        let orphans = VolumeOrphans::new(settings.journal.scaling.orphan_parts());
         let log_bytes = superblock.log_blocks() * BLOCK_BYTES as u64;
-        let dirs = DelayedDirs::new(log_bytes, options.dir_heat);
+        let dirs = DelayedDirs::new(log_bytes, settings.dir_heat);
         let credits = credits(&device, journal.is_some(), &superblock);
         let opened = Self {
             device,
@@ -144,10 +145,10 @@ fn replay_fault(fault: Fault) -> Fault {
     }
 }
 
-/// Creates the cache of metadata blocks, which joins the budget of the options.
-fn block_cache(device: Arc<dyn Device>, volume: Uuid, options: &VolumeOptions) -> Arc<BufferCache> {
-    let shared = options.cache_budget.as_ref().map(|budget| Arc::clone(budget.blocks()));
-    let cache = BufferCache::with_limit(device, volume, options.cache_bytes, shared.clone());
+/// Creates the cache of metadata blocks, which joins the budget of the settings.
+fn block_cache(device: Arc<dyn Device>, volume: Uuid, settings: &Settings) -> Arc<BufferCache> {
+    let shared = settings.cache_budget.as_ref().map(|budget| Arc::clone(budget.blocks()));
+    let cache = BufferCache::with_limit(device, volume, settings.metadata_bytes(), shared.clone());
     let cache = Arc::new(cache);
     if let Some(shared) = shared {
         let weak: Weak<BufferCache> = Arc::downgrade(&cache);

@@ -32,8 +32,8 @@ use super::block_map::Places;
 use super::copies;
 use super::known::{holds, known, log_id, seen};
 use super::log::log_of;
-use super::options::VolumeOptions;
 use super::recovery::Replay;
+use crate::Settings;
 use crate::Uuid;
 use crate::base::fault::Fault;
 use crate::format::superblock::{LOG_BLOCKS_MIN, LogPlace, Superblock};
@@ -52,7 +52,7 @@ const LOG_BLOCKS: u64 = 1 << 10;
 pub(super) fn ensure(
     device: &Arc<dyn Device>,
     superblock: &mut Superblock,
-    options: &VolumeOptions,
+    settings: &Settings,
 ) -> Result<Option<Recovered>, Fault> {
     let Some(identity) = device.identity() else { return Ok(None) };
     let id = Uuid::from_bytes(identity);
@@ -64,7 +64,7 @@ pub(super) fn ensure(
             "a volume in a branch has its log inside, and this one has not",
         ));
     };
-    let (_, region) = log_of(device, superblock, options)?;
+    let (_, region) = log_of(device, superblock, settings)?;
     // Changes have to be durable in the log before they are written back.
     device.flush()?;
     let places = Places::new(superblock);
@@ -72,7 +72,7 @@ pub(super) fn ensure(
     let mut sink = sink.unless_closed(superblock);
     let (former, known) = (log_id(superblock), known(superblock));
     let replayed = Journal::replay(&**device, region, former, &known, false, &mut sink)?;
-    let blocks = options.branch_log_blocks.unwrap_or(LOG_BLOCKS).clamp(LOG_BLOCKS_MIN, most);
+    let blocks = settings.branch_log_blocks.unwrap_or(LOG_BLOCKS).clamp(LOG_BLOCKS_MIN, most);
     let state = Known::successor(replayed.last)?;
     let Some(mut next) = superblock.clone().with_log_id(id, blocks) else {
         return Err(Fault::LogDevice("the place of the log is too small"));

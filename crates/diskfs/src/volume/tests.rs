@@ -11,7 +11,8 @@ use vfscale_testkit::{FaultyDevice, Gate};
 
 use super::hooks::VolumeHooks;
 use super::tx::TxReservation;
-use super::{Places, Volume, VolumeOptions, copies};
+use super::{Places, Volume, copies};
+use crate::Settings;
 use crate::base::fault::Fault;
 use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
 use crate::tools::mkfs::{self, MkfsOptions};
@@ -30,12 +31,12 @@ fn made(device: impl Device + 'static) -> Arc<dyn Device> {
     device
 }
 
-fn read_only() -> VolumeOptions {
-    VolumeOptions { read_only: true, ..VolumeOptions::default() }
+fn read_only() -> Settings {
+    Settings { read_only: true, ..Settings::default() }
 }
 
 fn open(device: &Arc<dyn Device>) -> Volume {
-    Volume::open(device.clone(), VolumeOptions::default()).unwrap()
+    Volume::open(device.clone(), Settings::default()).unwrap()
 }
 
 /// Logs an image of block 100 that begins with `first`.
@@ -94,7 +95,7 @@ fn reading_only_writes_nothing_and_replays_the_log_in_memory() {
     assert_eq!((first_of_100(&volume.device), first_of_100(&device)), (5, 0));
     volume.close().unwrap();
     drop(volume);
-    let without = VolumeOptions { no_recovery: true, ..VolumeOptions::default() };
+    let without = Settings { no_recovery: true, ..Settings::default() };
     let volume = Volume::open(device.clone(), without).unwrap();
     assert!(volume.is_read_only() && volume.recovered().items == 0);
     assert_eq!(first_of_100(&volume.device), 0);
@@ -115,9 +116,9 @@ fn the_log_may_be_on_a_device_of_its_own() {
     let log: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 20).unwrap());
     let own = MkfsOptions { log_device: Some(log.clone()), ..MkfsOptions::default() };
     mkfs::format(&device, &MkfsOptions { uuid: Some(ID), ..own }).unwrap();
-    let missing = Volume::open(device.clone(), VolumeOptions::default());
+    let missing = Volume::open(device.clone(), Settings::default());
     assert!(matches!(missing, Err(Fault::LogDevice(_))));
-    let options = VolumeOptions { log_device: Some(log), ..VolumeOptions::default() };
+    let options = Settings { log_device: Some(log), ..Settings::default() };
     let volume = Volume::open(device.clone(), options.clone()).unwrap();
     log_block(&volume, 7);
     drop(volume);
@@ -316,7 +317,7 @@ fn a_closed_volume_is_opened_without_a_write() {
     let held: Arc<dyn Device> = device.clone();
     for _ in 0..3 {
         let before = calls(&device);
-        let volume = Volume::open(held.clone(), VolumeOptions::default()).unwrap();
+        let volume = Volume::open(held.clone(), Settings::default()).unwrap();
         let after = calls(&device);
         let reads = after[0] - before[0];
         let groups = u64::from(volume.geometry().groups());
@@ -343,7 +344,7 @@ fn the_first_change_opens_the_log() {
     let device = large();
     let held: Arc<dyn Device> = device.clone();
     for round in 0..2 {
-        let volume = Volume::open(held.clone(), VolumeOptions::default()).unwrap();
+        let volume = Volume::open(held.clone(), Settings::default()).unwrap();
         let (epoch, before) = (volume.recovered().epoch, volume.superblock());
         assert!(before.log_seen.is_closed && before.log_seen.epoch + 1 == epoch, "{round}");
         let [_, _, flushes] = calls(&device);
@@ -370,7 +371,7 @@ fn the_first_change_opens_the_log() {
 fn a_volume_whose_log_can_not_be_opened_accepts_no_change() {
     let device = large();
     let held: Arc<dyn Device> = device.clone();
-    let volume = Volume::open(held.clone(), VolumeOptions::default()).unwrap();
+    let volume = Volume::open(held.clone(), Settings::default()).unwrap();
     let need = TxReservation { log_blocks: 40, space: 1, from_pool: false };
     device.arm(vfscale_testkit::Fault::on(Operation::Write));
     volume.begin(need).unwrap_err();
@@ -379,7 +380,7 @@ fn a_volume_whose_log_can_not_be_opened_accepts_no_change() {
     assert!(volume.is_shut_down());
     volume.close().unwrap_err();
     drop(volume);
-    let volume = Volume::open(held, VolumeOptions::default()).unwrap();
+    let volume = Volume::open(held, Settings::default()).unwrap();
     drop(volume.begin(need).unwrap());
     volume.close().unwrap();
 }

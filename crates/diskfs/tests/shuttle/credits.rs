@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use shuttle::sync::atomic::Ordering;
 use shuttle::thread;
-use vfscale_diskfs::{DiskFs, Fault, Volume, VolumeOptions, check, internals::TxReservation};
+use vfscale_diskfs::{DiskFs, Fault, Settings, Volume, check, internals::TxReservation};
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::{Task, Vfs};
 
@@ -55,7 +55,7 @@ fn begin(device: &Limited<Arc<Disk>>, volume: &Volume, log_blocks: u32) -> bool 
 fn transactions_near_the_limit_wait_or_are_refused() {
     schedules(|| {
         let device = limited(FIXED + SUMS + 70);
-        let volume = Arc::new(Volume::open(device.clone(), VolumeOptions::default()).unwrap());
+        let volume = Arc::new(Volume::open(device.clone(), Settings::default()).unwrap());
         let threads: Vec<_> = [(60, true), (50, true), (100, false)]
             .into_iter()
             .map(|(log_blocks, fits)| {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shuttle::thread;
 use vfscale_block::Device;
-use vfscale_diskfs::{DiskOptions, check};
+use vfscale_diskfs::{Settings, check};
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::{OpenOptions, Task, Vfs};
 
@@ -68,7 +68,7 @@ fn cut_against_writers_against_sync() {
     schedules(|| {
         let device = device();
         // Writers have to write back as well.
-        let few = DiskOptions { data_cache_bytes: 16 * PAGE as u64, ..one_list() };
+        let few = Settings { data_cache_bytes: 16 * PAGE as u64, ..one_list() };
         let (fs, vfs) = mounted(device.clone(), few);
         prepared(&vfs);
         let done = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);

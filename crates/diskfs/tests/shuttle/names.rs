@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use shuttle::thread;
 use vfscale_block::Device;
-use vfscale_diskfs::{DiskOptions, check};
+use vfscale_diskfs::{Settings, check};
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::{At, AtFlags, Errno, OpenOptions, RenameFlags, Task};
 
 use crate::volumes::{copy_of, device, device_with_long_log, mounted, one_list, schedules};
 
 /// Options under which all names are changed side by side that may be.
-fn side_by_side() -> DiskOptions {
-    DiskOptions { dir_heat: 0, ..one_list() }
+fn side_by_side() -> Settings {
+    Settings { dir_heat: 0, ..one_list() }
 }
 
 fn make(task: &Task, path: &str) -> Result<(), Errno> {

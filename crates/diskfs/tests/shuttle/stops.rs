@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shuttle::thread;
 use vfscale_block::Device;
-use vfscale_diskfs::{DiskFs, DiskOptions, OnError, check};
+use vfscale_diskfs::{DiskFs, OnError, Settings, check};
 use vfscale_testkit::FaultyDevice;
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::{At, Errno, MountFlags, OpenOptions, Task, Vfs};
@@ -69,7 +69,7 @@ fn sync_against_writers_against_remount() {
         let disk = device();
         let device = Arc::new(FaultyDevice::new(disk.clone()));
         // Two dirty pages wake the background writer, and eight make writers wait.
-        let few = DiskOptions { data_cache_bytes: PAGES_FEW * PAGE as u64, ..one_list() };
+        let few = Settings { data_cache_bytes: PAGES_FEW * PAGE as u64, ..one_list() };
         let (fs, vfs) = mounted(device.clone(), few);
         let task = vfs.task();
         for path in ["/a", "/b"] {
@@ -113,7 +113,7 @@ fn sync_against_writers_against_remount() {
             if remount_read_only(&task) {
                 assert_no_writes(&device, || {
                     let left = copy_of(&disk);
-                    let (fs, vfs) = mounted(left, DiskOptions { read_only: true, ..one_list() });
+                    let (fs, vfs) = mounted(left, Settings { read_only: true, ..one_list() });
                     assert_eq!(fs.opened().log.checkpoints, 0);
                     look(&vfs.task(), before);
                 });
@@ -261,7 +261,7 @@ fn last_users_against_freeze() {
         for _ in 0..TIMES {
             journal.freeze().unwrap();
             (0..10).for_each(|_| thread::yield_now());
-            let options = DiskOptions { read_only: true, ..one_list() };
+            let options = Settings { read_only: true, ..one_list() };
             assert_eq!(mounted(copy_of(disk), options).0.opened().log.checkpoints, 0);
             journal.thaw();
             thread::yield_now();
@@ -357,7 +357,7 @@ fn stop_against_writers_against_remount() {
     for on_error in [OnError::RemountRo, OnError::Shutdown] {
         schedules(move || {
             let device = device();
-            let (fs, vfs) = mounted(device.clone(), DiskOptions { on_error, ..one_list() });
+            let (fs, vfs) = mounted(device.clone(), Settings { on_error, ..one_list() });
             let task = vfs.task();
             let writer = synced(&vfs, &[Errno::ROFS, Errno::IO]);
             let stopper = {

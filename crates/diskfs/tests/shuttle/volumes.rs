@@ -6,8 +6,9 @@ use shuttle::sync::RwLock;
 use shuttle::thread;
 use vfscale_block::{Device, MemoryDevice, Operation, OsError};
 use vfscale_diskfs::mkfs::{self, MkfsOptions};
-use vfscale_diskfs::{DiskFs, DiskOptions, Fault};
+use vfscale_diskfs::{DiskFs, Fault, Settings};
 use vfscale_sync::model::{self, Schedules};
+use vfscale_sync::scaling::Scaling;
 use vfscale_testkit::FaultyDevice;
 use vfscale_vfs::Vfs;
 
@@ -131,17 +132,15 @@ pub fn assert_no_writes<D: Device>(device: &FaultyDevice<D>, meanwhile: impl FnO
 
 /// Returns options of a file system that starts no work by itself, with one list of each kind, for
 /// which threads contend.
-pub fn one_list() -> DiskOptions {
-    DiskOptions {
-        sync_interval: None,
-        data_cache_bytes: 1 << 20,
-        orphan_parts: 1,
-        dirty_lists: 1,
-        ..DiskOptions::default()
-    }
+pub fn one_list() -> Settings {
+    let mut settings =
+        Settings { data_cache_bytes: 1 << 20, sync_interval: None, ..Settings::default() };
+    let scaling = Scaling::before("dirty-list").unwrap();
+    settings.journal.scaling = scaling.with_orphan_parts(1);
+    settings
 }
 
-pub fn mounted(device: Arc<dyn Device>, options: DiskOptions) -> (Arc<DiskFs>, Vfs) {
+pub fn mounted(device: Arc<dyn Device>, options: Settings) -> (Arc<DiskFs>, Vfs) {
     let fs = DiskFs::open(device, options).unwrap();
     let vfs = Vfs::new(fs.clone()).unwrap();
     (fs, vfs)

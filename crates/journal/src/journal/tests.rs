@@ -11,7 +11,8 @@ use super::*;
 use crate::lists::cil::Switch;
 use crate::read_mostly::SharedFields;
 use crate::support_tests::{LOG, Sink, Thing, VOLUME, device, open, open_with, options};
-use crate::{Durable, LogItem, NoHooks, Scaling};
+use crate::{Durable, LogItem, NoHooks};
+use vfscale_sync::scaling::Scaling;
 
 fn begin(journal: &Journal, bytes: u64) -> Transaction<'_> {
     journal.begin(Reservation::new(bytes)).unwrap()
@@ -509,14 +510,14 @@ fn every_setting_does_the_same() {
     let default = Scaling::with_slots(4);
     for scaling in [
         default,
-        Scaling::kernel_5_7(),
-        Scaling { read_mostly: false, ..default },
-        Scaling { active_trans_slots: 1, ..default },
-        Scaling { cil_counter_slots: 1, ..default },
-        Scaling { cil_list_slots: 1, ..default },
-        Scaling { busy_extents: false, ..default },
-        Scaling { context_slots: 1, ..default },
-        Scaling { grant_slots: 1, ..default },
+        Scaling::kernel_2_6(),
+        default.and_before("read-mostly").unwrap(),
+        default.and_before("active-trans").unwrap(),
+        default.and_before("cil-counters").unwrap(),
+        default.and_before("cil-lists").unwrap(),
+        default.and_before("busy-extents").unwrap(),
+        default.and_before("cil-context").unwrap(),
+        default.and_before("log-space").unwrap(),
     ] {
         let device = device();
         let options = Options { scaling, cil_bytes: Some(20_000), ..options() };
@@ -640,8 +641,8 @@ fn counters_are_where_their_settings_say() {
     let default = Scaling::with_slots(4);
     for (scaling, active, reserved) in [
         (default, 4, 4),
-        (Scaling { active_trans_slots: 1, ..default }, 1, 4),
-        (Scaling { cil_counter_slots: 1, ..default }, 4, 1),
+        (default.and_before("active-trans").unwrap(), 1, 4),
+        (default.and_before("cil-counters").unwrap(), 4, 1),
     ] {
         let device = device();
         let options = Options { scaling, ..options() };

@@ -43,13 +43,13 @@ use vfscale_sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use vfscale_sync::brlock::BrLock;
 use vfscale_sync::percpu::{CachePadded, PerCpu};
 use vfscale_sync::prefetch::{prefetch, soon};
+use vfscale_sync::scaling::Scaling;
 
 use crate::admission::memory::Levels;
 use crate::admission::ticket::{Costs, signed};
 use crate::change_list::{Callback, ChangeList, Items};
 use crate::disk::checkpoint::{CHECKPOINT_HEADER_BYTES, stream_bytes};
 use crate::item::{CilPosition, Item, LogVector};
-use crate::options::Scaling;
 use crate::ranks::{CilBusy, CilContext, CilSlot};
 use crate::read_mostly::SharedFields;
 use crate::{Error, LogKey, Result};
@@ -167,13 +167,13 @@ impl Cil {
             commits: AtomicU64::new(0),
         };
         Self {
-            context: BrLock::new(scaling.context_slots),
-            lists: PerCpu::new(scaling.cil_list_slots, |_| Mutex::new(List::default())),
-            busy: (!scaling.busy_extents).then(|| Mutex::new(Vec::new())),
-            counters: PerCpu::new(scaling.cil_counter_slots, counters),
+            context: BrLock::new(scaling.cil_context_slots()),
+            lists: PerCpu::new(scaling.cil_list_slots(), |_| Mutex::new(List::default())),
+            busy: (!scaling.busy_extents()).then(|| Mutex::new(Vec::new())),
+            counters: PerCpu::new(scaling.cil_counter_slots(), counters),
             memory: CachePadded::new(AtomicU64::new(0)),
             levels,
-            memory_batch: (levels.cil / (8 * scaling.cil_list_slots.max(1) as u64)).max(1),
+            memory_batch: (levels.cil / (8 * scaling.cil_list_slots().max(1) as u64)).max(1),
             costs,
         }
     }

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{self, DEVICE_BYTES, LOG, Store, VOLUME, open, options};
 use vfscale_block::{Device, MemoryDevice};
-use vfscale_journal::{Journal, Options, Scaling};
+use vfscale_journal::{Journal, Options};
 use vfscale_sync::cpu;
 use vfscale_sync::random::Random;
+use vfscale_sync::scaling::Scaling;
 
 const ROUNDS: u64 = 300;
 
@@ -76,5 +77,5 @@ fn everything_at_once_after_the_patches() {
 /// Race: Waiting for log space against waiting for an item.
 #[test]
 fn everything_at_once_before_them() {
-    run(Scaling::kernel_5_7(), u64::from(std::process::id()));
+    run(Scaling::kernel_2_6(), u64::from(std::process::id()));
 }

@@ -14,9 +14,10 @@ use std::sync::Mutex as StdMutex;
 use vfscale_block::Device;
 use vfscale_journal::{
     Committed, Error, Hooks, ItemState, Journal, LogItem, LogKey, LogVector, Lsn, Options, Pushed,
-    Recovered, RecoverySink, Region, Reservation, Result, Scaling, VolumeId,
+    Recovered, RecoverySink, Region, Reservation, Result, VolumeId,
 };
 use vfscale_sync::random::Random;
+use vfscale_sync::scaling::Scaling;
 use vfscale_sync::{Mutex, lock_class};
 
 lock_class! {

@@ -7,10 +7,10 @@ use shuttle::thread;
 use vfscale_block::{Device, MemoryDevice};
 use vfscale_journal::{
     ChangeList, Delayed, DelayedList, Durable, Hooks, Journal, Options, Reservation, Result,
-    Scaling,
 };
 use vfscale_sync::atomic::{AtomicUsize, ListedFlag, Ordering};
 use vfscale_sync::model::{self, Schedules};
+use vfscale_sync::scaling::Scaling;
 use vfscale_sync::{Mutex, cpu, lock_class};
 
 use crate::common::{
@@ -161,7 +161,7 @@ fn delayed_changes_against_push() {
         let device = device();
         Journal::format(&*device, LOG, VOLUME).unwrap();
         let scaling = if model::is_without_patches() {
-            Scaling::kernel_5_7()
+            Scaling::kernel_2_6()
         } else {
             Scaling::with_slots(2)
         };

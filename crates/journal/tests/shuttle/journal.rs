@@ -11,9 +11,10 @@ use crate::common::{BLOCKS, Block, DEVICE_BYTES, LOG, Store, VOLUME, open, optio
 use shuttle::rand::Rng;
 use shuttle::thread;
 use vfscale_block::{Device, MemoryDevice};
-use vfscale_journal::{Error, Journal, Options, Reservation, Scaling};
+use vfscale_journal::{Error, Journal, Options, Reservation};
 use vfscale_sync::cpu;
 use vfscale_sync::model::{self, Schedules};
+use vfscale_sync::scaling::Scaling;
 
 const SCHEDULES: usize = 500;
 
@@ -35,7 +36,7 @@ fn store(device: &Arc<dyn Device>) -> Arc<Store> {
 /// Creates a store with a bound on the memory of blocks that are not written back.
 fn store_within(device: &Arc<dyn Device>, memory_bytes: Option<u64>) -> Arc<Store> {
     let scaling =
-        if model::is_without_patches() { Scaling::kernel_5_7() } else { Scaling::with_slots(2) };
+        if model::is_without_patches() { Scaling::kernel_2_6() } else { Scaling::with_slots(2) };
     let options = Options { scaling, memory_bytes, ..options(2) };
     Arc::new(Store::open(device.clone(), options).unwrap())
 }

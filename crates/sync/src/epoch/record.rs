@@ -17,6 +17,10 @@ pub(super) static EPOCH: Epoch = Epoch::new(AtomicU64::new(1), AtomicU64::new(1)
 /// The records of all threads, linked by [`Shared::next`].
 static RECORDS: AtomicPtr<Record> = AtomicPtr::new(ptr::null_mut());
 
+/// The records that no thread uses. In a child the lock may be held by a thread that does not exist
+/// there.
+static FREE: Mutex<Vec<&'static Record>> = Mutex::new(Vec::new());
+
 /// Number of records in whose queue bags wait. Each changes it under its lock.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
@@ -50,13 +54,12 @@ struct Shared {
     waiting: Mutex<VecDeque<Sealed>>,
     /// Whether there are such bags, or were a moment ago.
     has_waiting: AtomicBool,
-    is_used: AtomicBool,
     /// The next record; written before this one is published.
     next: AtomicPtr<Record>,
 }
 
 // SAFETY: other threads use `section` and `shared` only. The cells and the bag belong to the thread
-// that has set `is_used`, which passes them on by a release of it.
+// that has published the record or taken it from `FREE`, whose lock passes them on.
 unsafe impl Sync for Record {}
 // SAFETY: whoever defers a call promises that any thread may make it.
 unsafe impl Send for Deferred {}
@@ -65,6 +68,7 @@ unsafe impl Send for Deferred {}
 #[cfg(all(shuttle, not(loom)))]
 pub(super) fn forget() {
     let first = RECORDS.swap(ptr::null_mut(), Ordering::Acquire);
+    free().clear();
     WAITING.store(0, Ordering::Relaxed);
     // SAFETY: a record comes from a box, and no thread is left that uses it.
     Records(unsafe { first.as_ref() })
@@ -75,6 +79,10 @@ pub(super) fn forget() {
 thread_local! {
     /// Number of records that this thread has visited on its ways along the list.
     pub(super) static VISITS: Cell<usize> = const { Cell::new(0) };
+}
+
+fn free() -> MutexGuard<'static, Vec<&'static Record>> {
+    FREE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The records that were known when this was created.
@@ -126,12 +134,8 @@ impl Record {
     /// Takes a record that no thread uses, or makes one, which is never freed.
     #[cold]
     pub(super) fn take() -> &'static Record {
-        let take = |record: &&Record| {
-            let used = &record.shared.is_used;
-            let take = || used.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
-            !used.load(Ordering::Relaxed) && take().is_ok()
-        };
-        Records::known().find(take).unwrap_or_else(Record::publish)
+        let free = if fork::is_child() { None } else { free().pop() };
+        free.unwrap_or_else(Record::publish)
     }
 
     fn publish() -> &'static Record {
@@ -148,7 +152,6 @@ impl Record {
             shared: Shared {
                 waiting: Mutex::default(),
                 has_waiting: AtomicBool::new(false),
-                is_used: AtomicBool::new(true),
                 next: AtomicPtr::default(),
             },
         }));
@@ -166,11 +169,13 @@ impl Record {
     /// Gives the record back, with its bags, which other threads run when they look: at the latest
     /// in the next [`synchronize`](crate::rcu::synchronize). A process that makes no more calls
     /// leaves less than a full bag for each record.
-    pub(super) fn give_back(&self) {
+    pub(super) fn give_back(&'static self) {
         self.seal();
         self.is_ending.set(false);
         self.section.rest();
-        self.shared.is_used.store(false, Ordering::Release);
+        if !fork::is_child() {
+            free().push(self);
+        }
     }
 
     /// Adds a call to the bag. Returns whether the bag should be sealed.

@@ -3,7 +3,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use super::bag::Deferred;
-use super::record::VISITS;
+use super::record::{Record, VISITS};
 use super::{BAG_LEN, pin};
 
 /// Calls of any size and alignment run once, with what they own.
@@ -142,4 +142,14 @@ fn a_look_visits_no_thread_without_bags() {
         ends.wait();
         assert!(fewest < THREADS / 2, "{fewest}");
     });
+}
+
+/// A thread that begins takes a record without a look at those of the others.
+#[test]
+fn a_thread_that_begins_visits_no_record() {
+    const THREADS: usize = 200;
+    let before = VISITS.get();
+    let records = [(); THREADS].map(|()| Record::take());
+    assert_eq!(VISITS.get(), before);
+    records.into_iter().for_each(Record::give_back);
 }

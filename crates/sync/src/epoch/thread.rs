@@ -61,7 +61,7 @@ impl Drop for GivesBack {
 }
 
 #[cold]
-fn give_back(record: &Record) {
+fn give_back(record: &'static Record) {
     set_current(ptr::null());
     record.give_back();
 }
@@ -101,7 +101,7 @@ pub(super) fn enter() -> &'static Record {
 
 /// Leaves a section of this thread.
 #[inline]
-pub(super) fn leave(record: &Record) {
+pub(super) fn leave(record: &'static Record) {
     let nesting = record.nesting.get() - 1;
     record.nesting.set(nesting);
     if nesting == 0 {
@@ -186,9 +186,9 @@ fn register() -> &'static Record {
 }
 
 /// The section that a thread is about to be in. A panic leaves it; only in a model does one pass.
-struct Entering<'a>(&'a Record);
+struct Entering(&'static Record);
 
-impl Drop for Entering<'_> {
+impl Drop for Entering {
     fn drop(&mut self) {
         leave(self.0);
     }
@@ -198,7 +198,7 @@ impl Drop for Entering<'_> {
 /// after them from time to time. Returns whether the thread is in a section that must go on: work
 /// that has run keeps a guard.
 #[cold]
-fn count_down(record: &Record) -> bool {
+fn count_down(record: &'static Record) -> bool {
     let left = record.looks.get() - 1;
     record.looks.set(left);
     if left > 0 || fork::is_child() {

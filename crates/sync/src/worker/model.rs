@@ -2,10 +2,10 @@
 
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use super::item::{Item, Priority};
 use crate::atomic::thread::{self, JoinHandle};
+use crate::thread::Instant;
 
 /// The threads of an item.
 ///

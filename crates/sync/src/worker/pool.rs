@@ -24,12 +24,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::item::{Item, Priority};
 use crate::lock::{Mutex, MutexGuard};
-use crate::thread::spawn;
+use crate::thread::{self, Instant, Thread, spawn};
 use crate::{cpu, lock_class};
 
 lock_class! {
@@ -67,20 +66,14 @@ struct Pool {
     wakes_at: Option<Instant>,
 }
 
-static POOL: Mutex<Pool, WorkerPool> = Mutex::new(Pool {
-    high: VecDeque::new(),
-    normal: VecDeque::new(),
-    ended: 0,
-    looked_at: None,
-    normal_active: 0,
-    coming: 0,
-    idle: Vec::new(),
-    to_start: 0,
-    timers: BTreeMap::new(),
-    items: 0,
-    timer_thread: None,
-    wakes_at: None,
-});
+#[cfg(not(shuttle))]
+static POOL: Mutex<Pool, WorkerPool> = Mutex::new(Pool::new());
+
+#[cfg(shuttle)]
+shuttle::lazy_static! {
+    /// The pool of a run of a model.
+    static ref POOL: Mutex<Pool, WorkerPool> = Mutex::new(Pool::new());
+}
 
 /// An item that is to be queued between two times.
 struct Timer {
@@ -98,6 +91,23 @@ pub(super) fn normal_max() -> usize {
 }
 
 impl Pool {
+    const fn new() -> Self {
+        Pool {
+            high: VecDeque::new(),
+            normal: VecDeque::new(),
+            ended: 0,
+            looked_at: None,
+            normal_active: 0,
+            coming: 0,
+            idle: Vec::new(),
+            to_start: 0,
+            timers: BTreeMap::new(),
+            items: 0,
+            timer_thread: None,
+            wakes_at: None,
+        }
+    }
+
     /// Returns the number of queued items that should have a thread.
     fn needed(&self) -> usize {
         let free = normal_max().saturating_sub(self.normal_active);

@@ -139,3 +139,37 @@ fn a_section_that_begins_again_delays_only_what_it_can_find() {
         assert!(shared.epoch.is_over(2), "no section is left that could delay it");
     });
 }
+
+/// A driver sees the report, and another one ends the grace period and frees, without a fence in
+/// between.
+///
+/// Race: A reader that reports / a thread that sees the report / one that ends the grace period and
+/// frees what the reader has read.
+#[test]
+fn a_handed_over_grace_period_ends_after_what_a_look_has_seen() {
+    check(3, || {
+        let shared = Shared::new();
+        // The thread is not idle.
+        shared.epoch.enter(&shared.sections[0]);
+        shared.sections[0].leave();
+        let reader = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.read(0, false);
+                shared.epoch.report(&shared.sections[0]);
+            })
+        };
+        shared.current.store(1, Ordering::Release);
+        let number = shared.epoch.begin();
+        let looks = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.sections[0].quiescent(number))
+        };
+        if looks.join().unwrap() == Quiescent::Yes {
+            shared.epoch.finish(number);
+            // SAFETY: the model checks that nothing reads at the same time.
+            shared.objects[0].with_mut(|object| unsafe { *object = false });
+        }
+        reader.join().unwrap();
+    });
+}

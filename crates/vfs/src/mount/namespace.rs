@@ -21,7 +21,6 @@ use vfscale_sync::reclaim;
 
 use crate::base::error::check_fork;
 use crate::base::limits::{Limits, Usage};
-use crate::base::scaling::Scaling;
 use crate::base::types::{MountFlags, UmountFlags};
 use crate::mount::attach::NewTree;
 use crate::mount::fs_struct::FsStruct;
@@ -33,6 +32,7 @@ use crate::mount::vfs_shared::VfsShared;
 use crate::objects::dcache::dentry::Dentry;
 use crate::objects::driver::{FileSystem, StorageCounts};
 use crate::objects::vfsmount::{Mount, MountRef, Path, PathRef};
+use vfscale_sync::scaling::Scaling;
 
 /// An upper bound of the number of grace periods that the end of a tree takes.
 const GRACE_PERIODS: u32 = 32;

@@ -20,7 +20,6 @@ use vfscale_sync::table::RcuTable;
 
 use crate::base::limits::{Limits, Quotas, SharedQuotas};
 use crate::base::lock_classes::{DirectoryMove, MountHash, NamespaceSem, RenameLock, VfsmountLock};
-use crate::base::scaling::Scaling;
 use crate::base::types::{MountFlags, Propagation};
 use crate::locks::LockGraph;
 use crate::mount::pseudo_fs::{INTERNAL_FLAGS, Pseudo};
@@ -30,6 +29,7 @@ use crate::objects::driver::FileSystem;
 use crate::objects::super_block::SuperBlock;
 use crate::objects::super_ref::SuperRef;
 use crate::objects::vfsmount::{Mount, OwnedMount, Path, SUPER_FLAGS, normal_flags};
+use vfscale_sync::scaling::Scaling;
 
 /// The state that mount trees which were copied from each other share. Fields that are written at
 /// times share no cache line with fields that walks read.

@@ -42,10 +42,10 @@ use vfscale_sync::percpu_list::PerCpuList;
 use vfscale_sync::rcu::Guard;
 
 use crate::base::lock_classes::InodeSbList;
-use crate::base::scaling::Scaling;
 use crate::objects::inode::Inode;
 use crate::objects::shrinker::{Droppable, drop_from};
 use crate::objects::super_block::SuperBlock;
+use vfscale_sync::scaling::Scaling;
 
 /// Number of leaked inodes that are named when a superblock ends.
 const NAMED_MAX: usize = 8;

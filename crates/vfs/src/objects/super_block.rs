@@ -30,7 +30,6 @@ use self::inodes::InodeTable;
 use self::remounts::Remounts;
 use crate::base::limits::{Quotas, SharedQuotas};
 use crate::base::lock_classes::{DcacheLock, FilesLock, InodeWaiters, RenameLock};
-use crate::base::scaling::Scaling;
 use crate::base::types::{MountFlags, StatFs};
 use crate::locks::LockGraph;
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
@@ -44,6 +43,7 @@ use crate::objects::in_lookup::{Key, KeyGuard, KeyLocks};
 use crate::objects::inode::{Inode, InodeInit};
 use crate::objects::remount_flags::RemountFlags;
 use crate::objects::super_ref::{Owners, SuperRef};
+use vfscale_sync::scaling::Scaling;
 
 /// The bytes that an object owns from which on its memory must not wait for an idle CPU.
 const LARGE_BYTES: u64 = 4096;

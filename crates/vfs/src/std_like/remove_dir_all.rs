@@ -7,10 +7,10 @@ use rustix::io::Errno;
 
 use crate::base::error::{Error, Result};
 use crate::base::types::{AtFlags, FileType};
-use crate::file::open_file::File;
 use crate::file::readdir::DirEntryBuf;
+use crate::std_like::descent::Descent;
 use crate::std_like::read_dir::{TRIES, entries, is_no_directory, open_dir_nofollow, with_path};
-use crate::task::task_struct::{At, Task};
+use crate::task::task_struct::Task;
 
 impl Task {
     /// Removes the file at `path`, and if it is a directory everything below it. Symbolic links are
@@ -21,19 +21,19 @@ impl Task {
     /// # Errors
     /// The errors of reading directories and removing, with the path that they concern; files
     /// removed before the error stay removed. `ENOTEMPTY` if other threads create files faster than
-    /// this removes them, `EBUSY` if they change the file of a name again and again.
+    /// this removes them, `EBUSY` if they change the file of a name again and again; `ESTALE` if
+    /// they move a directory out of the way to one more than 64 levels below it.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let is_dir = self.symlink_metadata(path)?.is_dir();
-        Removal { task: self, stack: Vec::new() }.remove(path, is_dir)
+        let removal = Removal { task: self, way: Descent::new(), path: PathBuf::new() };
+        removal.remove(path, is_dir)
     }
 }
 
 /// A directory that is being removed.
 struct Level {
-    dir: File,
     left: Vec<DirEntryBuf>,
-    path: PathBuf,
     /// The name in the parent directory; the whole path for the first.
     name: OsString,
     /// The number of removals that failed because the directory was not empty.
@@ -43,17 +43,18 @@ struct Level {
 /// The removal of a tree: the directories from the first down to the current one.
 struct Removal<'a> {
     task: &'a Task,
-    stack: Vec<Level>,
+    way: Descent<Level>,
+    /// The path of the current directory.
+    path: PathBuf,
 }
 
 impl Removal<'_> {
     fn remove(mut self, path: &Path, is_dir: bool) -> Result<()> {
-        self.take_on(path.as_os_str(), path.to_owned(), is_dir, 0)?;
-        while let Some(level) = self.stack.last_mut() {
+        self.take_on(path.as_os_str(), is_dir, 0)?;
+        while let Some(level) = self.way.state() {
             match level.left.pop() {
                 Some(entry) => {
-                    let path = level.path.join(&entry.name);
-                    self.take_on(&entry.name, path, entry.file_type == FileType::Directory, 0)?;
+                    self.take_on(&entry.name, entry.file_type == FileType::Directory, 0)?;
                 }
                 None => self.finish()?,
             }
@@ -61,27 +62,22 @@ impl Removal<'_> {
         Ok(())
     }
 
-    /// Returns the current directory of the removal.
-    fn at(&self) -> At<'_> {
-        self.stack.last().map_or(At::Cwd, |level| At::File(&level.dir))
-    }
-
     /// Removes a name, or descends into it if it is a directory. The type may have changed since
     /// the name was read.
-    fn take_on(&mut self, name: &OsStr, path: PathBuf, mut is_dir: bool, tries: u32) -> Result<()> {
+    fn take_on(&mut self, name: &OsStr, mut is_dir: bool, tries: u32) -> Result<()> {
         for _ in 0..TRIES {
             let failed = if is_dir {
-                let opened = open_dir_nofollow(self.task, self.at(), Path::new(name));
+                let opened = open_dir_nofollow(self.task, self.way.at(), Path::new(name));
                 match opened.and_then(|dir| entries(&dir).map(|left| (dir, left))) {
                     Ok((dir, left)) => {
-                        let name = name.to_owned();
-                        self.stack.push(Level { dir, left, path, name, tries });
-                        return Ok(());
+                        self.path.push(name);
+                        let entered = self.way.enter(dir, Level { left, name: name.into(), tries });
+                        return entered.map_err(|error| with_path(&error, &self.path));
                     }
                     Err(error) => error,
                 }
             } else {
-                match self.task.posix().unlinkat(self.at(), name, AtFlags::empty()) {
+                match self.task.posix().unlinkat(self.way.at(), name, AtFlags::empty()) {
                     Ok(()) => return Ok(()),
                     Err(error) => error,
                 }
@@ -90,24 +86,31 @@ impl Removal<'_> {
                 Errno::NOENT => return Ok(()),
                 Errno::ISDIR if !is_dir => true,
                 _ if is_dir && is_no_directory(&failed) => false,
-                _ => return Err(with_path(&failed, &path)),
+                _ => return Err(with_path(&failed, &self.path.join(name))),
             };
         }
-        Err(Error::at("remove_dir_all", Errno::BUSY, &path))
+        Err(Error::at("remove_dir_all", Errno::BUSY, &self.path.join(name)))
     }
 
     /// Removes the current directory, whose entries are removed; descends into it again if other
     /// threads made files in it.
     fn finish(&mut self) -> Result<()> {
-        let Some(Level { path, name, tries, .. }) = self.stack.pop() else { return Ok(()) };
-        let Err(error) = self.task.posix().unlinkat(self.at(), &name, AtFlags::REMOVEDIR) else {
+        let left = self.way.leave(self.task).map_err(|error| with_path(&error, &self.path))?;
+        let Some((_, Level { name, tries, .. })) = left else { return Ok(()) };
+        if self.way.depth() > 0 {
+            self.path.pop();
+        } else {
+            self.path.clear();
+        }
+        let Err(error) = self.task.posix().unlinkat(self.way.at(), &name, AtFlags::REMOVEDIR)
+        else {
             return Ok(());
         };
         match error.errno() {
             Errno::NOENT => Ok(()),
-            Errno::NOTEMPTY if tries < TRIES => self.take_on(&name, path, true, tries + 1),
-            Errno::NOTDIR => self.take_on(&name, path, false, tries),
-            _ => Err(with_path(&error, &path)),
+            Errno::NOTEMPTY if tries < TRIES => self.take_on(&name, true, tries + 1),
+            Errno::NOTDIR => self.take_on(&name, false, tries),
+            _ => Err(with_path(&error, &self.path.join(&name))),
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::base::error::{Error, Result};
 use crate::base::types::AtFlags;
 use crate::file::open_file::File;
 use crate::file::readdir::DirEntryBuf;
+use crate::std_like::descent::Descent;
 use crate::std_like::metadata::Metadata;
 use crate::std_like::read_dir::{TRIES, entries, is_no_directory, open_dir_nofollow, with_path};
 use crate::task::task_struct::{At, Task};
@@ -40,7 +41,7 @@ impl Task {
             task: self,
             start: Some(path.as_ref().to_owned()),
             path: PathBuf::new(),
-            stack: Vec::new(),
+            way: Descent::new(),
             failed: None,
             depths: (0, usize::MAX),
             filter: None,
@@ -102,7 +103,8 @@ pub struct WalkDir<'a> {
     start: Option<PathBuf>,
     /// The path of the current directory.
     path: PathBuf,
-    stack: Vec<Walked>,
+    /// The directories, each with the entries to be visited.
+    way: Descent<std::vec::IntoIter<DirEntryBuf>>,
     /// The error of going back to the directory above, with which the walk ends.
     failed: Option<Error>,
     /// The least and the greatest depth of entries that the walk returns.
@@ -156,50 +158,31 @@ fn is_gone(error: &Error) -> bool {
 /// An open directory and its entries.
 type Listed = (File, Vec<DirEntryBuf>);
 
-/// The number of directories above the current one that a walk holds open.
-const OPEN_ABOVE: usize = 64;
-
-/// A directory on the path of the walk.
-#[derive(Debug)]
-struct Walked {
-    /// `None` if it is far above the current one.
-    dir: Option<File>,
-    /// Device and inode number.
-    id: (u64, u64),
-    left: std::vec::IntoIter<DirEntryBuf>,
-}
-
 impl WalkDir<'_> {
     /// Visits a name in the current directory; `None` if it was removed or is not to be returned.
-    fn visit(&mut self, name: &OsStr, path: PathBuf) -> Option<Result<WalkEntry>> {
-        match self.look(name, &path) {
-            Ok(None) => None,
-            Ok(Some((entry, listed))) => {
-                let is_shown = entry.depth >= self.depths.0;
-                if let Some((dir, left)) = listed {
-                    let id = (entry.metadata.dev, entry.metadata.ino);
-                    self.stack.push(Walked { dir: Some(dir), id, left: left.into_iter() });
-                    self.path = path;
-                    if let Some(far) = (self.stack.len() - 1).checked_sub(OPEN_ABOVE + 1) {
-                        self.stack[far].dir = None;
-                    }
-                }
-                is_shown.then_some(Ok(entry))
+    fn visit(&mut self, name: &OsStr) -> Option<Result<WalkEntry>> {
+        let found = self.look(name).and_then(|found| {
+            let Some((entry, listed)) = found else { return Ok(None) };
+            if let Some((dir, left)) = listed {
+                self.way.enter(dir, left.into_iter())?;
+                self.path.push(name);
             }
-            Err(error) if is_gone(&error) && !self.stack.is_empty() => None,
-            Err(error) => Some(Err(with_path(&error, &path))),
+            Ok(Some(entry))
+        });
+        match found {
+            Ok(entry) => entry.filter(|entry| entry.depth >= self.depths.0).map(Ok),
+            Err(error) if is_gone(&error) && self.way.depth() > 0 => None,
+            Err(error) => Some(Err(with_path(&error, &self.path.join(name)))),
         }
     }
 
     /// Returns the entry of a name, and for a directory that the walk descends into the open
     /// directory and its entries. `None` if the filter leaves it out.
-    fn look(&mut self, name: &OsStr, path: &Path) -> Result<Option<(WalkEntry, Option<Listed>)>> {
-        let above = self.stack.last().and_then(|walked| walked.dir.as_ref());
-        let at = above.map_or(At::Cwd, At::File);
-        let depth = self.stack.len();
+    fn look(&mut self, name: &OsStr) -> Result<Option<(WalkEntry, Option<Listed>)>> {
+        let (at, depth) = (self.way.at(), self.way.depth());
         for _ in 0..TRIES {
             let metadata = self.task.posix().fstatat(at, name, AtFlags::SYMLINK_NOFOLLOW)?.into();
-            let (path, dir) = (path.to_owned(), above.cloned());
+            let (path, dir) = (self.path.join(name), self.way.dir().cloned());
             let mut entry = WalkEntry { path, metadata, depth, dir };
             if self.filter.as_mut().is_some_and(|keep| !keep(&entry)) {
                 return Ok(None);
@@ -224,26 +207,15 @@ impl WalkDir<'_> {
         Err(Error::new("walk_dir", Errno::BUSY))
     }
 
-    /// Leaves the current directory for the one above it, which is opened again if it was closed.
+    /// Leaves the current directory for the one above it.
     fn leave(&mut self) {
-        let Some(left) = self.stack.pop() else { return };
-        let Some(above) = self.stack.last_mut() else { return };
-        self.path.pop();
-        if above.dir.is_some() {
-            return;
+        let left = self.way.leave(self.task);
+        if self.way.depth() > 0 {
+            self.path.pop();
         }
-        let opened = left.dir.as_ref().map_or(Err(Error::new("walk_dir", Errno::STALE)), |dir| {
-            let opened = open_dir_nofollow(self.task, At::File(dir), Path::new(".."))?;
-            let metadata = opened.metadata()?;
-            let is_same = (metadata.dev, metadata.ino) == above.id;
-            if is_same { Ok(opened) } else { Err(Error::new("walk_dir", Errno::STALE)) }
-        });
-        match opened {
-            Ok(dir) => above.dir = Some(dir),
-            Err(error) => {
-                self.failed = Some(with_path(&error, &self.path));
-                self.stack.clear();
-            }
+        if let Err(error) = left {
+            self.failed = Some(with_path(&error, &self.path));
+            self.way.end();
         }
     }
 }
@@ -253,20 +225,19 @@ impl Iterator for WalkDir<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some(start) = self.start.take()
-            && let Some(found) = self.visit(start.clone().as_os_str(), start)
+            && let Some(found) = self.visit(start.as_os_str())
         {
             return Some(found);
         }
         loop {
-            let Some(walked) = self.stack.last_mut() else {
+            let Some(left) = self.way.state() else {
                 return self.failed.take().map(Err);
             };
-            let Some(entry) = walked.left.next() else {
+            let Some(entry) = left.next() else {
                 self.leave();
                 continue;
             };
-            let path = self.path.join(&entry.name);
-            if let Some(found) = self.visit(&entry.name, path) {
+            if let Some(found) = self.visit(&entry.name) {
                 return Some(found);
             }
         }

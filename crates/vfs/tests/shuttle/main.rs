@@ -6,6 +6,7 @@
 mod kept;
 mod locks;
 mod lookup;
+mod mounts;
 #[path = "../numbers/mod.rs"]
 mod numbers;
 #[path = "../tables/mod.rs"]

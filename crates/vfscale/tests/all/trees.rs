@@ -371,3 +371,92 @@ fn a_walk_does_not_go_on_in_another_directory() {
         task.rename("/aside/d", &moved).unwrap();
     }
 }
+
+/// Calls `act`, and returns the most files that were open meanwhile.
+fn most_open<T: Send>(vfs: &Vfs, act: impl FnOnce() -> T + Send) -> (T, usize) {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut most = 0;
+            while !over.load(Ordering::Relaxed) {
+                most = most.max(vfs.counts().open_files);
+                thread::yield_now();
+            }
+            most
+        });
+        let done = act();
+        over.store(true, Ordering::Relaxed);
+        (done, watcher.join().unwrap())
+    })
+}
+
+#[test]
+fn a_tree_of_100_000_levels_is_copied_and_removed() {
+    const LEVELS: usize = 100_000;
+    let vfs = vfscale::memory().size(4 << 30).build().unwrap();
+    let task = vfs.task();
+    task.create_dir("/t").unwrap();
+    task.write("/t/top", "").unwrap();
+    task.set_current_dir("/t").unwrap();
+    for _ in 0..LEVELS {
+        task.create_dir("d").unwrap();
+        task.set_current_dir("d").unwrap();
+    }
+    task.write("leaf", "bottom").unwrap();
+    task.hard_link("leaf", "second").unwrap();
+    task.hard_link("/t/top", "third").unwrap();
+    task.symlink("leaf", "link").unwrap();
+    task.set_permissions("leaf", 0o400).unwrap();
+    task.set_permissions(".", 0o500).unwrap();
+    task.set_current_dir("/").unwrap();
+
+    let (files, most) = most_open(&vfs, || task.copy_dir_all("/t", "/copy").unwrap());
+    assert_eq!(files, LEVELS as u64 + 6);
+    assert!(most < 200, "{most} open files");
+    task.set_current_dir("/copy").unwrap();
+    for _ in 0..LEVELS {
+        task.set_current_dir("d").unwrap();
+    }
+    assert_eq!(task.read_to_string("link").unwrap(), "bottom");
+    let found = task.metadata("leaf").unwrap();
+    assert_eq!((found.nlink, found.permissions()), (2, 0o400.into()));
+    assert_eq!(task.metadata("third").unwrap().ino, task.metadata("/copy/top").unwrap().ino);
+    assert_eq!(task.metadata(".").unwrap().permissions(), 0o500.into());
+    task.set_current_dir("/").unwrap();
+
+    let ((), most) = most_open(&vfs, || task.remove_dir_all("/copy").unwrap());
+    assert!(most < 200, "{most} open files");
+    assert!(!task.exists("/copy").unwrap());
+    task.remove_dir_all("/t").unwrap();
+}
+
+/// Race: Removing a tree while other threads change it.
+///
+/// A removal that has gone far down goes up by the name `..` of a directory that another one may
+/// have removed, as those above it. That name stays, and so do the numbers of directories that are
+/// open further down.
+#[test]
+fn removals_of_one_deep_tree_beside_each_other_end_well() {
+    let vfs = vfs();
+    let task = vfs.task();
+    for _ in 0..60 {
+        dig(&task, 300);
+        let barrier = Barrier::new(3);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                let (task, barrier) = (vfs.task(), &barrier);
+                scope.spawn(move || {
+                    barrier.wait();
+                    match task.remove_dir_all("/d") {
+                        // The other threads were done before it began.
+                        Err(error) if error.errno() == Errno::NOENT => {
+                            assert_eq!(error.path(), Some(Path::new("/d")));
+                        }
+                        other => other.unwrap(),
+                    }
+                });
+            }
+        });
+        assert!(!task.exists("/d").unwrap());
+    }
+}

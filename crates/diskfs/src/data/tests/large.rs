@@ -19,7 +19,7 @@ use crate::inode::incore::Node;
 use crate::tools::check;
 use crate::tools::mkfs::{MkfsOptions, format};
 use crate::volume::tx::TxReservation;
-use crate::volume::{Volume, VolumeOptions};
+use crate::volume::{Settings, Volume};
 
 const TIB: u64 = 1 << 40;
 const PAGE: u64 = 4096;
@@ -84,9 +84,7 @@ impl Device for Thin {
 }
 
 fn open(device: &Arc<Thin>) -> Arc<Volume> {
-    let mut options = VolumeOptions::default();
-    options.journal.sync_interval = None;
-    Arc::new(Volume::open(device.clone(), options).unwrap())
+    Arc::new(Volume::open(device.clone(), Settings::default()).unwrap())
 }
 
 /// Creates a file without a name.
@@ -119,7 +117,10 @@ fn a_volume_full_of_allocated_space_takes_a_million_splits() {
     let device = Thin::new();
     format(&*device, &MkfsOptions::default()).unwrap();
     let volume = open(&device);
-    let (files, nodes) = (Files::new(Arc::clone(&volume), 64 << 20, None), NodeTable::new(100));
+    let (files, nodes) = (
+        Files::new(Arc::clone(&volume), &Settings { sync_interval: None, ..Settings::default() }),
+        NodeTable::new(100),
+    );
     let node = create(&volume, &nodes);
     let mut size = 0;
     loop {

@@ -2,11 +2,12 @@
 
 use proptest::prelude::*;
 use vfscale_block::{Operation, OsError};
+use vfscale_sync::scaling::Scaling;
 use vfscale_testkit::{CrashPlan, FaultyDevice, RecordingDevice};
 
 use super::super::file_blocks::RangeStep as CutStep;
 use super::*;
-use crate::data::{FileOptions, Files};
+use crate::data::Files;
 use crate::file_io::tests::model::{Both, Step, Subject, step};
 use crate::icache::table::NodeTable;
 use crate::inode::core::{DataFork, InodeCore};
@@ -14,7 +15,7 @@ use crate::inode::incore::Node;
 use crate::tools::check;
 use crate::tools::mkfs::{MkfsOptions, format};
 use crate::volume::tx::TxReservation;
-use crate::volume::{Volume, VolumeOptions};
+use crate::volume::{Settings, Volume};
 
 pub(super) const BLOCKS: u64 = 4096;
 const REGULAR: u32 = 0o100_644;
@@ -40,14 +41,14 @@ pub(super) fn made() -> Arc<dyn Device> {
 }
 
 impl Mounted {
-    pub(super) fn open(device: &Arc<dyn Device>, cache_bytes: u64) -> Self {
-        let mut options = VolumeOptions::default();
+    pub(super) fn open(device: &Arc<dyn Device>, data_cache_bytes: u64) -> Self {
         // Nothing happens but what the test does.
-        options.journal.sync_interval = None;
-        let volume = Arc::new(Volume::open(device.clone(), options).unwrap());
+        let mut settings =
+            Settings { data_cache_bytes, sync_interval: None, ..Settings::default() };
         // Two lists, and so two threads that write behind, however many CPUs there are.
-        let options = FileOptions { cache_bytes, dirty_lists: 2, ..FileOptions::default() };
-        let (files, nodes) = (Files::with_options(volume, options), NodeTable::new(100));
+        settings.journal.scaling = Scaling::with_slots(2);
+        let volume = Arc::new(Volume::open(device.clone(), settings.clone()).unwrap());
+        let (files, nodes) = (Files::new(volume, &settings), NodeTable::new(100));
         Self { device: Arc::clone(device), files, nodes }
     }
 

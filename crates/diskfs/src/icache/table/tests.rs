@@ -4,13 +4,13 @@ use std::thread;
 use vfscale_block::{Device, MemoryDevice};
 
 use super::*;
+use crate::Settings;
 use crate::Uuid;
 use crate::format::inode::{INODE_MAGIC, ino_at, records_mut};
 use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
 use crate::inode::core::TYPE_REGULAR;
 use crate::inode::times::Times;
 use crate::tools::mkfs::{self, MkfsOptions};
-use crate::volume::VolumeOptions;
 
 const ID: Uuid = Uuid::from_bytes(*b"volume of tables");
 const BLOCKS: u64 = 4096;
@@ -33,7 +33,7 @@ fn volume() -> Volume {
         block.seal(&Identity { magic: INODE_MAGIC, address, owner, volume: ID }, 0);
         device.write_at(byte_of_block(address), block.bytes()).unwrap();
     }
-    Volume::open(device, VolumeOptions::default()).unwrap()
+    Volume::open(device, Settings::default()).unwrap()
 }
 
 #[test]

@@ -4,19 +4,22 @@ use vfscale_block::{Device, MemoryDevice};
 use vfscale_sync::cpu;
 
 use super::*;
+use crate::Settings;
 use crate::base::fault::Fault;
 use crate::format::{BLOCK_BYTES, BlockRange};
 use crate::icache::table::NodeTable;
 use crate::inode::core::{InodeCore, TYPE_REGULAR};
 use crate::tools::mkfs::{MkfsOptions, format};
+use crate::volume::Volume;
 use crate::volume::tx::{Tx, TxReservation};
-use crate::volume::{Volume, VolumeOptions};
 
 fn volume(orphan_parts: usize) -> Volume {
     let bytes = 4096 * BLOCK_BYTES as u64;
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::with_block_size(bytes, 4096).unwrap());
     format(&*device, &MkfsOptions::default()).unwrap();
-    Volume::open(device, VolumeOptions { orphan_parts, ..VolumeOptions::default() }).unwrap()
+    let mut settings = Settings::default();
+    settings.journal.scaling = settings.journal.scaling.with_orphan_parts(orphan_parts);
+    Volume::open(device, settings).unwrap()
 }
 
 fn begin(volume: &Volume) -> Tx<'_> {

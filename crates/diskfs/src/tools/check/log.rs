@@ -11,9 +11,10 @@ use vfscale_journal::{
 use super::error::CheckError;
 use super::finding::Problem;
 use super::home::RepairHooks;
+use crate::Settings;
 use crate::Superblock;
 use crate::volume::recovery::{MayLack, Replay};
-use crate::volume::{self, Places, VolumeOptions};
+use crate::volume::{self, Places};
 
 /// The state of the log in a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +85,7 @@ impl CheckedLog {
         log: Option<&Arc<dyn Device>>,
         superblock: &Superblock,
     ) -> Result<Self, CheckError> {
-        let options = VolumeOptions { log_device: log.cloned(), ..VolumeOptions::default() };
+        let options = Settings { log_device: log.cloned(), ..Settings::default() };
         let (log, region) = volume::log_of(&device, superblock, &options)
             .map_err(|error| CheckError::LogDevice { why: error.to_string() })?;
         let id = volume::log_id(superblock);

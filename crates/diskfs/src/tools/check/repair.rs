@@ -67,6 +67,7 @@ use super::report::Report;
 use super::run::run;
 use super::state::{Check, GivenUp, GroupState};
 use super::watch::{Findings, Phase, Watch};
+use crate::Settings;
 use crate::btree::{Entry, Error, Record, Tree};
 use crate::buffer::KIND_BLOCK;
 use crate::format::group::{
@@ -76,7 +77,7 @@ use crate::format::inode::{CHUNK_INODES, block_of};
 use crate::format::superblock::{Features, Superblock, Timestamp};
 use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
 use crate::icache::inactivate::Orphans;
-use crate::vfs_impl::{DiskFs, DiskOptions};
+use crate::vfs_impl::DiskFs;
 use crate::volume;
 use crate::volume::copies::{self, FoundSuperblock};
 
@@ -282,11 +283,8 @@ fn again(device: &Arc<dyn Device>, options: &Options) -> Result<Report, CheckErr
 
 /// Removes inodes without a name and truncates files, as a mount does. The volume is undamaged.
 fn finish(device: &Arc<dyn Device>, options: &Options) -> Result<Orphans, CheckError> {
-    let options = DiskOptions {
-        sync_interval: None,
-        log_device: options.log.clone(),
-        ..DiskOptions::default()
-    };
+    let options =
+        Settings { sync_interval: None, log_device: options.log.clone(), ..Settings::default() };
     let finished = DiskFs::open(device.clone(), options).and_then(|opened| {
         let orphans = opened.opened().orphans;
         opened.close().map(|()| orphans)

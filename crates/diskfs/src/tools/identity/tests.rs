@@ -3,11 +3,12 @@ use vfscale_testkit::{Fault, FaultyDevice, RecordingDevice};
 use vfscale_vfs::{Task, Vfs};
 
 use super::*;
+use crate::Settings;
 use crate::base::fault::Fault as Refusal;
 use crate::format::superblock::Features;
 use crate::tools::check::{Options, check};
 use crate::tools::mkfs::{MkfsOptions, format};
-use crate::vfs_impl::{DiskFs, DiskOptions};
+use crate::vfs_impl::DiskFs;
 
 const ID: Uuid = Uuid::from_bytes(*b"a number as made");
 const NEW: Uuid = Uuid::from_bytes(*b"one of their own");
@@ -26,7 +27,7 @@ fn copied(device: &Arc<dyn Device>) -> Arc<dyn Device> {
 }
 
 fn open(device: &Arc<dyn Device>, log: Option<&Arc<dyn Device>>) -> Result<Arc<DiskFs>, Refusal> {
-    let options = DiskOptions { log_device: log.cloned(), ..DiskOptions::default() };
+    let options = Settings { log_device: log.cloned(), ..Settings::default() };
     DiskFs::open(device.clone(), options)
 }
 

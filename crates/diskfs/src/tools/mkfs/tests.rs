@@ -9,7 +9,7 @@ use crate::alloc::space::Space;
 use crate::format::Damage;
 use crate::format::inode::records;
 use crate::volume::copies::OpenError;
-use crate::volume::{Volume, VolumeOptions};
+use crate::volume::{Settings, Volume};
 
 const MIB: u64 = 1 << 20;
 
@@ -23,7 +23,7 @@ fn options() -> MkfsOptions {
 
 /// Opens the volume read-only, and checks all that is known of its groups.
 fn inspect(device: Arc<dyn Device>, superblock: &Superblock) {
-    let options = VolumeOptions { read_only: true, ..VolumeOptions::default() };
+    let options = Settings { read_only: true, ..Settings::default() };
     let volume = Volume::open(device, options).unwrap();
     assert_eq!(&volume.superblock(), superblock);
     let (geometry, log) = (superblock.geometry(), superblock.log());
@@ -112,7 +112,7 @@ fn a_log_has_a_device_of_its_own() {
     let options = MkfsOptions { log_device: Some(log.clone()), ..options() };
     let superblock = format(&*device, &options).unwrap();
     assert!(matches!(superblock.log(), LogPlace::Outside { blocks: 512, .. }));
-    let opening = VolumeOptions { log_device: Some(log.clone()), ..VolumeOptions::default() };
+    let opening = Settings { log_device: Some(log.clone()), ..Settings::default() };
     Volume::open(device.clone(), opening).unwrap().close().unwrap();
     // The log's contents are protected, too, and a device that is too small is refused.
     let others = MkfsOptions { log_device: Some(log), ..MkfsOptions::default() };

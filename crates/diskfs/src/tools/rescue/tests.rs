@@ -3,10 +3,11 @@ use vfscale_testkit::{Fault as Planned, FaultyDevice};
 use vfscale_vfs::Vfs;
 
 use super::*;
+use crate::Settings;
 use crate::format::byte_of_block;
 use crate::format::inode::ROOT_INO;
 use crate::tools::mkfs::{self, MkfsOptions};
-use crate::vfs_impl::{DiskFs, DiskOptions};
+use crate::vfs_impl::DiskFs;
 
 const BLOCK: usize = crate::format::BLOCK_BYTES;
 
@@ -14,7 +15,7 @@ const BLOCK: usize = crate::format::BLOCK_BYTES;
 fn made() -> FaultyDevice<MemoryDevice> {
     let device = Arc::new(MemoryDevice::new(16 << 20).unwrap());
     mkfs::format(&*device, &MkfsOptions::default()).unwrap();
-    let fs = DiskFs::open(device.clone(), DiskOptions::default()).unwrap();
+    let fs = DiskFs::open(device.clone(), Settings::default()).unwrap();
     let vfs = Vfs::new(fs.clone()).unwrap();
     vfs.task().write("/file", contents()).unwrap();
     drop(vfs);

@@ -26,7 +26,7 @@ fn bytes(device: &dyn Device) -> Vec<u8> {
 
 /// Asserts that a file that leads there is neither read nor written.
 fn refused(sample: &Sample, path: &str) {
-    let fs = DiskFs::open(sample.device.clone(), DiskOptions::default()).unwrap();
+    let fs = DiskFs::open(sample.device.clone(), Settings::default()).unwrap();
     let vfs = Vfs::new(fs.clone()).unwrap();
     let task = vfs.task();
     fs.volume().journal().unwrap().quiesce().unwrap();

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::*;
 use crate::tools::check::{self, LogState};
 
-fn without_background() -> DiskOptions {
-    DiskOptions { sync_interval: None, ..DiskOptions::default() }
+fn without_background() -> Settings {
+    Settings { sync_interval: None, ..Settings::default() }
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_freeze_has_all_in_place() {
     let report = check::check(copy.clone(), &check::Options::default(), &mut ()).unwrap();
     assert!(report.findings.is_empty());
     // Without the log there is what lies in place.
-    let cold = DiskOptions { no_recovery: true, ..DiskOptions::default() };
+    let cold = Settings { no_recovery: true, ..Settings::default() };
     let cold = opened_with(copy, cold);
     assert!(cold.task.read("/large").unwrap() == large);
     let dirs = (0..50).filter(|n| cold.task.exists(format!("/dir{n}")).unwrap());
@@ -136,7 +136,7 @@ fn a_volume_that_is_only_read_is_cut_as_it_is() {
     let volume = made(32 * MIB);
     volume.task.write("/file", [1; 9000]).unwrap();
     let Mounted { device, .. } = volume.again();
-    let read_only = DiskOptions { read_only: true, ..DiskOptions::default() };
+    let read_only = Settings { read_only: true, ..Settings::default() };
     let volume = opened_with(device.clone(), read_only);
     assert_eq!(volume.fs.cut(|_| 7).unwrap(), 7);
     // So is a volume that was remounted to read-only.

@@ -7,9 +7,10 @@ use vfscale_journal::{
 use vfscale_testkit::{CrashPlan, CrashState, RecordingDevice};
 
 use super::*;
+use crate::Settings;
 use crate::format::{BLOCK_BYTES, Identity, byte_of_block};
 use crate::tools::check::{self, CheckError, Discarded, LogState, Options, Report};
-use crate::volume::{Volume, VolumeOptions, copies};
+use crate::volume::{Volume, copies};
 use crate::{LogPlace, Superblock};
 
 mod unwritable;
@@ -92,7 +93,7 @@ impl Cut {
 
     fn open(&self) -> Result<Arc<DiskFs>, Fault> {
         let (sync_interval, log_device) = (None, self.log.clone());
-        let options = DiskOptions { sync_interval, log_device, ..DiskOptions::default() };
+        let options = Settings { sync_interval, log_device, ..Settings::default() };
         DiskFs::open(self.volume.clone(), options)
     }
 
@@ -492,7 +493,7 @@ fn repair_mends_a_crash_without_the_log() {
         let left = crashed.check(false, false).unwrap().findings;
         assert!(left.is_empty(), "{state}: {left:#?} of {:#?}", report.findings);
         repaired += usize::from(report.count > 1);
-        let options = VolumeOptions::default();
+        let options = Settings::default();
         drop(
             Volume::open(crashed.volume, options)
                 .unwrap_or_else(|fault| panic!("{state}: {fault}")),

@@ -25,7 +25,7 @@ impl Faulty {
     }
 
     fn open_with(device: Arc<FaultyDevice<MemoryDevice>>, on_error: OnError) -> Self {
-        let options = DiskOptions { sync_interval: None, on_error, ..DiskOptions::default() };
+        let options = Settings { sync_interval: None, on_error, ..Settings::default() };
         let fs = DiskFs::open(device.clone(), options).unwrap();
         let task = Vfs::new(fs.clone()).unwrap().task();
         Self { device, fs, task }

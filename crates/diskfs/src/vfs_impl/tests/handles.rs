@@ -24,7 +24,7 @@ fn small_table() -> Mounted {
     (0..OTHERS).for_each(|at| mounted.write(&format!("/others/{at}"), b""));
     let device = mounted.device.clone();
     drop(mounted.again());
-    opened_with(device, DiskOptions { metadata_cache_bytes: 0, ..DiskOptions::default() })
+    opened_with(device, Settings { metadata_cache_bytes: 0, ..Settings::default() })
 }
 
 impl Mounted {

@@ -33,8 +33,7 @@ impl Apart {
 
     fn open(&self, log: &Arc<MemoryDevice>, read_only: bool) -> Result<Arc<DiskFs>, Fault> {
         let log_device: Arc<dyn Device> = log.clone();
-        let options =
-            DiskOptions { log_device: Some(log_device), read_only, ..DiskOptions::default() };
+        let options = Settings { log_device: Some(log_device), read_only, ..Settings::default() };
         DiskFs::open(self.volume.clone(), options)
     }
 
@@ -199,7 +198,7 @@ fn a_log_whose_end_cannot_be_read() {
         let before = bytes(&**device.inner());
         device.arm(BlockFault::on(Operation::Read).within(at..at + 512));
         let open = |read_only| {
-            let options = DiskOptions { read_only, ..DiskOptions::default() };
+            let options = Settings { read_only, ..Settings::default() };
             DiskFs::open(device.clone(), options)
         };
         let refused = open(false).expect_err("changes are given up");
@@ -254,7 +253,7 @@ fn opening_a_large_volume_that_was_made_or_closed_reads_little() {
     let device = Arc::new(Counting { inner, read: AtomicU64::new(0) });
     mkfs::format(&*device, &MkfsOptions::default()).unwrap();
     let open = |read_only| {
-        DiskFs::open(device.clone(), DiskOptions { read_only, ..DiskOptions::default() }).unwrap()
+        DiskFs::open(device.clone(), Settings { read_only, ..Settings::default() }).unwrap()
     };
     device.taken();
     open(true).close().unwrap();

@@ -12,13 +12,10 @@ fn changed_metadata_take_no_more_memory_than_their_bound() {
     let device = Arc::new(MemoryDevice::new(1024 * MIB).unwrap());
     let made = MkfsOptions { log_blocks: Some(8_000), ..MkfsOptions::default() };
     mkfs::format(&*device, &made).unwrap();
-    let options = DiskOptions {
-        scaling: Scaling::with_slots(2),
-        sync_interval: None,
-        metadata_cache_bytes: CLEAN,
-        changed_metadata_bytes: CHANGED,
-        ..DiskOptions::default()
-    };
+    let mut options =
+        Settings { sync_interval: None, metadata_cache_bytes: CLEAN, ..Settings::default() };
+    options.journal.scaling = Scaling::with_slots(2);
+    options.journal.memory_bytes = Some(CHANGED);
     let mounted = opened_with(device, options);
     let (mut buffers, mut changed) = (0, 0);
     for at in 0..FILES {

@@ -55,10 +55,11 @@ impl Device for Named {
 const COPY: [u8; 16] = *b"the first copy..";
 const OTHER: [u8; 16] = *b"the second copy.";
 
-fn options() -> DiskOptions {
-    let scaling = Scaling::with_slots(1);
+fn options() -> Settings {
     let branch_log_blocks = Some(300);
-    DiskOptions { sync_interval: None, scaling, branch_log_blocks, ..DiskOptions::default() }
+    let mut options = Settings { sync_interval: None, branch_log_blocks, ..Settings::default() };
+    options.journal.scaling = Scaling::with_slots(1);
+    options
 }
 
 fn open(device: &Arc<dyn Device>, id: Option<[u8; 16]>) -> (Arc<DiskFs>, Vfs) {
@@ -166,7 +167,7 @@ fn reading_a_copy_replays_the_log_of_the_other_one_in_memory() {
     let parent = parent();
     let before = superblock(&parent);
     let named = Arc::new(Named { inner: parent.clone(), id: Some(COPY) });
-    let options = DiskOptions { read_only: true, ..options() };
+    let options = Settings { read_only: true, ..options() };
     let fs = DiskFs::open(named, options).unwrap();
     assert!(fs.opened().log.items > 0);
     assert_eq!(names(&Vfs::new(fs.clone()).unwrap()), all());
@@ -193,7 +194,7 @@ fn a_copy_with_its_log_elsewhere_is_refused() {
     let apart = MkfsOptions { log_device: Some(log.clone()), ..MkfsOptions::default() };
     mkfs::format(&*volume, &apart).unwrap();
     let named = Arc::new(Named { inner: volume, id: Some(COPY) });
-    let options = DiskOptions { log_device: Some(log), ..options() };
+    let options = Settings { log_device: Some(log), ..options() };
     assert!(matches!(DiskFs::open(named, options).err(), Some(Fault::LogDevice(_))));
 }
 

@@ -13,9 +13,9 @@ const OLD: &[u8] = &[b'o'; 9000];
 const NEW: &[u8] = &[b'n'; 8192];
 
 /// Returns a volume on which only the test makes anything durable, with a durable file `/f`.
-fn with_old(options: DiskOptions) -> Mounted {
+fn with_old(options: Settings) -> Mounted {
     let Mounted { device, .. } = made(16 * MIB).again();
-    let mounted = opened_with(device, DiskOptions { sync_interval: None, ..options });
+    let mounted = opened_with(device, Settings { sync_interval: None, ..options });
     mounted.write("/f", OLD);
     mounted.write("/other", b"");
     mounted.fs.sync_fs().unwrap();
@@ -29,7 +29,7 @@ fn crashed_after_another_sync(mounted: Mounted) -> Mounted {
     mounted.crashed()
 }
 
-fn renamed_over(options: DiskOptions, flags: RenameFlags) -> Mounted {
+fn renamed_over(options: Settings, flags: RenameFlags) -> Mounted {
     let mounted = with_old(options);
     mounted.write("/tmp", NEW);
     mounted.rename("/tmp", "/f", flags).unwrap();
@@ -38,28 +38,28 @@ fn renamed_over(options: DiskOptions, flags: RenameFlags) -> Mounted {
 
 #[test]
 fn a_file_that_is_renamed_over_another_has_its_data_after_a_crash() {
-    let left = renamed_over(DiskOptions::default(), RenameFlags::empty());
+    let left = renamed_over(Settings::default(), RenameFlags::empty());
     assert_eq!(
         (left.read("/f"), left.names("/")),
         (NEW.to_vec(), vec!["f".into(), "other".into()])
     );
-    let left = renamed_over(DiskOptions::default(), RenameFlags::EXCHANGE);
+    let left = renamed_over(Settings::default(), RenameFlags::EXCHANGE);
     assert_eq!((left.read("/f"), left.read("/tmp")), (NEW.to_vec(), OLD.to_vec()));
 }
 
 /// A mount that disables the option writes nothing for it.
 #[test]
 fn without_auto_da_alloc_a_rename_writes_no_data() {
-    let options = || DiskOptions { auto_da_alloc: false, ..DiskOptions::default() };
+    let options = || Settings { auto_da_alloc: false, ..Settings::default() };
     assert_eq!(renamed_over(options(), RenameFlags::empty()).read("/f"), b"");
 }
 
 /// Writing the new data fails, so the rename fails and the old file remains.
 #[test]
 fn a_rename_of_data_that_are_lost_keeps_the_old_file() {
-    let device = with_old(DiskOptions::default()).again().device;
+    let device = with_old(Settings::default()).again().device;
     let faulty = Arc::new(FaultyDevice::new(device));
-    let options = DiskOptions { sync_interval: None, ..DiskOptions::default() };
+    let options = Settings { sync_interval: None, ..Settings::default() };
     let fs = DiskFs::open(faulty.clone(), options).unwrap();
     let vfs = Vfs::new(fs.clone()).unwrap();
     let task = vfs.task();
@@ -84,11 +84,11 @@ fn a_rename_of_data_that_are_lost_keeps_the_old_file() {
 #[test]
 fn a_file_that_is_written_anew_has_its_new_data_after_a_crash() {
     for new in [NEW, b"short"] {
-        let mounted = with_old(DiskOptions::default());
+        let mounted = with_old(Settings::default());
         mounted.write("/f", new);
         assert_eq!(crashed_after_another_sync(mounted).read("/f"), new);
 
-        let mounted = with_old(DiskOptions::default());
+        let mounted = with_old(Settings::default());
         mounted.task.posix().truncate("/f", 0).unwrap();
         let file = mounted.task.open_with("/f", &OpenOptions::new().write(true)).unwrap();
         // Another file is synced in the middle.
@@ -107,7 +107,7 @@ fn a_file_that_is_written_anew_has_its_new_data_after_a_crash() {
 
 #[test]
 fn without_auto_da_alloc_a_sync_writes_no_other_file() {
-    let options = || DiskOptions { auto_da_alloc: false, ..DiskOptions::default() };
+    let options = || Settings { auto_da_alloc: false, ..Settings::default() };
     let mounted = with_old(options());
     mounted.write("/f", NEW);
     assert_eq!(crashed_after_another_sync(mounted).read("/f"), b"");

@@ -11,8 +11,8 @@ use crate::inode::incore::Node;
 use crate::volume::tx::steps::DirStep;
 
 /// Options under which all names are delayed that may be, or none.
-fn options(is_beside: bool) -> DiskOptions {
-    DiskOptions { dir_heat: if is_beside { 0 } else { u32::MAX }, ..DiskOptions::default() }
+fn options(is_beside: bool) -> Settings {
+    Settings { dir_heat: if is_beside { 0 } else { u32::MAX }, ..Settings::default() }
 }
 
 /// Creates a volume with a large log.

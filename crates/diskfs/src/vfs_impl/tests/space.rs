@@ -16,7 +16,7 @@ fn slow(bytes: u64) -> Mounted {
 fn slow_with(bytes: u64, data_cache_bytes: u64) -> Mounted {
     let device = MemoryDevice::new(bytes).unwrap();
     mkfs::format(&device, &MkfsOptions::default()).unwrap();
-    let options = DiskOptions { sync_interval: None, data_cache_bytes, ..DiskOptions::default() };
+    let options = Settings { sync_interval: None, data_cache_bytes, ..Settings::default() };
     opened_with(Arc::new(device), options)
 }
 

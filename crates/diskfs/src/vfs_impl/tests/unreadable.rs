@@ -38,11 +38,11 @@ impl Unreadable {
 
     /// Opens the volume on a device of which blocks may be unreadable already.
     pub(super) fn on(device: Arc<FaultyDevice<Arc<MemoryDevice>>>, dir_heat: u32) -> Self {
-        let options = DiskOptions {
+        let options = Settings {
             dir_heat,
             sync_interval: None,
             metadata_cache_bytes: 64 << 10,
-            ..DiskOptions::default()
+            ..Settings::default()
         };
         let fs = DiskFs::open(device.clone(), options).unwrap();
         let vfs = Vfs::new(fs.clone()).unwrap();

@@ -6,13 +6,14 @@ use std::thread;
 use vfscale_block::MemoryDevice;
 use vfscale_sync::atomic::Ordering;
 
+use crate::Settings;
 use crate::base::fault::Fault;
 use crate::base::reserve::ReservePages;
 use crate::format::BLOCK_BYTES;
 use crate::tools::mkfs::{self, MkfsOptions};
+use crate::volume::Volume;
 use crate::volume::credits::Purpose;
 use crate::volume::tx::TxReservation;
-use crate::volume::{Volume, VolumeOptions};
 use vfscale_testkit::Limited;
 
 /// The log, of 256 blocks, and the superblocks.
@@ -25,7 +26,7 @@ fn open(left: i64) -> (Arc<Limited<MemoryDevice>>, Volume) {
     let options = MkfsOptions { log_blocks: Some(256), ..MkfsOptions::default() };
     mkfs::format(&memory, &options).unwrap();
     let device = Arc::new(Limited { urgent: 100, ..Limited::new(memory, left) });
-    let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
+    let volume = Volume::open(device.clone(), Settings::default()).unwrap();
     (device, volume)
 }
 

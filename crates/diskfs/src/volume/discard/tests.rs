@@ -5,7 +5,7 @@ use vfscale_block::{CowDevice, DISCARDED, Device, MemoryDevice, Operation};
 use vfscale_testkit::{Fault as DeviceFault, FaultyDevice, Gate, RecordingDevice};
 
 use super::*;
-use crate::VolumeOptions;
+use crate::Settings;
 use crate::tools::mkfs::{self, MkfsOptions};
 use crate::volume::tx::TxReservation;
 
@@ -20,9 +20,7 @@ fn made(mib: u64) -> MemoryDevice {
 }
 
 fn open(device: &Arc<dyn Device>, discard: Option<bool>) -> Volume {
-    let mut options = VolumeOptions { discard, ..VolumeOptions::default() };
-    options.journal.sync_interval = None;
-    Volume::open(device.clone(), options).unwrap()
+    Volume::open(device.clone(), Settings { discard, ..Settings::default() }).unwrap()
 }
 
 fn need(volume: &Volume, space: u64) -> TxReservation {

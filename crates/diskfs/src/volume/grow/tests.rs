@@ -4,7 +4,7 @@ use vfscale_block::{Device, MemoryDevice, Operation, OsError};
 use vfscale_testkit::{CrashPlan, FaultyDevice, RecordingDevice};
 
 use super::*;
-use crate::VolumeOptions;
+use crate::Settings;
 use crate::tools::mkfs::{self, MkfsOptions};
 use crate::volume::copies::{self, CopyState};
 
@@ -17,7 +17,7 @@ fn made(bytes: u64) -> Arc<dyn Device> {
 }
 
 fn open(device: &Arc<dyn Device>) -> Volume {
-    Volume::open(device.clone(), VolumeOptions::default()).unwrap()
+    Volume::open(device.clone(), Settings::default()).unwrap()
 }
 
 /// Claims all available blocks and returns them.
@@ -61,7 +61,7 @@ fn a_volume_grows_while_it_is_open() {
     assert_eq!(volume.geometry().blocks(), 100 * 256);
     use_all(&volume);
     volume.close().unwrap();
-    let options = VolumeOptions { read_only: true, ..VolumeOptions::default() };
+    let options = Settings { read_only: true, ..Settings::default() };
     let volume = Volume::open(device, options).unwrap();
     assert!(matches!(volume.grow(None), Err(GrowError::Fault(Fault::ReadOnly))));
 }

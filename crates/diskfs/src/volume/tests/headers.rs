@@ -7,18 +7,19 @@ use vfscale_block::{Device, MemoryDevice, Operation};
 use vfscale_testkit::FaultyDevice;
 
 use super::{calls, large};
+use crate::Settings;
 use crate::alloc::Totals;
 use crate::base::fault::Fault;
 use crate::format::{Block, Damage, Identity, byte_of_block};
 use crate::tools::check::{Options, Problem, Report, check};
 use crate::volume::tx::TxReservation;
-use crate::volume::{Volume, VolumeOptions, copies};
+use crate::volume::{Volume, copies};
 
 /// Reads of an opening: three superblocks, and two blocks of the log.
 const READS: u64 = 5;
 
 fn open(device: &Arc<dyn Device>) -> Volume {
-    Volume::open(device.clone(), VolumeOptions::default()).unwrap()
+    Volume::open(device.clone(), Settings::default()).unwrap()
 }
 
 /// Takes blocks in some groups, in one transaction each, durably.
@@ -41,7 +42,7 @@ fn totals_of_headers(device: &Arc<dyn Device>) -> Totals {
     superblock.sums = None;
     let copy = vfscale_block::CowDevice::in_place_of(device.clone());
     copies::write(&copy, &mut superblock).unwrap();
-    let options = VolumeOptions { read_only: true, ..VolumeOptions::default() };
+    let options = Settings { read_only: true, ..Settings::default() };
     Volume::open(Arc::new(copy), options).unwrap().groups().totals()
 }
 

@@ -9,13 +9,14 @@ use vfscale_block::{Device, MemoryDevice};
 use zerocopy::little_endian::U64;
 
 use super::{Tx, TxReservation};
+use crate::Settings;
 use crate::base::fault::Fault;
 use crate::btree::{Kind, Nodes, Tree};
 use crate::format::inode::{INODE_MAGIC, ROOT_INO, chunk_of};
 use crate::format::{BLOCK_BYTES, BlockRange, Magic, byte_of_block};
 use crate::icache::table::NodeTable;
 use crate::inode::core::{InodeCore, TYPE_REGULAR};
-use crate::volume::{Volume, VolumeOptions};
+use crate::volume::Volume;
 
 const BLOCKS: u64 = 4096;
 
@@ -35,11 +36,8 @@ fn need(volume: &Volume, space: u64) -> TxReservation {
     TxReservation { log_blocks: log_blocks.min(100), space, from_pool: false }
 }
 
-fn options() -> VolumeOptions {
-    let mut options = VolumeOptions::default();
-    // The log starts no write by itself.
-    options.journal.sync_interval = None;
-    options
+fn options() -> Settings {
+    Settings::default()
 }
 
 fn open(device: &Arc<dyn Device>) -> Volume {

@@ -169,7 +169,7 @@ fn an_image_is_made_into_bytes_when_it_is_written_and_not_by_commits() {
 #[test]
 fn a_cil_callback_gets_its_own_checkpoint() {
     let default = Scaling::with_slots(2);
-    for (scaling, on_lists) in [(default, 1), (Scaling { busy_extents: false, ..default }, 0)] {
+    for (scaling, on_lists) in [(default, 1), (default.and_before("busy-extents").unwrap(), 0)] {
         let shared = SharedFields::new(true, 1, 100_000, 100);
         let cil = (shared, Cil::new(&scaling, Costs::new(8), Levels::of(None)));
         let told = Arc::new(std::sync::Mutex::new(Vec::new()));

@@ -6,10 +6,10 @@ use rustix::io::Errno;
 use vfscale_sync::cpu;
 
 use super::*;
-use crate::base::scaling::Scaling;
 use crate::base::types::{Mode, MountFlags, OpenHow};
 use crate::names_only_tests::names_only;
 use crate::task::task_struct::{At, Task};
+use vfscale_sync::scaling::Scaling;
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 const CPUS: u32 = 4;

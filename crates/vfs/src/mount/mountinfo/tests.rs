@@ -5,10 +5,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::escaped_path;
-use crate::base::scaling::Scaling;
 use crate::base::types::{MountFlags, UmountFlags};
 use crate::names_only_tests::{NamesOnly, names_only};
 use crate::task::task_struct::Task;
+use vfscale_sync::scaling::Scaling;
 
 fn task() -> Task {
     names_only(Scaling::with_slots(2)).task()

@@ -12,12 +12,12 @@ use vfscale_sync::table::RcuTable;
 
 use super::{Cache, SuperBlock, slab};
 use crate::base::lock_classes::{InodeHash, InodeLock};
-use crate::base::scaling::Scaling;
 use crate::objects::driver::DirOps;
 use crate::objects::icache::InodeList;
 use crate::objects::in_lookup::Key;
 use crate::objects::inode::{Inode, InodeInit, InodeRef};
 use crate::objects::inode_xattrs::extra_bytes;
+use vfscale_sync::scaling::Scaling;
 
 /// State of an inode number.
 enum Seen {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use vfscale_sync::{cpu, rcu, reclaim};
 
 use super::Collecting;
-use crate::base::scaling::Scaling;
 use crate::base::types::{Mode, MountFlags, OFlags, UmountFlags};
 use crate::names_only_tests::{NamesOnly, names_only};
 use crate::task::task_struct::At;
+use vfscale_sync::scaling::Scaling;
 
 const SLOTS: usize = 4;
 

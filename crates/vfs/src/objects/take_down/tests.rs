@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use vfscale_sync::rcu;
 
-use crate::base::scaling::Scaling;
 use crate::base::types::{Mode, MountFlags, OFlags, UmountFlags};
 use crate::names_only_tests::{NamesOnly, names_only};
 use crate::task::task_struct::{At, Task};
 use crate::{Vfs, driver::FileSystem};
+use vfscale_sync::scaling::Scaling;
 
 /// Counts of inodes that the reclaim thread or any other thread evicts.
 #[derive(Default)]

@@ -8,13 +8,13 @@ use rustix::io::Errno;
 use vfscale_sync::{cpu, rcu};
 
 use super::{Mount, MountRef, Verdict, WriteAccess};
-use crate::base::scaling::Scaling;
 use crate::base::types::{Mode, MountFlags, OFlags};
 use crate::file::file_list::FileList;
 use crate::file::open_file::File;
 use crate::mount::namespace::Vfs;
 use crate::names_only_tests::{NamesOnly, names_only};
 use crate::objects::super_ref::SuperRef;
+use vfscale_sync::scaling::Scaling;
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 const CPUS: usize = 4;

@@ -3,12 +3,12 @@ use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 
-use crate::base::scaling::Scaling;
 use crate::base::types::{Mode, MountFlags, OFlags};
 use crate::file::fd_table::Fd;
 use crate::mount::namespace::Vfs;
 use crate::names_only_tests::{NamesOnly, names_only};
 use crate::task::task_struct::At;
+use vfscale_sync::scaling::Scaling;
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 

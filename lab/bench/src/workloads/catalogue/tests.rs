@@ -66,7 +66,7 @@ enum Bug {
 impl Bug {
     /// Returns whether the bug is active before the first round.
     fn is_early(self) -> bool {
-        self == Bug::BindDoesNothing
+        matches!(self, Bug::BindDoesNothing | Bug::OpensSomethingElse)
     }
 }
 
@@ -249,7 +249,7 @@ fn play_on<T: Target>(workload: &Description, target: T, bug: Bug) -> Outcome<()
         tree: None,
         random_seed: 1,
     };
-    // Directories are mounted before the first round.
+    // Directories are mounted before the first round, and files may be opened.
     target.armed.store(bug == Bug::BindDoesNothing, Ordering::Relaxed);
     prepare(workload.kind, &target, &scene)?;
     target.armed.store(bug.is_early(), Ordering::Relaxed);

@@ -6,6 +6,7 @@ use vfscale_block::{Device, MemoryDevice};
 use vfscale_testkit::{CrashPlan, RecordingDevice};
 
 use super::*;
+use crate::Settings;
 use crate::data::Files;
 use crate::dir::{Directory, NameHash};
 use crate::format::BLOCK_BYTES;
@@ -18,7 +19,6 @@ use crate::inode::times::Times;
 use crate::page_cache::{FilePages, PageCache};
 use crate::tools::check::{Options, Unfinished, check};
 use crate::tools::mkfs::{MkfsOptions, format};
-use crate::volume::VolumeOptions;
 
 #[derive(Clone)]
 struct Fixture {
@@ -40,7 +40,7 @@ impl Fixture {
     }
 
     fn open(device: Arc<dyn Device>) -> Self {
-        let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
+        let volume = Volume::open(device.clone(), Settings::default()).unwrap();
         Self { device, volume: Arc::new(volume), table: Arc::new(NodeTable::new(100)) }
     }
 
@@ -310,7 +310,10 @@ fn a_large_orphan_is_freed_in_the_background() {
 #[test]
 fn times_of_an_inode_that_is_gone_are_not_stored() {
     let fix = Fixture::new();
-    let files = Files::new(Arc::clone(&fix.volume), 1 << 20, None);
+    let files = Files::new(
+        Arc::clone(&fix.volume),
+        &Settings { sync_interval: None, ..Settings::default() },
+    );
     let node = fix.orphan(TYPE_REGULAR, 0, 0, 0);
     node.follow_times(node.core().generation, || Times { atime: 9, mtime: 9, ctime: 9 });
     files.set_times_dirty(&node);

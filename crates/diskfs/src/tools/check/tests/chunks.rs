@@ -5,6 +5,7 @@ use super::damage::name;
 use super::mending::{extents, filled, list, look_up};
 use super::repairs::repair;
 use super::sample::{CHUNK, FREE, ID, LIST, Sample};
+use crate::Settings;
 use crate::dir::{Directory, NameHash};
 use crate::format::extent::Extent;
 use crate::format::group::CHUNK_ROOT_AT;
@@ -12,7 +13,7 @@ use crate::format::inode::{CHUNK_BLOCKS, INODE_MAGIC, ROOT_INO, ino_at, records_
 use crate::format::{Block, Identity, byte_of_block};
 use crate::inode::core::{DataFork, FileKind, InodeCore};
 use crate::tools::check::LogState;
-use crate::vfs_impl::{DiskFs, DiskOptions};
+use crate::vfs_impl::DiskFs;
 
 /// Address of these blocks: in the free space of the first group.
 const AT: u64 = 512;
@@ -79,7 +80,7 @@ fn mended(sample: &Sample) {
     assert_eq!((after.findings, after.log), (vec![], LogState::Clean));
     let file = |sample: &Sample| extents(sample, &sample.core(LIST), LIST);
     assert_eq!(file(sample), file(&before));
-    DiskFs::open(sample.device.clone(), DiskOptions::default()).unwrap().close().unwrap();
+    DiskFs::open(sample.device.clone(), Settings::default()).unwrap().close().unwrap();
 }
 
 fn is_found(sample: &Sample) -> bool {

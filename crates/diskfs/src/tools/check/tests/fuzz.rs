@@ -13,8 +13,8 @@ use super::sample::{CHUNK, GROUP, Sample};
 use crate::format::byte_of_block;
 use crate::tools::check::{self, Options};
 use crate::tools::dump::{Dump, What};
-use crate::vfs_impl::{DiskFs, DiskOptions};
-use crate::{Volume, VolumeOptions};
+use crate::vfs_impl::DiskFs;
+use crate::{Settings, Volume};
 
 fn from_environment(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
@@ -100,7 +100,7 @@ fn mend(copy: &Sample, give_up_unreadable: bool) -> bool {
         return false;
     }
     assert_eq!(copy.check().findings, []);
-    let fs = DiskFs::open(copy.device.clone(), DiskOptions::default()).unwrap();
+    let fs = DiskFs::open(copy.device.clone(), Settings::default()).unwrap();
     fs.close().unwrap();
     assert_eq!(copy.check().findings, [], "after it was used");
     report.count > 0
@@ -124,7 +124,7 @@ fn check_and_repair_end_on_any_bytes() {
             look(&device);
         }
         if round % 8 == 4 {
-            drop(Volume::open(device.clone(), VolumeOptions::default()));
+            drop(Volume::open(device.clone(), Settings::default()));
         }
         if round % 2 == 1 {
             repaired += u64::from(mend(&copy, round % 4 == 3));

@@ -15,7 +15,7 @@ use super::sample::{EXTENTS, FEW_ATTRIBUTES, LIST, LONG_LINK, MANY, MANY_ATTRIBU
 use crate::format::byte_of_block;
 use crate::tools::check::{self, LogState, Options};
 use crate::tools::dump::{Dump, Value, What};
-use crate::{Volume, VolumeOptions};
+use crate::{Settings, Volume};
 
 const GOLDEN: &str = include_str!("golden/version_1.txt");
 /// Maximum number of zeros that do not end a run.
@@ -100,7 +100,7 @@ fn version_1_is_read() {
 #[test]
 fn version_1_is_opened() {
     let device = read(GOLDEN);
-    let volume = Volume::open(device.clone(), VolumeOptions::default()).unwrap();
+    let volume = Volume::open(device.clone(), Settings::default()).unwrap();
     assert_eq!(volume.recovered().items, 1);
     volume.close().unwrap();
     let report = check::check(device, &Options::default(), &mut ()).unwrap();

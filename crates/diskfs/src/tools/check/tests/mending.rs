@@ -11,6 +11,7 @@ use super::repairs::{is_refused, repair};
 use super::sample::{
     BELOW, EXTENTS, FIFO, FREE, GROUP, ID, LIST, MANY, MANY_ATTRIBUTES, ORPHAN, Sample, TREE_DIR,
 };
+use crate::Settings;
 use crate::btree::Tree;
 use crate::dir::{Directory, NameHash};
 use crate::format::byte_of_block;
@@ -20,8 +21,8 @@ use crate::format::inode::ROOT_INO;
 use crate::inode::core::{AttrFork, DataFork, FileKind, InodeCore};
 use crate::inode::extents::ExtentTree;
 use crate::tools::check::{LogState, Remedy};
-use crate::vfs_impl::{DiskFs, DiskOptions};
-use crate::volume::{Volume, VolumeOptions};
+use crate::vfs_impl::DiskFs;
+use crate::volume::Volume;
 
 /// A case of damage, its findings, and the inodes that differ after the repair.
 struct Case {
@@ -286,7 +287,7 @@ fn whole(repaired: &Sample, before: &Sample, case: &Case) {
         assert_eq!(InodeCore { data: was.data.clone(), ..is.clone() }, was, "{}: {ino}", case.name);
         assert_eq!(data(repaired, ino), data(before, ino), "{}: {ino}", case.name);
     }
-    let fs = DiskFs::open(repaired.device.clone(), DiskOptions::default()).unwrap();
+    let fs = DiskFs::open(repaired.device.clone(), Settings::default()).unwrap();
     fs.close().unwrap();
 }
 
@@ -393,7 +394,7 @@ fn an_interrupted_repair_is_finished_by_the_next() {
         let crashed = Sample { device: state.device(), superblock: sample.superblock.clone() };
         refused += usize::from(is_refused(&crashed, &before, &state));
         assert_eq!(repair(&crashed).left, 0, "{state}: {:#?}", crashed.check().findings);
-        drop(Volume::open(crashed.copied().device, VolumeOptions::default()).unwrap());
+        drop(Volume::open(crashed.copied().device, Settings::default()).unwrap());
         assert_eq!(crashed.core(MANY).data, sample.core(MANY).data, "{state}");
         let found = look_up(&crashed, ROOT_INO, "lost+found").unwrap();
         assert_eq!(look_up(&crashed, found, &format!("#{TREE_DIR}")), Some(TREE_DIR), "{state}");

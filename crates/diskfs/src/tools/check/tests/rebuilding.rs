@@ -12,6 +12,7 @@ use super::repairs::repair;
 use super::sample::{
     BELOW, EXTENTS, FREE, GROUP, LONG_LINK, MANY, MANY_ATTRIBUTES, Sample, TREE_DIR,
 };
+use crate::Settings;
 use crate::btree::{Entry, Kind, Tree};
 use crate::dir::{DirTree, Directory, NameHash};
 use crate::format::btree::raw;
@@ -23,7 +24,7 @@ use crate::inode::blob::{AttrTree, LinkTree};
 use crate::inode::core::{AttrFork, DataFork, FileKind, InodeCore};
 use crate::inode::extents::ExtentTree;
 use crate::tools::check::{LogState, Remedy};
-use crate::vfs_impl::{DiskFs, DiskOptions};
+use crate::vfs_impl::DiskFs;
 
 /// Returns the blocks of a tree by level, each from left to right.
 fn levels<K: Kind>(sample: &Sample, root: u64, ino: u64) -> Vec<Vec<u64>> {
@@ -99,7 +100,7 @@ fn sound(sample: &Sample) {
     let after = sample.check();
     assert_eq!((after.findings, after.log), (vec![], LogState::Clean));
     assert_eq!(repair(sample).count, 0);
-    DiskFs::open(sample.device.clone(), DiskOptions::default()).unwrap().close().unwrap();
+    DiskFs::open(sample.device.clone(), Settings::default()).unwrap().close().unwrap();
     assert_eq!(sample.check().findings, []);
 }
 

@@ -7,13 +7,14 @@ use vfscale_block::Device;
 use vfscale_testkit::{CrashPlan, RecordingDevice};
 
 use super::sample::{EXTENTS, FIFO, GROUP, LIST, MANY, Sample, TREE_DIR};
+use crate::Settings;
 use crate::base::fault::Fault;
 use crate::btree::Tree;
 use crate::format::byte_of_block;
 use crate::format::group::{FREE_ROOT_AT, FreeSpace};
 use crate::format::inode::ROOT_INO;
 use crate::tools::check::{self, LogState, Options, Report};
-use crate::volume::{Volume, VolumeOptions, copies};
+use crate::volume::{Volume, copies};
 
 type Damaged = (&'static str, fn(&Sample));
 
@@ -132,7 +133,7 @@ fn a_repair_may_be_interrupted() {
         refused += usize::from(is_refused(&crashed, &before, &state));
         assert_eq!(repair(&crashed).left, 0, "{state}");
         assert_eq!(crashed.core(MANY).data, sample.core(MANY).data, "{state}");
-        drop(Volume::open(crashed.device, VolumeOptions::default()).unwrap());
+        drop(Volume::open(crashed.device, Settings::default()).unwrap());
         found_at_all.insert(found);
     }
     // States with all problems, with none, and with some.
@@ -157,7 +158,7 @@ pub(super) fn is_refused(
     state: &dyn std::fmt::Display,
 ) -> bool {
     let found = crashed.numbers();
-    match Volume::open(crashed.copied().device, VolumeOptions::default()).map(drop) {
+    match Volume::open(crashed.copied().device, Settings::default()).map(drop) {
         Err(Fault::NeedsRepair) => {
             assert!(found.contains(&INTERRUPTED), "{state}");
             true
@@ -182,13 +183,13 @@ fn a_repair_that_was_interrupted_is_found_and_finished() {
     copies::write(&*sample.device, &mut superblock).unwrap();
     assert_eq!(sample.found(), [INTERRUPTED]);
     for read_only in [false, true] {
-        let options = VolumeOptions { read_only, ..VolumeOptions::default() };
+        let options = Settings { read_only, ..Settings::default() };
         let opened = Volume::open(sample.device.clone(), options).map(drop);
         assert!(matches!(opened, Err(Fault::NeedsRepair)), "{opened:?}");
     }
     let report = repair(&sample);
     assert_eq!((report.count, report.left), (1, 0));
-    drop(Volume::open(sample.device.clone(), VolumeOptions::default()).unwrap());
+    drop(Volume::open(sample.device.clone(), Settings::default()).unwrap());
 }
 
 /// A repair of a volume whose log can't be replayed changes nothing, and does not record that the

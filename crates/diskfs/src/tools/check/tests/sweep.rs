@@ -10,9 +10,10 @@ use vfscale_vfs::{Task, Vfs};
 
 use super::mending::filled;
 use super::sample::{CHUNK, Sample};
+use crate::Settings;
 use crate::format::byte_of_block;
 use crate::tools::check::{self, Options, Report};
-use crate::vfs_impl::{DiskFs, DiskOptions};
+use crate::vfs_impl::DiskFs;
 
 /// A way to damage a block.
 type Way = (&'static str, fn(&mut [u8]));
@@ -98,7 +99,7 @@ fn mounted(
     device: &Arc<dyn Device>,
     known: &BTreeSet<String>,
 ) -> Option<(BTreeMap<String, Seen>, bool)> {
-    let options = DiskOptions { sync_interval: None, ..DiskOptions::default() };
+    let options = Settings { sync_interval: None, ..Settings::default() };
     let fs = DiskFs::open(device.clone(), options).ok()?;
     let vfs = Vfs::new(fs.clone());
     let mut found = (BTreeMap::new(), false);

@@ -12,12 +12,13 @@ use super::repairs::repair;
 use super::sample::{
     BELOW, CHUNK, EXTENTS, FIFO, FREE, GROUP, LIST, MANY, ORPHAN, Sample, TREE_DIR,
 };
+use crate::Settings;
 use crate::format::byte_of_block;
 use crate::format::group::{CHUNK_ROOT_AT, FREE_ROOT_AT};
 use crate::format::inode::{ROOT_INO, block_of, records_mut, slot_of};
 use crate::inode::core::{DataFork, InodeCore};
 use crate::tools::check::{self, Options, Report};
-use crate::vfs_impl::{DiskFs, DiskOptions};
+use crate::vfs_impl::DiskFs;
 
 /// Flips a bit in the record of an inode.
 fn flip_record(sample: &Sample, ino: u64) {
@@ -40,7 +41,7 @@ fn all_but(copy: &Sample, before: &Sample, gone: &[u64], case: &str) {
         let found = copy.core_of(*ino);
         assert!(found.is_none_or(|core| core.is_directory() && core.mode & 0o777 == 0o700));
     }
-    DiskFs::open(copy.device.clone(), DiskOptions::default()).unwrap().close().unwrap();
+    DiskFs::open(copy.device.clone(), Settings::default()).unwrap().close().unwrap();
 }
 
 #[test]

@@ -4,12 +4,13 @@ use smallvec::SmallVec;
 use vfscale_block::{Device, MemoryDevice};
 
 use super::*;
+use crate::Settings;
 use crate::format::inode::ROOT_INO;
 use crate::icache::table::NodeTable;
 use crate::inode::core::FileKind;
 use crate::tools::mkfs::{self, MkfsOptions};
+use crate::volume::Volume;
 use crate::volume::tx::TxReservation;
-use crate::volume::{Volume, VolumeOptions};
 
 /// A volume whose names are all delayed, with its root directory. All names have one hash.
 struct World {
@@ -28,8 +29,7 @@ impl World {
         let options = MkfsOptions { log_blocks: Some(2000), ..MkfsOptions::default() };
         mkfs::format(&device, &options).unwrap();
         let device: Arc<dyn Device> = Arc::new(device);
-        let mut options = VolumeOptions { dir_heat: 0, ..VolumeOptions::default() };
-        options.journal.sync_interval = None;
+        let options = Settings { dir_heat: 0, ..Settings::default() };
         let volume = Volume::open(device, options).unwrap();
         let root = NodeTable::new(10).get(&volume, ROOT_INO).unwrap().unwrap();
         assert!(volume.metadata().dirs().is_for(&root));

@@ -5,12 +5,12 @@ use std::sync::Barrier;
 use vfscale_sync::random::{Random, seed};
 use vfscale_sync::rcu;
 
-use crate::base::scaling::Scaling;
 use crate::base::types::{AtFlags, Mode, OFlags};
 use crate::file::open_file::File;
 use crate::names_only_tests::names_only;
 use crate::objects::dcache::dentry::Dentry;
 use crate::task::task_struct::{At, Task};
+use vfscale_sync::scaling::Scaling;
 
 const MODE: Mode = Mode::from_bits_retain(0o700);
 

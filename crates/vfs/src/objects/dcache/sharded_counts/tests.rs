@@ -3,12 +3,12 @@
 use vfscale_sync::{cpu, rcu};
 
 use super::{AtomicPtr, CachePadded, HOT_MAX, Ordering, PATIENCE};
-use crate::base::scaling::Scaling;
 use crate::base::types::{Mode, OFlags};
 use crate::file::open_file::File;
 use crate::names_only_tests::names_only;
 use crate::objects::dcache::dentry::Dentry;
 use crate::task::task_struct::Task;
+use vfscale_sync::scaling::Scaling;
 
 const MODE: Mode = Mode::from_bits_retain(0o700);
 /// Number of alternating counts by two CPUs that certainly make a dentry hot.

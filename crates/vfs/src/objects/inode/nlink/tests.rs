@@ -5,11 +5,11 @@ use std::thread;
 
 use vfscale_sync::{cpu, rcu};
 
-use crate::base::scaling::Scaling;
 use crate::base::types::{Mode, OFlags, RenameFlags};
 use crate::file::open_file::File;
 use crate::names_only_tests::names_only;
 use crate::task::task_struct::{At, Task};
+use vfscale_sync::scaling::Scaling;
 
 const MODE: Mode = Mode::from_bits_retain(0o700);
 const CPUS: u32 = 8;

@@ -1,8 +1,8 @@
 use super::*;
-use crate::base::scaling::Scaling;
 use crate::base::types::{Mode, OFlags};
 use crate::mount::namespace::Vfs;
 use crate::names_only_tests::names_only;
+use vfscale_sync::scaling::Scaling;
 
 const HOUR: i64 = 3600 * 1_000_000_000;
 

@@ -93,7 +93,7 @@ fn each_document_has_its_own_end_state() {
 /// a test. So does the row of each setting that goes beyond them.
 #[test]
 fn the_document_has_every_patch() {
-    let page = include_str!("../../../../../docs/SCALING.md");
+    let page = include_str!("../../../../docs/SCALING.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
     let rows: Vec<_> = rows.map(|(name, _)| name).collect();
     assert_eq!(rows, names());

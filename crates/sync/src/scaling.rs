@@ -22,7 +22,7 @@
 
 use std::fmt;
 
-use vfscale_sync::cpu;
+use crate::cpu;
 
 /// Declares the settings, each with the documentation of its getter, and its value with all patches
 /// on `slots` CPUs.
@@ -50,6 +50,7 @@ macro_rules! settings {
             $(
                 $(#[doc = $doc])+
                 #[must_use]
+                #[inline]
                 pub fn $name(&self) -> $kind {
                     self.$name
                 }
@@ -64,13 +65,13 @@ settings! {
     /// ([`cpu::slots`]).
     ///
     /// ```
-    /// use vfscale_vfs::Scaling;
+    /// use vfscale_sync::scaling::Scaling;
     ///
     /// let scaling = Scaling::before("lockref")?.and_before("mount-count")?;
     /// assert_eq!(scaling, Scaling::before("mount-count")?.and_before("lockref")?);
     /// assert_eq!((scaling.lockref(), scaling.mount_count_slots()), (false, 1));
     /// assert!(Scaling::before("magic").unwrap_err().to_string().contains("lockref"));
-    /// # Ok::<(), vfscale_vfs::ScalingError>(())
+    /// # Ok::<(), vfscale_sync::scaling::ScalingError>(())
     /// ```
     Scaling;
 
@@ -134,7 +135,7 @@ settings! {
 /// A patch of the source documents (`docs/REFERENCES.md`) that [`Scaling`] can disable.
 ///
 /// ```
-/// for patch in vfscale_vfs::PATCHES {
+/// for patch in vfscale_sync::scaling::PATCHES {
 ///     println!("{patch:?}");
 /// }
 /// ```
@@ -285,7 +286,7 @@ impl fmt::Display for Patch {
 /// The reason why a patch cannot be disabled.
 ///
 /// ```
-/// let error = vfscale_vfs::Scaling::before("no-such-patch").unwrap_err();
+/// let error = vfscale_sync::scaling::Scaling::before("no-such-patch").unwrap_err();
 /// assert!(error.to_string().contains("no-such-patch"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -351,8 +352,15 @@ impl Scaling {
         Scaling { vfsmount_lock_slots: slots, ..self }
     }
 
+    /// Sets the parts of a volume's count of orphans, and the queues of those that are to be freed.
+    #[must_use]
+    pub fn with_orphan_parts(self, parts: usize) -> Scaling {
+        Scaling { orphan_parts: parts, ..self }
+    }
+
     /// Returns the slots of structures that no patch concerns: caches of memory, counts of space.
     #[must_use]
+    #[inline]
     pub fn slots(&self) -> usize {
         self.slots
     }
@@ -365,13 +373,15 @@ impl Scaling {
     /// Returns whether one `inode_lock` protects the inode hash, the list of inodes and the counter
     /// of their numbers, as in Linux 2.6: if the patches of all three are disabled.
     #[must_use]
+    #[inline]
     pub fn one_inode_lock(&self) -> bool {
         !self.inode_hash && !self.inode_list && self.ino_alloc_slots == 1
     }
 
     /// Returns the settings for an internal file system. Without the patch `pseudo`, one lock
     /// protects its dentries and one counter numbers its inodes.
-    pub(crate) fn of_internal(self) -> Scaling {
+    #[must_use]
+    pub fn of_internal(self) -> Scaling {
         if self.pseudo { self } else { Scaling { dcache_hash: false, ino_alloc_slots: 1, ..self } }
     }
 }
