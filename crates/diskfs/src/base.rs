@@ -1,5 +1,5 @@
-//! The error of the crate, the choice of what it leads to, the classes of its locks, maps by numbers, lists of delayed changes, and
-//! sums with a part for each CPU.
+//! The error of the crate, the choice of what it leads to, the classes of its locks, maps by
+//! numbers, lists of delayed changes, and sums with a part for each CPU.
 
 pub(crate) mod batched_parts;
 pub mod fault;
