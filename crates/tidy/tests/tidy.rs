@@ -151,6 +151,19 @@ fn the_book_has_every_document() {
     report(absent.map(|page| format!("docs/SUMMARY.md: no link to {page}")).collect());
 }
 
+/// The first cells of the guide's table are messages; `...` stands for what differs.
+#[test]
+fn messages_of_the_guide_are_in_the_sources() {
+    let sources: String = rust_files().into_iter().map(|(_, text)| text).collect();
+    let continued = sources.split("\\\n").map(str::trim_start).collect::<String>();
+    let guide = read("docs/guides/troubleshooting.md").unwrap();
+    let cells = guide.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` "));
+    let messages = cells.map(|(message, _)| message).filter(|message| message.contains(' '));
+    let parts = messages.flat_map(|message| message.split("...")).map(str::trim);
+    let absent = parts.filter(|part| !continued.contains(part));
+    report(absent.map(|part| format!("troubleshooting.md: no source says {part:?}")).collect());
+}
+
 #[test]
 fn the_folder_tree_is_there() {
     let paths = documents::tree_paths(&read("docs/ARCHITECTURE.md").unwrap());
