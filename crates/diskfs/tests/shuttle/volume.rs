@@ -35,7 +35,7 @@ fn open(device: Arc<dyn Device>) -> Arc<Volume> {
 }
 
 /// Returns the settings of files that nothing writes back by itself.
-fn files() -> Settings {
+fn file_settings() -> Settings {
     Settings { data_cache_bytes: 1 << 20, sync_interval: None, ..Settings::default() }
 }
 
@@ -83,7 +83,7 @@ fn write_back_against_truncate_against_read() {
     schedules(|| {
         let device = device();
         let volume = open(device.clone());
-        let files = Files::new(volume.clone(), &files());
+        let files = Files::new(volume.clone(), &file_settings());
         let nodes = NodeTable::new(10);
         let (node, _) = create(&volume, &nodes).unwrap();
         // One page has a block, the other one will get one.
@@ -121,7 +121,7 @@ fn write_back_against_truncate_against_read() {
         drop((node, nodes, files, volume));
         assert_whole(device.clone());
         let volume = open(device);
-        let files = Files::new(volume.clone(), &files());
+        let files = Files::new(volume.clone(), &file_settings());
         let node = NodeTable::new(10).get(&volume, ino).unwrap().unwrap();
         bytes.fill(1);
         assert_eq!(files.file(&node).read(0, &mut bytes).unwrap(), SIZE);
@@ -178,7 +178,7 @@ fn sync_against_write_back_against_write() {
     schedules(|| {
         let device = device();
         let volume = open(device.clone());
-        let files = Files::new(volume.clone(), &files());
+        let files = Files::new(volume.clone(), &file_settings());
         let nodes = NodeTable::new(10);
         let made = [(); 3].map(|()| create(&volume, &nodes).unwrap().0);
         made.iter()
@@ -201,7 +201,7 @@ fn sync_against_write_back_against_write() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         files.stop();
         let volume = open(left);
-        let (left, nodes) = (Files::new(volume.clone(), &files()), NodeTable::new(10));
+        let (left, nodes) = (Files::new(volume.clone(), &file_settings()), NodeTable::new(10));
         for (number, node) in made.iter().enumerate() {
             let node = nodes.get(&volume, node.ino()).unwrap().unwrap();
             let mut bytes = vec![1; SIZE];
