@@ -16,6 +16,9 @@ const TOLD_AFTER: Duration = Duration::from_secs(60);
 /// How often silence is looked into.
 const TICK: Duration = Duration::from_millis(100);
 
+/// The time for the last output of a program that has ended: another process may print on.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+
 /// The tests that may hang, and since when.
 #[derive(Debug, Default)]
 pub struct Running {
@@ -76,6 +79,13 @@ pub fn run(mut program: Command, limit: Duration, out: &mut impl Write) -> io::R
             Err(RecvTimeoutError::Disconnected) => return told(child.wait()?, out),
             Err(RecvTimeoutError::Timeout) => {
                 if let Some(status) = child.try_wait()? {
+                    // It has printed its last words since the last look.
+                    let begun = Instant::now();
+                    while begun.elapsed() < LAST_WORDS
+                        && let Ok(piece) = pieces.recv_timeout(LAST_WORDS / 10)
+                    {
+                        out.write_all(&piece)?;
+                    }
                     return told(status, out);
                 }
             }
