@@ -444,13 +444,12 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let before = self.store.disk_size();
         let size = self.size_with(segment, before);
         let (first, end) = segment.range();
-        let mut bytes = [0; PAGE_SIZE];
         let change = match segment.target {
             SegmentTarget::Inline => {
-                let size = segment.size;
+                let (mut bytes, size) = ([0; PAGE_SIZE], segment.size);
                 let bytes = &mut bytes[..usize::try_from(size).map_or(0, |len| len.min(PAGE_SIZE))];
                 self.pages.copy(first, 0, bytes);
-                Change::Inline(bytes, size)
+                return self.store.change(Change::Inline(bytes, size)).map_err(Failed::Change);
             }
             SegmentTarget::Mapped(_) if size == before => return Ok(()),
             SegmentTarget::Mapped(_) => Change::Size(size),
