@@ -79,7 +79,7 @@ pub fn run(mut program: Command, limit: Duration, out: &mut impl Write) -> io::R
             Err(RecvTimeoutError::Disconnected) => return told(child.wait()?, out),
             Err(RecvTimeoutError::Timeout) => {
                 if let Some(status) = child.try_wait()? {
-                    // It has printed its last words since the last look.
+                    // Its last words may have come since the last look.
                     let begun = Instant::now();
                     while begun.elapsed() < LAST_WORDS
                         && let Ok(piece) = pieces.recv_timeout(LAST_WORDS / 10)
