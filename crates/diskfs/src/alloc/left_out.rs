@@ -23,7 +23,7 @@
 //!
 //! # The count of free blocks
 //!
-//! What is available in a group that is left out must not be reserved any more. It is withdrawn
+//! Available blocks of a group that is left out must not be reserved any more. They are withdrawn
 //! from the [`Space`](super::space::Space) before the next reservation
 //! ([`Groups::withdraw`](super::Groups::withdraw)). If the header was not read either, the headers
 //! of all other groups are read for that: what remains of the recorded sums then belongs to the
