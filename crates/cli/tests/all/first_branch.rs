@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::branches::Image;
 use crate::common::{can_mount, vfscale};
@@ -80,12 +80,10 @@ fn a_mounted_volume_gets_its_first_branches() {
         }
         for name in ["a", "b", "c"] {
             // Each of the writers has synced something since the last fork, however slow the disk.
-            let (before, begun) = (counts(&synced), Instant::now());
-            while counts(&synced).iter().zip(before).any(|(now, before)| *now == before)
-                && begun.elapsed() < Duration::from_secs(60)
-            {
-                vfscale_harness::pause(Duration::from_millis(20));
-            }
+            let before = counts(&synced);
+            vfscale_harness::comes(Duration::from_secs(60), || {
+                counts(&synced).iter().zip(before).all(|(now, before)| *now != before)
+            });
             at_fork.push(counts(&synced));
             image.good(&["branch", "create"], &[name]);
         }

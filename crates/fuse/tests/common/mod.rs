@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use vfscale::Vfs;
 use vfscale_fuse::{Builder, MountError, Mounted, Sharing, Transport, UringObstacle};
@@ -184,12 +184,8 @@ pub fn is_root() -> bool {
 fn watch(dir: &Path, done: &Arc<AtomicBool>) {
     let (dir, done) = (dir.to_owned(), Arc::clone(done));
     std::thread::spawn(move || {
-        let end = Instant::now() + PATIENCE;
-        while Instant::now() < end {
-            if done.load(Ordering::SeqCst) {
-                return;
-            }
-            vfscale_harness::pause(Duration::from_millis(200));
+        if vfscale_harness::comes(PATIENCE, || done.load(Ordering::SeqCst)) {
+            return;
         }
         eprintln!("a test with a mount at {} hangs", dir.display());
         let _ = Command::new("umount").args(["-f", "-l"]).arg(&dir).status();
