@@ -13,7 +13,7 @@ const DIR_HEAT: u32 = 12;
 
 /// The settings of an open volume, of its files and its log. Whoever opens it makes one, and every
 /// part reads what concerns it: [`DiskFs`](crate::vfs_impl::DiskFs) passes it whole to the
-/// [`Volume`](crate::Volume) and to its [`Files`](crate::data::Files).
+/// [`Volume`](crate::Volume) and to its `Files`.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Whether nothing is written, not even the log: its contents are replayed in memory, and stay
