@@ -23,10 +23,6 @@ lock_class! {
     pub NodeLock = ("i_node", 29000) sleeping;
 }
 lock_class! {
-    /// The attributes of a directory whose names change side by side, to the end of a commit.
-    pub DirAttributesLock = ("dir_attributes", 29010) sleeping;
-}
-lock_class! {
     /// The inodes in memory: one shard.
     pub NodeTableLock = ("inode_table", 31030);
 }

@@ -11,7 +11,9 @@
 //! locked shared, and sets log space and blocks aside for it. A transaction that locks the
 //! directory exclusively, or one at the end of the context
 //! ([`Hooks::run_delayed`](vfscale_journal::Hooks::run_delayed)), writes the changes into the
-//! directory (*folds* them). A name that is added and removed in the meantime leaves nothing.
+//! directory (*folds* them). A name that is added and removed in the meantime leaves nothing. Names
+//! that lead to directories are changed exclusively: they are few, and the links of the parent
+//! count them.
 //!
 //! # Invariants
 //!
@@ -44,12 +46,10 @@
 //!
 //! # What readers of the directory's core see
 //!
-//! [`InodeCore::size`], `blocks` and the entries are those of the last fold. So is the number of
-//! links, in which each subdirectory counts: the fold adds the directories among the names that it
-//! writes. The VFS inode has the present number; when it is evicted, it leaves that here
-//! ([`DelayedNames::keep_links`]) for the next VFS inode, before which no name changes. A removed
-//! directory has no links in its core, and no delayed names. Times are up to date: those that
-//! changed are [lazy](crate::inode::incore) until the fold or another transaction stores them.
+//! [`InodeCore::size`], `blocks` and the entries are those of the last fold. The number of links is
+//! the present one: a name that leads to a directory is never delayed. A removed directory has no
+//! links, and no delayed names. Times are up to date: those that changed are
+//! [lazy](crate::inode::incore) until the fold or another transaction stores them.
 //!
 //! # Locks
 //!
@@ -64,7 +64,7 @@ use vfscale_sync::rcu::{self, Rcu};
 use vfscale_sync::{Mutex, MutexGuard, cpu};
 
 use crate::base::fault::Fault;
-use crate::base::ranks::{DirAttributesLock, NameRangeLock};
+use crate::base::ranks::NameRangeLock;
 use crate::btree::Error;
 use crate::buffer::Buffer;
 use crate::format::dir::{COLLISIONS_MAX, POSITION_MAX};
@@ -164,16 +164,6 @@ pub(crate) struct NameChange {
     pub(crate) blocks: Option<Arc<HeldBlocks>>,
 }
 
-impl NameChange {
-    /// Returns by how much the number of subdirectories changes.
-    pub(crate) fn subdirectories(&self) -> i32 {
-        let is_dir = |entry: &Option<NamedInode>| {
-            i32::from(entry.as_ref().is_some_and(|entry| entry.kind == FileKind::Directory))
-        };
-        is_dir(&self.now) - is_dir(&self.stored)
-    }
-}
-
 /// The directory on disk, which is the same until the inode is locked exclusively.
 struct StoredDir {
     /// Its inode without attributes. Shares no memory with other copies.
@@ -194,16 +184,6 @@ impl StoredDir {
         let levels = if matches!(core.data, DataFork::Tree { .. }) { UNKNOWN } else { 0 };
         Self { core, levels: AtomicU32::new(levels) }
     }
-}
-
-/// Returns whether a directory has the same entries on disk, and the same number of links.
-fn is_same_dir(one: &InodeCore, other: &InodeCore) -> bool {
-    let has_same_entries = match (&one.data, &other.data) {
-        (DataFork::Inline(one), DataFork::Inline(other)) => Arc::ptr_eq(one, other),
-        // A tree whose root stays may have other levels.
-        _ => false,
-    };
-    has_same_entries && one.nlink == other.nlink
 }
 
 /// The changes in a range of positions.
@@ -401,8 +381,6 @@ pub(crate) struct DelayedNames {
     stored: Rcu<StoredDir>,
     /// A copy of the last checkpoint that has changed the directory, which may be an older one.
     sequence: AtomicU64,
-    /// The number of links when the VFS inode was evicted; 0 before.
-    links: AtomicU32,
     /// The time of the last change that the inode has copied from the VFS inode, as that of its
     /// data and of the inode, and the time of the last access; 0 for none.
     changed_at: AtomicI64,
@@ -411,9 +389,6 @@ pub(crate) struct DelayedNames {
     pub(crate) cpus: usize,
     /// Whether the block of the inode's record is known to be held in memory.
     has_home: AtomicBool,
-    /// Held together with the inode, which is locked shared, by a thread that changes attributes of
-    /// the directory, to the end of the commit. On a line that no other thread needs.
-    attributes: CachePadded<Mutex<(), DirAttributesLock>>,
     /// The state that a push writes, and a thread that only reads the directory does not need.
     by_push: CachePadded<ByPush>,
 }
@@ -444,12 +419,10 @@ impl DelayedNames {
             ranges,
             stored: Rcu::new(StoredDir::new(dir)),
             sequence: AtomicU64::new(0),
-            links: AtomicU32::new(0),
             changed_at: AtomicI64::new(0),
             accessed_at: AtomicI64::new(0),
             cpus,
             has_home: AtomicBool::new(false),
-            attributes: CachePadded::new(Mutex::new(())),
             by_push: CachePadded::new(ByPush {
                 is_listed: ListedFlag::default(),
                 is_hot: AtomicBool::new(false),
@@ -470,16 +443,6 @@ impl DelayedNames {
     /// Notes whether the block of the inode's record is held in memory.
     pub(crate) fn note_home(&self, has_home: bool) {
         self.has_home.store(has_home, Ordering::Release);
-    }
-
-    /// Keeps the number of links that the VFS inode has, which is evicted; 0 for a removed one.
-    pub(crate) fn keep_links(&self, links: u32) {
-        self.links.store(links, Ordering::Release);
-    }
-
-    /// Returns the number of links that the last VFS inode has left.
-    pub(crate) fn kept_links(&self) -> Option<u32> {
-        Some(self.links.load(Ordering::Acquire)).filter(|links| *links > 0)
     }
 
     /// Returns whether the directory is known to be hot.
@@ -508,12 +471,6 @@ impl DelayedNames {
     /// Locks the range of a position.
     pub(crate) fn range(&self, position: u64) -> RangeGuard<'_> {
         self.ranges[self.index(position)].lock()
-    }
-
-    /// Locks the attributes of the directory, for a change to the end of its commit. Sleeps. The
-    /// caller holds the inode locked shared.
-    pub(crate) fn lock_attributes(&self) -> MutexGuard<'_, (), DirAttributesLock> {
-        self.attributes.lock()
     }
 
     fn index(&self, position: u64) -> usize {
@@ -554,12 +511,10 @@ impl DelayedNames {
         Ok(levels)
     }
 
-    /// Notes that `core` is the inode of the directory now, in place of `former`. The caller holds
-    /// the inode locked exclusively, if the entries on disk or the number of links have changed.
-    pub(crate) fn note_stored(&self, core: &InodeCore, former: &InodeCore) {
-        if !is_same_dir(core, former) {
-            self.stored.replace(StoredDir::new(core), &rcu::pin());
-        }
+    /// Notes that `core` is the inode of the directory now. The caller holds the inode locked
+    /// exclusively.
+    pub(crate) fn note_stored(&self, core: &InodeCore) {
+        self.stored.replace(StoredDir::new(core), &rcu::pin());
     }
 
     /// Notes that the inode has these times. The caller holds its core locked.

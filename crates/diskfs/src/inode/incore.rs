@@ -43,29 +43,28 @@
 //! and for several nodes in ascending order of their numbers ([`lock_all`]); that of a new inode
 //! before all others, since nobody waits for it yet (`Node::lock_new`). `i_core` is a leaf.
 //! Threads that change names of a directory side by side hold that one shared
-//! (`inode/delayed_names.rs`), and so does one that changes its mode, its owner or its times
-//! (`Node::lock_attributes`): the names are not in these.
+//! (`inode/delayed_names.rs`).
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 use vfscale_journal::{ItemState, LogItem, LogKey, LogVector, Lsn, Pushed};
+use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use vfscale_sync::errseq::ErrorSeq;
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 use vfscale_sync::sharded_rwlock::{
     ReaderParts, ShardedReadGuard, ShardedRwLock, ShardedWriteGuard,
 };
-use vfscale_sync::{Mutex, MutexGuard};
 
-use crate::base::ranks::{DirAttributesLock, NodeCore, NodeLock};
+use crate::base::ranks::{NodeCore, NodeLock};
 use crate::buffer::{Buffer, BufferCache};
 use crate::format::inode::{
     INODE_MAGIC, INODES_PER_BLOCK, block_of, chunk_of, records_mut, slot_of,
 };
 use crate::format::{BLOCK_BYTES, Expected};
-use crate::inode::core::InodeCore;
+use crate::inode::core::{DataFork, InodeCore};
 use crate::inode::delayed_names::DelayedNames;
 use crate::inode::times::Times;
 use crate::page_cache::FilePages;
@@ -153,13 +152,6 @@ pub type NodeGuard<'n> = ShardedWriteGuard<'n, NodeLock>;
 /// The guard of a node whose trees are read.
 pub type NodeReadGuard<'n> = ShardedReadGuard<'n, NodeLock>;
 
-impl AttributesGuard<'_> {
-    /// Returns whether other threads may change names of the directory meanwhile.
-    pub(crate) fn is_shared(&self) -> bool {
-        matches!(self, Self::Sharing(..))
-    }
-}
-
 impl Node {
     /// Creates the node of inode `ino` with the state `core`.
     #[must_use]
@@ -234,19 +226,6 @@ impl Node {
         self.lock.read_nested(&self.readers)
     }
 
-    /// Locks the node for changing fields of its record that its names and its forks do not depend
-    /// on: beside other threads that change names, if it is a directory whose names are changed
-    /// side by side. Sleeps. The caller has begun its transaction, and holds no other node.
-    pub(crate) fn lock_attributes(&self) -> AttributesGuard<'_> {
-        match self.delayed_names() {
-            None => AttributesGuard::Changing(self.lock()),
-            Some(names) => {
-                let sharing = self.share();
-                AttributesGuard::Sharing(names.lock_attributes(), sharing)
-            }
-        }
-    }
-
     /// Locks the node for reading its trees. Sleeps while another thread changes it.
     pub fn read(&self) -> NodeReadGuard<'_> {
         self.lock.read(&self.readers)
@@ -259,12 +238,14 @@ impl Node {
         }
     }
 
-    /// Notes that a name of this directory is removed: it may have been added in the same context
-    /// of the log. The directory lies in its inode, so it has few names. Where many are removed, or
-    /// moved over others, delaying them gains nothing: they stay changed until the context ends.
+    /// Notes that a name of this directory is about to be removed: it may have been added in the
+    /// same context of the log. Only if the directory lies in its inode, so that it has few names:
+    /// where many are removed, or moved over others, delaying them gains nothing. They stay changed
+    /// until the context ends.
     pub(crate) fn note_removal(&self, inode: &Self) {
         // The inode was changed in the last context in which the directory was.
-        if inode.sequence() != 0 && inode.sequence() == self.sequence() {
+        let is_new = inode.sequence() != 0 && inode.sequence() == self.sequence();
+        if is_new && self.look(|core, _| !matches!(core.data, DataFork::Tree { .. })) {
             self.heat_up();
         }
     }
@@ -309,19 +290,6 @@ impl Node {
         if let Some(names) = self.delayed_names() {
             names.note_hot(false);
         }
-    }
-
-    /// Keeps the number of links of a directory whose VFS inode is evicted.
-    pub(crate) fn keep_links(&self, links: u32) {
-        if let Some(names) = self.delayed_names() {
-            names.keep_links(links);
-        }
-    }
-
-    /// Returns the present number of links for a new VFS inode; `core` is the [`core`](Self::core).
-    pub(crate) fn links(&self, core: &InodeCore) -> u32 {
-        let kept = self.delayed_names().and_then(DelayedNames::kept_links);
-        kept.filter(|_| core.nlink > 0).unwrap_or(core.nlink)
     }
 
     /// Returns the state as of the last commit; its times may be older than those of
@@ -398,9 +366,8 @@ impl Node {
     }
 
     /// Replaces the state by `core`, which was made from the result of [`core`](Self::core) in the
-    /// transaction, with the times `before`. The caller holds the node locked, or the attributes
-    /// of a directory and the node shared, and has added it to its transaction. Lazy times of an
-    /// inode that it frees are discarded.
+    /// transaction, with the times `before`. The caller holds the node locked, and has added it to
+    /// its transaction. Lazy times of an inode that it frees are discarded.
     pub fn publish(&self, core: Arc<InodeCore>, before: Times) {
         let taken = Times::of(&core);
         let mut published = self.published.lock();
@@ -419,7 +386,7 @@ impl Node {
         };
         drop(published);
         if let Some((names, core)) = now {
-            names.note_stored(&core, &old);
+            names.note_stored(&core);
         }
         drop(old);
     }
@@ -626,16 +593,6 @@ impl fmt::Debug for Node {
     }
 }
 
-/// The guards of a node in [`Node::lock_attributes`].
-pub(crate) enum AttributesGuard<'n> {
-    Changing(#[expect(dead_code, reason = "held until its drop")] NodeGuard<'n>),
-    /// The attributes are unlocked before the node.
-    Sharing(
-        #[expect(dead_code, reason = "held until its drop")] MutexGuard<'n, (), DirAttributesLock>,
-        #[expect(dead_code, reason = "held until its drop")] NodeReadGuard<'n>,
-    ),
-}
-
 /// Locks several nodes for changing, each once, in ascending order of their numbers. Sleeps. The
 /// caller has begun its transaction, and holds no other node.
 pub fn lock_all<'n>(nodes: &[&'n Arc<Node>]) -> SmallVec<[NodeGuard<'n>; 4]> {
@@ -646,37 +603,51 @@ pub fn lock_all<'n>(nodes: &[&'n Arc<Node>]) -> SmallVec<[NodeGuard<'n>; 4]> {
     nodes.into_iter().map(|node| node.lock_nested()).collect()
 }
 
-/// The guard of a node in [`lock_side_by_side`].
-pub(crate) enum SideGuard<'n> {
-    Changing(#[expect(dead_code, reason = "held until its drop")] NodeGuard<'n>),
-    Sharing(#[expect(dead_code, reason = "held until its drop")] NodeReadGuard<'n>),
+/// How a thread holds the directories in which it changes names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DirLock {
+    /// For itself: it writes the names into the directories.
+    Alone,
+    /// Shared with others that change names there: it [notes](crate::inode::delayed_names) the
+    /// change of each name. No name may lead to a directory.
+    Shared,
 }
 
-/// Locks `files` for changing and the directories `dirs` for changes of
-/// [names](crate::inode::delayed_names) side by side, each once, in ascending order of their
-/// numbers. Sleeps. The caller has begun its transaction, and holds no other node.
-pub(crate) fn lock_side_by_side<'n>(
-    files: &[&'n Arc<Node>],
-    dirs: &[&'n Arc<Node>],
-) -> SmallVec<[SideGuard<'n>; 4]> {
-    let mut nodes = SmallVec::<[(&Arc<Node>, bool); 4]>::new();
-    for (node, is_changed) in
-        files.iter().map(|node| (*node, true)).chain(dirs.iter().map(|node| (*node, false)))
-    {
-        // They are two mostly: sorted as they come.
-        let at = nodes.iter().position(|(other, _)| node.ino <= other.ino).unwrap_or(nodes.len());
-        if nodes.get(at).is_none_or(|(other, _)| other.ino != node.ino) {
-            nodes.insert(at, (node, is_changed));
+/// The guard of a node in [`DirLock::lock`].
+pub(crate) enum DirGuard<'n> {
+    Alone(#[expect(dead_code, reason = "held until its drop")] NodeGuard<'n>),
+    Shared(#[expect(dead_code, reason = "held until its drop")] NodeReadGuard<'n>),
+}
+
+impl DirLock {
+    /// Locks a directory. Sleeps. The caller has begun its transaction, and holds only nodes with
+    /// lower numbers, and [new](Node::lock_new) ones.
+    pub(crate) fn lock_one(self, dir: &Node) -> DirGuard<'_> {
+        match self {
+            Self::Alone => DirGuard::Alone(dir.lock_nested()),
+            Self::Shared => DirGuard::Shared(dir.share()),
         }
     }
-    let mut guards = SmallVec::new();
-    for (node, is_changed) in nodes {
-        guards.push(match is_changed {
-            true => SideGuard::Changing(node.lock_nested()),
-            false => SideGuard::Sharing(node.share()),
-        });
+
+    /// Locks `nodes` for changing, and the directories `dirs`, each once, in ascending order of
+    /// their numbers. Sleeps. The caller has begun its transaction, and holds no other node.
+    pub(crate) fn lock<'n>(
+        self,
+        nodes: &[&'n Arc<Node>],
+        dirs: &[&'n Arc<Node>],
+    ) -> SmallVec<[DirGuard<'n>; 4]> {
+        let changed = nodes.iter().map(|node| (*node, Self::Alone));
+        let mut sorted = SmallVec::<[(&Arc<Node>, Self); 4]>::new();
+        for (node, how) in changed.chain(dirs.iter().map(|dir| (*dir, self))) {
+            // They are two mostly: sorted as they come.
+            let at = sorted.iter().position(|(other, _)| node.ino <= other.ino);
+            let at = at.unwrap_or(sorted.len());
+            if sorted.get(at).is_none_or(|(other, _)| other.ino != node.ino) {
+                sorted.insert(at, (node, how));
+            }
+        }
+        sorted.into_iter().map(|(node, how)| how.lock_one(node)).collect()
     }
-    guards
 }
 
 #[cfg(test)]

@@ -9,8 +9,7 @@ use super::flags::in_record;
 use super::inodes::node_of;
 use crate::base::fault::Fault;
 use crate::inode::attr::{self, Refusal};
-use crate::inode::core::{AttrFork, InodeCore, TYPE_MASK};
-use crate::inode::incore::{AttributesGuard, Node};
+use crate::inode::core::{InodeCore, TYPE_MASK};
 
 /// Converts the refusal of a list of attributes to a fault.
 pub(super) fn refused(refusal: Refusal) -> Fault {
@@ -30,12 +29,7 @@ impl DiskFs {
         self.note_immutable(change.flags.unwrap_or_default())?;
         let need = if change.xattrs.is_empty() { self.needs.record } else { self.needs.xattrs };
         let mut tx = self.volume.begin(need)?;
-        let mut locked = node.lock_attributes();
-        if locked.is_shared() && !self.stay_in_inode(node, change)? {
-            // Readers of the tree of attributes hold the node shared.
-            drop(locked);
-            locked = AttributesGuard::Changing(node.lock());
-        }
+        let locked = node.lock();
         tx.edit(node, |tx, core| {
             // The times of the inode include later reads and writes, so they are newer than the
             // core's.
@@ -58,21 +52,6 @@ impl DiskFs {
             self.show_blocks(inode, node);
         }
         Ok(())
-    }
-
-    /// Returns whether the extended attributes are in the inode, and stay there with a change. The
-    /// caller has locked the attributes of the node.
-    fn stay_in_inode(&self, node: &Node, change: &AttrChange<'_>) -> Result<bool, Fault> {
-        let core = node.stored();
-        if change.xattrs.is_empty() || matches!(core.attr, AttrFork::Tree { .. }) {
-            return Ok(change.xattrs.is_empty());
-        }
-        let mut list = attr::load(&self.volume.reader(), node.ino(), &core.attr)?;
-        for one in change.xattrs {
-            attr::set(&mut list, one.name, one.value);
-        }
-        // The caller meets a refusal again.
-        Ok(attr::encode(&list).is_ok_and(|blob| blob.len() <= core.attr_room()))
     }
 }
 

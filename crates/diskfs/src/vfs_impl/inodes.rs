@@ -184,7 +184,7 @@ fn init(now: &NodeNow, xattrs: Vec<Attribute>, held: Held) -> InodeInit {
         uid: core.uid,
         gid: core.gid,
         rdev: core.rdev,
-        nlink: held.node.links(core),
+        nlink: core.nlink,
         generation: core.generation,
         size: Files::size_now(now),
         blocks: Files::blocks_now(now),

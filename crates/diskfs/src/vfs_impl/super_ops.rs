@@ -91,7 +91,6 @@ impl FileSystem for DiskFs {
 
     fn evict(&self, inode: &Inode) {
         let Some(held) = held(inode) else { return };
-        held.node.keep_links(inode.nlink());
         if inode.nlink() == 0 {
             // The inode is about to be freed, and nothing will show its times.
             self.inactivator.queue(Arc::clone(&held.node));

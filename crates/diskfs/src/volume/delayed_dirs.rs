@@ -36,9 +36,7 @@ impl DelayedDirs {
 
     /// Permits transactions to delay names, on a volume whose pushes write them.
     pub(super) fn open(&self) {
-        if self.heat != u32::MAX {
-            self.list.open();
-        }
+        self.list.open();
     }
 
     /// Returns whether transactions may delay names of a directory now.
@@ -50,9 +48,7 @@ impl DelayedDirs {
 
     /// Notes that the context has ended, with so many items.
     pub(super) fn ended(&self, items: usize) {
-        if self.heat != u32::MAX {
-            self.list.ended(items);
-        }
+        self.list.ended(items);
     }
 
     /// Lists a directory. The caller has noted a delayed change of it, and is about to commit it.

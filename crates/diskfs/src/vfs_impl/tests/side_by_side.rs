@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use vfscale_sync::cpu;
-
 use super::*;
 use crate::format::BLOCK_BYTES;
 use crate::inode::delayed_names::NameStep;
-use crate::inode::incore::Node;
+use crate::inode::incore::{DirLock, Node};
 use crate::volume::tx::steps::DirStep;
 
 /// Options under which all names are delayed that may be, or none.
@@ -240,44 +238,63 @@ fn a_directory_with_delayed_names_is_removed_once_they_are() {
     mounted.again();
 }
 
-/// Directories that are made, moved and removed count in their parents at once, although the core
-/// of a parent has the number of the last fold.
+/// Directories are made, moved and removed in the directory itself, together with its delayed
+/// names, and count there at once.
 #[test]
-fn subdirectories_count_before_they_are_written() {
+fn names_of_directories_are_not_delayed() {
     let mounted = made_beside(64 * MIB);
     ["/d", "/e"].iter().for_each(|path| mounted.mkdir(path));
+    mounted.write("/e/file", b"");
     mounted.sync_and_delay();
-    ["/d/a", "/d/b", "/d/c"].iter().for_each(|path| mounted.mkdir(path));
-    mounted.rename("/d/a", "/e/a", RenameFlags::empty()).unwrap();
-    mounted.rename("/d/b", "/d/moved", RenameFlags::empty()).unwrap();
-    assert_eq!((mounted.delayed("/d"), mounted.delayed("/e")), (2, 1));
-    let links = |mounted: &Mounted| ["/d", "/e", "/"].map(|path| mounted.stat(path).nlink);
-    assert_eq!((links(&mounted), mounted.dir("/d").core().nlink), ([4, 3, 4], 2));
+    let change = |change: &dyn Fn(), links: [u32; 2]| {
+        mounted.write("/d/delayed", b"");
+        mounted.write("/e/delayed", b"");
+        assert_eq!((mounted.delayed("/d"), mounted.delayed("/e")), (1, 1));
+        change();
+        assert_eq!(mounted.delayed("/d"), 0);
+        for (dir, links) in ["/d", "/e"].into_iter().zip(links) {
+            assert_eq!((mounted.stat(dir).nlink, mounted.dir(dir).core().nlink), (links, links));
+            mounted.unlink(&format!("{dir}/delayed"), AtFlags::empty()).unwrap();
+            mounted.sync_and_delay();
+        }
+    };
+    let rename = |from, to, flags| mounted.rename(from, to, flags).unwrap();
+    change(&|| ["/d/a", "/d/b", "/d/c"].iter().for_each(|path| mounted.mkdir(path)), [5, 2]);
+    change(&|| rename("/d/a", "/e/a", RenameFlags::empty()), [4, 3]);
+    change(&|| rename("/d/b", "/d/moved", RenameFlags::empty()), [4, 3]);
+    change(&|| rename("/d/moved", "/e/file", RenameFlags::EXCHANGE), [3, 4]);
+    change(&|| rename("/d/moved", "/e/file", RenameFlags::EXCHANGE), [4, 3]);
+    change(&|| rename("/d/c", "/e/a", RenameFlags::empty()), [3, 3]);
     assert_eq!(mounted.task.canonicalize("/e/a/../..").unwrap().as_os_str(), "/");
-    // An eviction leaves the number to the next VFS inode, before and after the fold.
-    let dir = mounted.dir("/d");
-    dir.keep_links(mounted.stat("/d").nlink);
-    for _ in 0..2 {
-        assert_eq!(dir.links(&dir.core()), 4);
-        mounted.sync();
-        assert_eq!((mounted.delayed("/d"), dir.core().nlink), (0, 4));
-        assert_eq!(links(&mounted), [4, 3, 4]);
-    }
+}
+
+/// Files change places, and leave whiteouts, beside other threads, too.
+#[test]
+fn exchanges_and_whiteouts_are_delayed() {
+    let mounted = made_beside(64 * MIB);
+    ["/d", "/e"].iter().for_each(|path| mounted.mkdir(path));
+    [("/d/a", b"1"), ("/d/b", b"2"), ("/e/c", b"3")].iter().for_each(|(path, bytes)| {
+        mounted.write(path, *bytes);
+    });
     mounted.sync_and_delay();
-    assert_eq!(mounted.unlink("/d", AtFlags::REMOVEDIR), Err(Errno::NOTEMPTY));
-    mounted.rename("/d/c", "/e/a", RenameFlags::empty()).unwrap();
-    mounted.unlink("/d/moved", AtFlags::REMOVEDIR).unwrap();
-    assert_eq!((links(&mounted), mounted.delayed("/d")), ([2, 3, 4], 2));
-    mounted.unlink("/d", AtFlags::REMOVEDIR).unwrap();
+    mounted.rename("/d/a", "/d/b", RenameFlags::EXCHANGE).unwrap();
+    mounted.rename("/d/a", "/e/c", RenameFlags::EXCHANGE).unwrap();
+    assert_eq!((mounted.delayed("/d"), mounted.delayed("/e")), (2, 1));
+    mounted.rename("/d/b", "/e/moved", RenameFlags::WHITEOUT).unwrap();
+    assert_eq!((mounted.delayed("/d"), mounted.delayed("/e")), (2, 2));
+    let check = |mounted: &Mounted| {
+        let read = ["/d/a", "/e/c", "/e/moved"].map(|path| mounted.read(path));
+        assert_eq!(read, [b"3", b"2", b"1"]);
+        assert_eq!(mounted.stat("/d/b").mode & 0o170_000, 0o020_000);
+    };
+    check(&mounted);
     mounted.sync();
     let mounted = mounted.crashed();
-    let links = ["/e", "/"].map(|path| mounted.stat(path).nlink);
-    assert_eq!((links, mounted.names("/e")), ([3, 3], vec!["a".to_owned()]));
+    check(&mounted);
     mounted.again();
 }
 
-/// A change of attributes leaves the delayed names of a directory, as long as the attributes are in
-/// the inode, and is durable with them.
+/// A change of attributes leaves the delayed names of a directory, and is durable with them.
 #[test]
 fn attributes_change_beside_names() {
     let mounted = made_beside(64 * MIB);
@@ -290,8 +307,8 @@ fn attributes_change_beside_names() {
     };
     mounted.task.set_permissions("/d", Mode::from(0o711)).unwrap();
     set("user.small", b"in the inode");
-    assert_eq!(mounted.delayed("/d"), 1);
     set("user.large", &[7; 3000]);
+    assert_eq!(mounted.delayed("/d"), 1);
     mounted.task.set_permissions("/d", Mode::from(0o700)).unwrap();
     mounted.write("/d/b", b"2");
     assert_eq!(mounted.stat("/d").mode & 0o777, 0o700);
@@ -322,7 +339,7 @@ fn a_change_of_two_names_is_made_whole_or_not_at_all() {
         let _sharing = dir.read();
         let steps: Vec<_> =
             steps.iter().map(|(name, step)| DirStep { dir: &dir, name, step: *step }).collect();
-        tx.commit_names(mounted.fs.hash, &steps)
+        tx.commit_names(DirLock::Shared, mounted.fs.hash, &steps, 0)
     };
     let needs = mounted.fs.needs;
     let refused = [
@@ -340,7 +357,7 @@ fn a_change_of_two_names_is_made_whole_or_not_at_all() {
         assert_eq!(all(&dir), before);
     }
     let lacks = change(needs.record, &[(b"b", NameStep::Add(ino, kind))]);
-    assert!(matches!(lacks, Ok(false)), "{lacks:?}");
+    assert!(matches!(lacks, Ok(None)), "{lacks:?}");
     assert_eq!((all(&dir), volume.metadata().dirs().left()), (before, left));
     assert_eq!(volume.space().figures(), space);
     mounted.again();
@@ -447,39 +464,4 @@ fn same_results(seed: u64) {
         (tree, mounted.again().tree())
     });
     assert_eq!((&one.0, &one.0), (&one.1, &other.1));
-}
-
-/// Threads on several CPUs count the subdirectories side by side; an exchange and a removal lock
-/// the directory exclusively, and report the whole count.
-#[test]
-fn links_are_whole_where_they_are_counted_on_each_cpu() {
-    let mounted = made_beside(64 * MIB);
-    let path = |number: u32| format!("/d/{number}");
-    mounted.mkdir("/d");
-    mounted.mkdir("/d/stays");
-    mounted.write("/file", b"");
-    mounted.sync_and_delay();
-    let links = || mounted.stat("/d").nlink;
-    for number in 0..8 {
-        let _cpu = cpu::pretend(number);
-        mounted.mkdir(&path(number));
-        assert_eq!(links(), 4 + number);
-    }
-    // A directory and a file change places: one subdirectory less.
-    mounted.rename("/d/7", "/file", RenameFlags::EXCHANGE).unwrap();
-    assert_eq!(links(), 10);
-    mounted.rename("/d/7", "/file", RenameFlags::EXCHANGE).unwrap();
-    assert_eq!((links(), mounted.stat("/").nlink), (11, 3));
-    for number in 0..8 {
-        // Another CPU than that which has counted it.
-        let _cpu = cpu::pretend(7 - number);
-        mounted.unlink(&path(number), AtFlags::REMOVEDIR).unwrap();
-        assert_eq!(links(), 10 - number);
-    }
-    let mounted = mounted.again();
-    assert_eq!(mounted.stat("/d").nlink, 3);
-    mounted.unlink("/d/stays", AtFlags::REMOVEDIR).unwrap();
-    let dir = mounted.task.open("/d").unwrap();
-    mounted.unlink("/d", AtFlags::REMOVEDIR).unwrap();
-    assert_eq!(dir.stat().unwrap().nlink, 0);
 }

@@ -1,5 +1,5 @@
-//! Changes of names that are [delayed](crate::inode::delayed_names), and the fold that writes them
-//! into their directory.
+//! Changes of names, in directories that a transaction holds alone or
+//! [delayed](crate::inode::delayed_names), and the fold that writes the delayed ones.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use smallvec::SmallVec;
 use vfscale_journal::Reservation;
 
 use super::Tx;
-use super::steps::{DirStep, Fold, Noted};
+use super::steps::{DirLinks, DirStep, Fold, Noted};
 use crate::base::fault::Fault;
 use crate::btree::Error;
-use crate::dir::{DirEntry, Directory, NameHash, is_name};
+use crate::dir::{DirEntry, Directory, Insertion, NameHash, is_name};
 use crate::format::dir::HEAD_NAME_BYTES;
 use crate::format::inode::{LINKS_MAX, RECORD_BYTES};
 use crate::format::{BLOCK_BYTES, Expected};
@@ -20,34 +20,104 @@ use crate::inode::core::{FileKind, InodeCore};
 use crate::inode::delayed_names::{
     DelayedNames, HeldBlocks, HeldSpace, NameChange, NameStep, NamedInode, Refused,
 };
-use crate::inode::incore::Node;
+use crate::inode::incore::{DirLock, Node};
 
 /// The blocks of a directory's tree that change when a name is added or removed: two on each of
 /// five levels, and their neighbours.
 pub(crate) const NAME_BLOCKS: u32 = 16;
 /// The blocks by which a directory grows or shrinks: two splits of each level.
 pub(crate) const NAME_RUNS: u32 = 8;
-/// More than the subdirectories that can be delayed in one directory: each sets blocks of log
-/// aside. A directory that lacks fewer to the highest number of links counts each exactly.
-const DELAYED_DIRS_MAX: u32 = 1 << 28;
 
 impl Tx<'_> {
-    /// Changes names side by side with other threads, and commits. Returns false if too little is
-    /// left to be set aside: then nothing has changed, and the caller has to lock the directories
-    /// exclusively.
+    /// Changes one name or two, and commits. Returns `None` if the directories are held shared and
+    /// too little is left to be set aside: then nothing has changed, and the caller has to lock
+    /// them alone. Directories that are held alone get `time`, in nanoseconds.
     ///
-    /// The caller holds the directories locked shared, and everything else that the transaction
+    /// The caller holds the directories as `lock` says, and everything else that the transaction
     /// changes exclusively, until this returns. May read the directories. The transaction has ended
     /// then.
     ///
     /// # Errors
-    /// `EEXIST`, `ESTALE` and `ENOSPC` as of a directory; `ENOENT` for a new name in a directory
-    /// that is removed; those of [`commit`](Self::commit).
+    /// `EINVAL`, `EEXIST`, `ESTALE` and `ENOSPC` as of a directory; `ENOENT` for a new name in a
+    /// directory that is removed; `EMLINK` for too many subdirectories; those of
+    /// [`commit`](Self::commit).
     pub(crate) fn commit_names(
+        &mut self,
+        lock: DirLock,
+        hash: NameHash,
+        steps: &[DirStep<'_>],
+        time: i64,
+    ) -> Result<Option<DirLinks>, Fault> {
+        match lock {
+            DirLock::Shared => Ok(self.commit_noted(hash, steps)?.then(DirLinks::default)),
+            DirLock::Alone => {
+                let links = self.write_steps(hash, steps, time)?;
+                self.commit_in_place(&[])?;
+                Ok(Some(links))
+            }
+        }
+    }
+
+    /// Changes names in directories that are held alone.
+    fn write_steps(
         &mut self,
         hash: NameHash,
         steps: &[DirStep<'_>],
-    ) -> Result<bool, Fault> {
+        time: i64,
+    ) -> Result<DirLinks, Fault> {
+        let (mut grown, mut links) = ([0; 2], DirLinks::default());
+        for (step, grown) in steps.iter().zip(&mut grown) {
+            *grown = self.write_step(hash, step, time)?;
+        }
+        if let [one, other] = steps
+            && Arc::ptr_eq(one.dir, other.dir)
+        {
+            grown = [0, grown[0] + grown[1]];
+        }
+        for ((step, grown), links) in steps.iter().zip(grown).zip(&mut links) {
+            if grown != 0 {
+                *links = Some(self.edit(step.dir, |_, core| count_subdirectories(core, grown))?);
+            }
+        }
+        Ok(links)
+    }
+
+    /// Changes a name in a directory that is held alone. Returns the number of subdirectories that
+    /// it has gained.
+    fn write_step(&mut self, hash: NameHash, step: &DirStep<'_>, time: i64) -> Result<i32, Fault> {
+        let DirStep { dir, name, step } = *step;
+        self.fold_names(dir)?;
+        let directory = Directory::new(dir.ino(), hash);
+        self.edit(dir, |tx, core| {
+            if core.nlink == 0 && !matches!(step, NameStep::Remove(_)) {
+                return Err(Errno::NOENT.into());
+            }
+            (core.mtime, core.ctime) = (time, time);
+            let (former, found, now) = match step {
+                NameStep::Add(ino, kind) => {
+                    return match directory.insert(tx, core, name, (ino, kind))? {
+                        Insertion::At(_) => Ok(subdirectories(kind)),
+                        Insertion::Exists => Err(Errno::EXIST.into()),
+                        Insertion::Full => Err(Errno::NOSPC.into()),
+                        Insertion::BadName => Err(Errno::INVAL.into()),
+                    };
+                }
+                NameStep::Remove(former) => (former, directory.remove(tx, core, name)?, 0),
+                NameStep::Replace(former, to) => {
+                    (former, directory.replace(tx, core, name, to)?, subdirectories(to.1))
+                }
+            };
+            match found {
+                Some(found) if found.ino == former => Ok(now - subdirectories(found.kind)),
+                // The name does not belong to the inode of the call.
+                _ => Err(Errno::STALE.into()),
+            }
+        })
+    }
+
+    /// Notes changes of names in directories that are held shared, and commits. Returns false if
+    /// too little is left to be set aside.
+    fn commit_noted(&mut self, hash: NameHash, steps: &[DirStep<'_>]) -> Result<bool, Fault> {
         let mut noted = SmallVec::<[Noted<'_>; 2]>::new();
         for step in steps {
             match self.note(hash, step, &mut noted) {
@@ -93,17 +163,12 @@ impl Tx<'_> {
         let (metadata, directory) = (self.metadata, Directory::new(dir.ino(), hash));
         let (base, reader) = (hash.position(name), metadata.reader());
         let levels = names.levels(|core| directory.levels(&reader, core))?;
-        let adds_dir = matches!(step, NameStep::Add(_, FileKind::Directory));
-        let found = names.with_stored(|core| {
+        let (found, taken) = names.with_stored(|core| {
             if core.nlink == 0 && !matches!(step, NameStep::Remove(_)) {
                 return Err(Fault::from(Errno::NOENT));
             }
-            if adds_dir && core.nlink >= LINKS_MAX - DELAYED_DIRS_MAX {
-                return Ok(None);
-            }
-            Ok(Some(directory.find_at(&reader, core, (base, name))?))
+            Ok(directory.find_at(&reader, core, (base, name))?)
         })?;
-        let Some((found, taken)) = found else { return Ok(false) };
         let found = found.map(|found| (found.position, found.ino, found.kind));
         let mut range = names.range(base);
         let mut blocks = range.blocks_at(base);
@@ -273,13 +338,8 @@ impl Tx<'_> {
         self.folds.push(Fold { dir: Arc::clone(dir), held });
         let directory = Directory::new(dir.ino(), NameHash::of(self.metadata.uuid()));
         let mut core = InodeCore::clone(&self.core(dir));
-        let mut subdirectories = 0;
         for (position, change) in &changes {
             write(self, &directory, &mut core, *position, change)?;
-            subdirectories += change.subdirectories();
-        }
-        if subdirectories != 0 {
-            core.nlink = core.nlink.saturating_add_signed(subdirectories).clamp(2, LINKS_MAX);
         }
         self.set_core(dir, core);
         Ok(())
@@ -352,6 +412,20 @@ fn write(
         directory.insert_at(tx, core, &now)?;
     }
     Ok(())
+}
+
+fn subdirectories(kind: FileKind) -> i32 {
+    i32::from(kind == FileKind::Directory)
+}
+
+/// Counts the subdirectories that a directory has gained or lost. Returns its links.
+fn count_subdirectories(core: &mut InodeCore, gained: i32) -> Result<u32, Fault> {
+    if gained > 0 && core.nlink >= LINKS_MAX {
+        return Err(Errno::MLINK.into());
+    }
+    // Repairing a count that would fall below two is the checker's task; here it stays at two.
+    core.nlink = core.nlink.saturating_add_signed(gained).max(2);
+    Ok(core.nlink)
 }
 
 fn refusal(refused: Refused) -> Fault {

@@ -1,17 +1,20 @@
-//! The changes of names that a transaction notes, and those that it writes.
+//! The changes of names that a transaction makes or notes, and those that it writes.
 
 use std::sync::Arc;
 
 use crate::inode::delayed_names::{DelayedNames, HeldSpace, NameChange, NameStep};
 use crate::inode::incore::Node;
 
-/// A change of a name in a directory, whose node the caller holds locked shared.
+/// A change of a name in a directory, whose node the caller holds locked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirStep<'n> {
     pub(crate) dir: &'n Arc<Node>,
     pub(crate) name: &'n [u8],
     pub(crate) step: NameStep,
 }
+
+/// The number of links of the directory of each step, if the last step in it has changed that.
+pub(crate) type DirLinks = [Option<u32>; 2];
 
 /// A change of a name that is noted, and can be undone until the commit.
 pub(super) struct Noted<'n> {

@@ -22,14 +22,8 @@
 //!   parts. A reader takes no lock, whatever happens in the directory meanwhile.
 //! * A sharded count has no limit: 2^31 directories take more than a terabyte.
 //!
-//! # Directories of backed drivers
-//!
-//! A backed driver reports the counts that it has stored ([`Inode::set_nlink`]). Threads that
-//! change names of one directory side by side report what they add
-//! ([`Inode::add_subdirectories`]), and from the first of these on it is sharded. The driver locks
-//! such a directory exclusively while it reports a count, so no other thread adds to the parts. The
-//! difference to the new count goes into the parts: the inode's own count never falls below two
-//! here, either, and is zero exactly when the directory is removed.
+//! A backed driver reports the counts that it has stored ([`Inode::set_nlink`]), which are never
+//! sharded.
 
 use rustix::io::Errno;
 use vfscale_sync::atomic::{Ordering, fence};
@@ -70,8 +64,7 @@ impl Inode {
     #[cold]
     fn sum_nlink(&self, spread: &SnapshotCounter) -> u32 {
         let (directories, own) = spread.read_with(|| self.own_nlink());
-        // Of a damaged volume, more directories may be removed than were counted.
-        if own == 0 { 0 } else { own.saturating_add_signed(directories).max(2) }
+        if own == 0 { 0 } else { own.saturating_add_signed(directories) }
     }
 
     /// Returns the sharded count of the directories in this one, if they are not counted in the
@@ -120,22 +113,7 @@ impl Inode {
         if nlink > 0 && self.is_linkable() {
             self.data.flags.fetch_and(!LINKABLE, Ordering::AcqRel);
         }
-        match self.sharded_dirs().filter(|_| nlink > 0) {
-            Some(spread) => spread.add(nlink.wrapping_sub(self.sum_nlink(spread)).cast_signed()),
-            None => self.usage.nlink.store(nlink, Ordering::Release),
-        }
-    }
-
-    /// Adds to the number of links of a directory that has names, for backed drivers in which other
-    /// threads may change names of the directory at the same time. It stays at two at least.
-    pub fn add_subdirectories(&self, change: i32) {
-        if let Some(spread) = self.sharded_dirs().or_else(|| self.shard_dirs()) {
-            spread.add(change);
-            return;
-        }
-        let add = |links: u32| Some(links.saturating_add_signed(change).max(2));
-        let changed = self.usage.nlink.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
-        debug_assert!(changed.is_ok(), "every count can be changed");
+        self.usage.nlink.store(nlink, Ordering::Release);
     }
 
     /// Creates the sharded count of the directories in this one, and returns it. `None` if the

@@ -42,7 +42,8 @@ impl World {
 
     /// Commits one change, and returns whether it was delayed.
     fn change(&self, name: &[u8], step: NameStep) -> Result<bool, Fault> {
-        self.volume.begin(NEED).unwrap().commit_names(self.hash, &[self.step(name, step)])
+        let (mut tx, steps) = (self.volume.begin(NEED).unwrap(), [self.step(name, step)]);
+        Ok(tx.commit_names(DirLock::Shared, self.hash, &steps, 0)?.is_some())
     }
 
     /// Returns the position and the inode of a name.
