@@ -58,7 +58,7 @@ pub(crate) mod steps;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use vfscale_journal::{ChangeList, Committed, Delayed, LogKey, Reservation, Transaction};
+use vfscale_journal::{Admitted, ChangeList, Committed, Delayed, LogKey, Reservation, Transaction};
 
 use crate::alloc::{Changes, Finished, GroupNodes};
 use crate::base::fault::Fault;
@@ -192,15 +192,15 @@ impl Volume {
             drop((log, credit));
             (log, credit) = self.reserve(need, purpose)?;
         }
-        Ok(Tx::new(self.metadata(), TxLog::Begun(log), credit, need))
+        Ok(Tx::new(self.metadata(), TxLog::Begun(log.begin()), credit, need))
     }
 
-    /// Reserves what a transaction needs, and begins its part in the log.
+    /// Reserves what a transaction needs, and has the log admit it.
     fn reserve(
         &self,
         need: TxReservation,
         purpose: Purpose,
-    ) -> Result<(Transaction<'_>, TxCredit<'_>), Fault> {
+    ) -> Result<(Admitted<'_>, TxCredit<'_>), Fault> {
         let journal = self.writable()?;
         if self.groups().has_to_withdraw() {
             self.metadata().withdraw();
@@ -211,7 +211,7 @@ impl Volume {
         }
         // The volume may have been sealed during the wait.
         let may_begin = || self.writable().is_ok();
-        match journal.begin_if(Reservation::new(need.log_bytes()), may_begin) {
+        match journal.admit_if(Reservation::new(need.log_bytes()), may_begin) {
             Ok(Some(log)) => Ok((log, credit)),
             refused => {
                 self.space().give(need.space);
