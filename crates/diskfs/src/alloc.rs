@@ -467,36 +467,34 @@ impl Groups {
             }
             // Damage that another transaction meets stops the volume.
             let has_claims = !part.claims.is_empty();
-            match self.finish_in(group, nodes, GroupPart::All(part), blocks) {
-                Ok(locked) => finished.parts.push(locked),
-                Err(error) => {
-                    let is_unread = has_claims && matches!(error, Error::Nodes(_));
-                    if (is_unread || leaves_out) && N::is_of_group(&error) {
-                        self.leave_out(group, &error);
-                    }
-                    return Err(error);
+            let part = GroupPart::All(part);
+            if let Err(error) = self.finish_in(group, nodes, part, blocks, finished) {
+                let is_unread = has_claims && matches!(error, Error::Nodes(_));
+                if (is_unread || leaves_out) && N::is_of_group(&error) {
+                    self.leave_out(group, &error);
                 }
+                return Err(error);
             }
         }
         let inodes = if is_of_inodes { inodes } else { &[] };
         let group_of = |change: &(u64, InodeChange)| self.group_of(block_of(change.0));
         for here in inodes.chunk_by(|one, next| group_of(one) == group_of(next)) {
             let Some(group) = self.at(self.group_of_inode(here[0].0)?) else { continue };
-            let part = GroupPart::Inodes(here);
-            finished.parts.push(self.finish_in(group, nodes, part, blocks)?);
+            self.finish_in(group, nodes, GroupPart::Inodes(here), blocks, finished)?;
         }
         Ok(())
     }
 
-    /// Writes the changes of a transaction in one group into its trees, or delays them. Groups are
-    /// locked in order.
+    /// Writes the changes of a transaction in one group into its trees, or delays them, and adds
+    /// the group to `finished`. Groups are locked in order.
     fn finish_in<'g, N: GroupNodes>(
         &self,
         group: &'g Group,
         nodes: &mut N,
         part: GroupPart<'_>,
         blocks: &mut Option<Box<BlockChanges>>,
-    ) -> Result<Locked<'g>, Error<N::Error>> {
+        finished: &mut Finished<'g>,
+    ) -> Result<(), Error<N::Error>> {
         let mut guard = group.lock_to_change();
         group.make_index(&mut guard, nodes)?;
         let there = &guard.delayed;
@@ -513,7 +511,8 @@ impl Groups {
                 Work::Written(outcome.into())
             }
         };
-        Ok(Locked { group, work, guard })
+        finished.parts.push(Locked { group, work, guard });
+        Ok(())
     }
 
     /// Returns the group of an inode.

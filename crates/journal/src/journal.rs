@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use vfscale_block::Device;
 use vfscale_sync::atomic::{AtomicBool, Ordering};
+use vfscale_sync::cpu;
 
 use crate::admission::grant::ReserveKind;
 use crate::disk::iclog::Writer;
@@ -14,7 +15,7 @@ use crate::disk::recovery;
 use crate::log::{Log, Stats};
 use crate::lsn::LOG_BLOCK_BYTES;
 use crate::{
-    Error, Hooks, Known, Options, Recovered, RecoverySink, Region, Reservation, Result,
+    Admitted, Error, Hooks, Known, Options, Recovered, RecoverySink, Region, Reservation, Result,
     Transaction, VolumeId,
 };
 
@@ -245,20 +246,21 @@ impl Journal {
     /// # Errors
     /// [`Error::ReservationTooLarge`], [`Error::Shutdown`], [`Error::Closed`].
     pub fn begin(&self, reservation: Reservation) -> Result<Transaction<'_>> {
-        self.begin_if(reservation, || true)?.ok_or(Error::Closed)
+        let admitted = self.admit_if(reservation, || true)?;
+        Ok(admitted.ok_or(Error::Closed)?.begin())
     }
 
-    /// Begins a transaction like [`begin`](Self::begin), if `may_begin` says so once the journal is
+    /// Admits a transaction like [`begin`](Self::begin), if `may_begin` says so once the journal is
     /// not frozen: what a thread has changed while it was frozen is seen there. Otherwise returns
     /// `None`, and has written nothing.
     ///
     /// # Errors
     /// Returns the errors of [`begin`](Self::begin).
-    pub fn begin_if(
+    pub fn admit_if(
         &self,
         reservation: Reservation,
         may_begin: impl FnOnce() -> bool,
-    ) -> Result<Option<Transaction<'_>>> {
+    ) -> Result<Option<Admitted<'_>>> {
         let log = &*self.log;
         let unit = log.costs.transaction(reservation.bytes);
         let bytes = unit.saturating_mul(u64::from(reservation.count.max(1)));
@@ -273,17 +275,18 @@ impl Journal {
         if log.is_cil_crowded() {
             log.wait_for_push()?;
         }
-        log.gate.enter(&log.shared).map_err(|refused| log.refused(refused))?;
+        let cpu = cpu::current();
+        log.gate.enter(cpu, &log.shared).map_err(|refused| log.refused(refused))?;
         if !may_begin() {
-            log.leave();
+            log.leave(cpu);
             return Ok(None);
         }
         let begun = if log.has_epoch() { Ok(()) } else { log.begin_epoch() };
-        if let Err(error) = begun.and_then(|()| log.reserve(bytes, ReserveKind::New)) {
-            log.leave();
+        if let Err(error) = begun.and_then(|()| log.reserve(cpu, bytes, ReserveKind::New)) {
+            log.leave(cpu);
             return Err(error);
         }
-        Ok(Some(Transaction::new(log, unit, reservation)))
+        Ok(Some(Admitted::new(log, unit, reservation)))
     }
 
     /// Makes all transactions durable that were committed up to checkpoint `sequence`

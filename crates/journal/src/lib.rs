@@ -120,4 +120,4 @@ pub use lists::delayed_list::{self, DelayedList};
 pub use log::Stats;
 pub use lsn::{LOG_BLOCK_BYTES, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN, Lsn, Region};
 pub use options::Options;
-pub use transaction::Transaction;
+pub use transaction::{Admitted, Transaction};

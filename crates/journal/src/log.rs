@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use vfscale_sync::atomic::Ordering;
 use vfscale_sync::percpu::CachePadded;
-use vfscale_sync::{Condvar, Mutex};
+use vfscale_sync::{Condvar, Mutex, cpu};
 
 use crate::admission::freeze::{Gate, Refused};
 use crate::admission::grant::{Grant, ReserveKind};
@@ -64,7 +64,7 @@ impl Delayed for Log {
     }
 
     fn commit(&self, changes: &mut ChangeList) -> Result<Committed> {
-        self.commit(changes)
+        self.commit(cpu::current(), changes)
     }
 }
 
@@ -183,10 +183,10 @@ impl Log {
         }
     }
 
-    /// Reserves log space.
-    pub(crate) fn reserve(&self, bytes: u64, kind: ReserveKind) -> Result<()> {
+    /// Reserves log space, on a CPU.
+    pub(crate) fn reserve(&self, cpu: u32, bytes: u64, kind: ReserveKind) -> Result<()> {
         let push_tail = || self.request_tail_push();
-        self.grant.take(bytes, kind, push_tail).map_err(|_| self.shut_error())
+        self.grant.take(cpu, bytes, kind, push_tail).map_err(|_| self.shut_error())
     }
 
     /// Waits until the memory of items that are not written back is within its bound.
@@ -196,11 +196,12 @@ impl Log {
         self.check()
     }
 
-    /// Puts changes on the CIL, and returns the unneeded part of their reservation. Does no I/O.
-    pub(crate) fn commit(&self, changes: &mut ChangeList) -> Result<Committed> {
+    /// Puts changes on the CIL of a CPU, and returns the unneeded part of their reservation. Does
+    /// no I/O.
+    pub(crate) fn commit(&self, cpu: u32, changes: &mut ChangeList) -> Result<Committed> {
         self.check()?;
         if changes.items.is_empty() && changes.callbacks.is_empty() {
-            self.grant.give(mem::take(&mut changes.left));
+            self.grant.give(cpu, mem::take(&mut changes.left));
             return Ok(Committed { sequence: 0, order: 0 });
         }
         for (item, vector) in &mut changes.items {
@@ -208,22 +209,22 @@ impl Log {
                 item.format(vector);
             }
         }
-        let inserted = self.cil.insert(&self.shared, changes);
+        let inserted = self.cil.insert(cpu, &self.shared, changes);
         let left = mem::take(&mut changes.left);
         changes.follows = 0;
         match inserted {
             Ok(Inserted { sequence, given, order }) => {
                 // A commit that takes space back returns that as well.
-                self.grant.give(left.wrapping_add_signed(-given));
+                self.grant.give(cpu, left.wrapping_add_signed(-given));
                 Ok(Committed { sequence, order })
             }
             Err(error) => Err(self.shut_down(error)),
         }
     }
 
-    /// Ends a transaction.
-    pub(crate) fn leave(&self) {
-        self.gate.leave(&self.shared);
+    /// Ends a transaction, on a CPU.
+    pub(crate) fn leave(&self, cpu: u32) {
+        self.gate.leave(cpu, &self.shared);
     }
 
     /// Returns whether the CIL has `times` the size that triggers a push. Only the switch of the

@@ -19,6 +19,8 @@
 
 use std::sync::Arc;
 
+use vfscale_sync::cpu;
+
 use crate::admission::grant::ReserveKind;
 use crate::change_list::ChangeList;
 use crate::log::Log;
@@ -28,23 +30,55 @@ use crate::{Committed, Durable, Error, LogItem, Reservation, Result};
 /// of `struct xfs_trans`.
 #[must_use = "a transaction that is dropped does nothing"]
 pub struct Transaction<'j> {
-    /// Borrowed: a reference count would be a cache line that every transaction writes.
-    log: &'j Log,
+    admitted: Admitted<'j>,
     /// The changes of this part.
     changes: ChangeList,
+}
+
+/// A transaction that has passed the gate and reserved its log space, and has changed nothing yet.
+/// Small: a caller that has more to do before it begins passes this on instead of a
+/// [`Transaction`]. A drop gives the space back.
+#[must_use = "dropped, it gives the log space back"]
+pub struct Admitted<'j> {
+    /// Borrowed: a reference count would be a cache line that every transaction writes.
+    log: &'j Log,
     /// Log space for one part, in bytes, and number of reserved parts after this one.
     unit: u64,
     parts: u32,
     is_over: bool,
 }
 
-impl<'j> Transaction<'j> {
-    /// Creates a transaction for a caller that has passed the gate and reserved.
+impl<'j> Admitted<'j> {
+    /// Creates it for a caller that has passed the gate and reserved.
     pub(crate) fn new(log: &'j Log, unit: u64, reservation: Reservation) -> Self {
-        let parts = reservation.count.saturating_sub(1);
-        Self { log, changes: ChangeList::new(log.costs, unit), unit, parts, is_over: false }
+        Self { log, unit, parts: reservation.count.saturating_sub(1), is_over: false }
     }
 
+    /// Begins the transaction.
+    #[inline]
+    pub fn begin(self) -> Transaction<'j> {
+        let changes = ChangeList::new(self.log.costs, self.unit);
+        Transaction { admitted: self, changes }
+    }
+
+    /// Returns the rest of the reservation, of which `left` bytes are of the present part, and
+    /// leaves the gate.
+    fn end(&mut self, cpu: u32, left: u64) {
+        self.is_over = true;
+        self.log.grant.give(cpu, left + self.unit * u64::from(self.parts));
+        self.log.leave(cpu);
+    }
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.end(cpu::current(), self.unit);
+        }
+    }
+}
+
+impl Transaction<'_> {
     /// Returns the changes of the present part, for callers that fill those of any commit.
     pub fn changes(&mut self) -> &mut ChangeList {
         &mut self.changes
@@ -88,10 +122,12 @@ impl<'j> Transaction<'j> {
     /// # Errors
     /// Errors of [`commit`](Self::commit).
     pub fn commit_in_place(&mut self) -> Result<Committed> {
-        let committed = self.log.commit(&mut self.changes)?;
-        self.end();
+        let cpu = cpu::current();
+        let log = self.admitted.log;
+        let committed = log.commit(cpu, &mut self.changes)?;
+        self.admitted.end(cpu, self.changes.left);
         if committed.sequence != 0 {
-            self.log.want_push(committed.sequence);
+            log.want_push(committed.sequence);
         }
         Ok(committed)
     }
@@ -102,36 +138,30 @@ impl<'j> Transaction<'j> {
     /// # Errors
     /// Errors of [`commit`](Self::commit). The transaction has then ended.
     pub fn roll(mut self) -> Result<(Committed, Self)> {
-        let committed = self.log.commit(&mut self.changes)?;
-        if self.parts > 0 {
-            self.parts -= 1;
+        let cpu = cpu::current();
+        let Admitted { log, unit, parts, .. } = &mut self.admitted;
+        let committed = log.commit(cpu, &mut self.changes)?;
+        if *parts > 0 {
+            *parts -= 1;
         } else {
-            self.log.reserve(self.unit, ReserveKind::Regrant)?;
+            log.reserve(cpu, *unit, ReserveKind::Regrant)?;
         }
-        self.changes.left = self.unit;
+        self.changes.left = *unit;
         if committed.sequence != 0 {
-            self.log.want_push(committed.sequence);
+            log.want_push(committed.sequence);
         }
         Ok((committed, self))
-    }
-
-    /// Returns the remaining reservation, and leaves the gate.
-    fn end(&mut self) {
-        if self.is_over {
-            return;
-        }
-        self.is_over = true;
-        self.log.grant.give(self.changes.left + self.unit * u64::from(self.parts));
-        self.log.leave();
     }
 }
 
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if !self.changes.items.is_empty() {
-            self.log.shut_down(Error::Abandoned);
+            self.admitted.log.shut_down(Error::Abandoned);
         }
-        self.end();
+        if !self.admitted.is_over {
+            self.admitted.end(cpu::current(), self.changes.left);
+        }
     }
 }
 

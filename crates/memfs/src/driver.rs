@@ -189,6 +189,7 @@ impl MemFs {
     }
 
     /// Charges an inode and `bytes`, or neither.
+    #[inline]
     fn take_inode(&self, bytes: u64) -> Result<(), Errno> {
         if self.inodes.as_ref().is_some_and(|inodes| !inodes.take(1)) {
             return Err(Errno::NOSPC);

@@ -141,11 +141,11 @@ impl Finished<'_> {
 
     /// Publishes the changes, after the journal has the transaction, with the order id `order`, and
     /// unlocks the groups.
-    pub fn committed(self, changes: &Changes, order: u64) {
-        let (blocks, mut parts) = (changes.blocks(), self.parts);
+    pub fn committed(&mut self, changes: &Changes, order: u64) {
+        let blocks = changes.blocks();
         // Not before the commit: the blocks are always counted, here or in the log.
         self.delayed.use_up(self.used);
-        for Locked { group, work, guard } in &mut parts {
+        for Locked { group, work, guard } in &mut self.parts {
             guard.order = guard.order.max(order);
             let range = group.whole().blocks();
             let chunks = blocks.into_iter().flat_map(|blocks| &blocks.undo.chunks);
@@ -185,6 +185,7 @@ impl Finished<'_> {
                 }
             });
         }
+        self.parts.clear();
     }
 }
 

@@ -122,17 +122,16 @@ impl<'a> FileBlocks<'a> {
         }
     }
 
-    /// Updates the core, and the structures that it refers to, in one transaction.
+    /// Updates the core, and the structures that it refers to, in a transaction, and commits it.
+    /// The caller drops it before it begins another.
     fn update<T>(
         &self,
-        mut tx: Tx<'_>,
+        tx: &mut Tx<'_>,
         change: impl FnOnce(&mut Tx<'_>, &mut InodeCore) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         let _guard = self.node.lock();
-        let mut core = (*tx.core(self.node)).clone();
-        let result = change(&mut tx, &mut core)?;
-        tx.set_core(self.node, core);
-        tx.commit()?;
+        let result = tx.edit(self.node, change)?;
+        tx.commit_in_place()?;
         Ok(result)
     }
 
@@ -172,8 +171,8 @@ impl<'a> FileBlocks<'a> {
             RangeStep::Unwrite => Purpose::Growth,
             RangeStep::Free | RangeStep::Cut { .. } => Purpose::Removal,
         };
-        let tx = self.begin(need, purpose)?;
-        self.update(tx, |tx, core| {
+        let mut tx = self.begin(need, purpose)?;
+        self.update(&mut tx, |tx, core| {
             let (mut map, mut grown, mut freed) = (ExtentMap::of(&core.data), 0, Vec::new());
             let (owner, range) = (self.owner(core), (from, to));
             let end = match step {
@@ -406,27 +405,29 @@ impl Store for FileBlocks<'_> {
                 let unclaim = |_: &Fault| self.state.volume.groups().unclaim(extent.run());
                 let mut tx = begin(4, purpose).inspect_err(unclaim)?;
                 tx.use_claim(extent.run());
-                self.update(tx, |tx, core| {
+                self.update(&mut tx, |tx, core| {
                     core.size = size;
                     self.insert(tx, core, extent)
                 })
             }
             Change::Written(range, size) => {
                 let range = self.zero_around(range, size)?;
-                self.update(begin(4, Purpose::WriteBack)?, |tx, core| {
+                self.update(&mut begin(4, Purpose::WriteBack)?, |tx, core| {
                     core.size = size;
                     self.convert(tx, core, range)
                 })
             }
-            Change::Inline(bytes, size) => self.update(begin(0, Purpose::WriteBack)?, |_, core| {
-                core.size = size;
-                core.data = match bytes {
-                    [] => DataFork::None,
-                    bytes => DataFork::Inline(bytes.into()),
-                };
-                Ok(())
-            }),
-            Change::Size(size) => self.update(begin(0, Purpose::WriteBack)?, |_, core| {
+            Change::Inline(bytes, size) => {
+                self.update(&mut begin(0, Purpose::WriteBack)?, |_, core| {
+                    core.size = size;
+                    core.data = match bytes {
+                        [] => DataFork::None,
+                        bytes => DataFork::Inline(bytes.into()),
+                    };
+                    Ok(())
+                })
+            }
+            Change::Size(size) => self.update(&mut begin(0, Purpose::WriteBack)?, |_, core| {
                 core.size = size;
                 Ok(())
             }),

@@ -328,9 +328,11 @@ impl Node {
         }
     }
 
-    /// Returns a copy of the state as [`core`](Self::core) does, to which nobody else refers.
-    pub(crate) fn copy(&self) -> InodeCore {
-        self.published.lock().copy()
+    /// Returns a copy of the state as [`core`](Self::core) does, to which nobody else refers, and
+    /// whether the block of the record is held ([`has_home`](Self::has_home)).
+    pub(crate) fn copy(&self) -> (InodeCore, bool) {
+        let published = self.published.lock();
+        (published.copy(), published.home.is_some())
     }
 
     /// Copies the lazy times that `shown` returns, unless the inode has them already, is free, or
@@ -367,10 +369,12 @@ impl Node {
 
     /// Replaces the state by `core`, which was made from the result of [`core`](Self::core) in the
     /// transaction, with the times `before`. The caller holds the node locked, and has added it to
-    /// its transaction. Lazy times of an inode that it frees are discarded.
-    pub fn publish(&self, core: Arc<InodeCore>, before: Times) {
+    /// its transaction. Lazy times of an inode that it frees are discarded. From now on the node
+    /// holds `home`, if that is given: the block of its record.
+    pub fn publish(&self, core: Arc<InodeCore>, before: Times, home: Option<&Arc<Buffer>>) {
         let taken = Times::of(&core);
         let mut published = self.published.lock();
+        let former = home.and_then(|home| published.home.replace(Arc::clone(home)));
         // A time that another thread has changed since then stays; otherwise the transaction's is
         // stored.
         let since = published.new_times.map(|new| new.since(before, taken));
@@ -388,7 +392,7 @@ impl Node {
         if let Some((names, core)) = now {
             names.note_stored(&core);
         }
-        drop(old);
+        drop((old, former));
     }
 
     /// Notes that the transaction that has just freed the inode also frees the chunk of its number:
@@ -408,6 +412,11 @@ impl Node {
     /// the caller holds the node locked, or has delayed a name in it.
     pub(crate) fn has_home(&self) -> bool {
         self.published.lock().home.is_some()
+    }
+
+    /// Returns the block of its record, if that is held in memory.
+    pub(crate) fn home(&self) -> Option<Arc<Buffer>> {
+        self.published.lock().home.clone()
     }
 
     /// Holds the block of its record in memory until it has been written back.

@@ -46,7 +46,7 @@ impl DiskFs {
             let blob = attr::encode(&list).map_err(refused)?;
             Ok(attr::store(tx, node.ino(), node.block(), core, &blob)?)
         })?;
-        tx.commit()?;
+        tx.commit_in_place()?;
         drop(locked);
         if !change.xattrs.is_empty() {
             self.show_blocks(inode, node);

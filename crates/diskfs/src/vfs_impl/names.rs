@@ -123,8 +123,9 @@ impl DiskFs {
     ) -> Result<Arc<Node>, Fault> {
         let kind = FileKind::of_mode(new.mode).ok_or(Errno::INVAL)?;
         let is_dir = kind == FileKind::Directory;
-        let (ino, generation) = tx.new_inode(parent.block(), is_dir)?;
-        let node = self.table.claim(ino, self.volume.cache());
+        let node_of = |ino| self.table.claim(ino, self.volume.cache());
+        let (node, generation) = tx.new_node(parent.block(), is_dir, node_of)?;
+        let ino = node.ino();
         let mut core = InodeCore::new(new.mode, generation, time.0);
         (core.uid, core.gid, core.rdev) = (new.uid, new.gid, new.rdev);
         core.flags = in_record(0, new.flags);

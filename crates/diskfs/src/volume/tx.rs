@@ -58,15 +58,14 @@ pub(crate) mod steps;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use vfscale_journal::{ChangeList, Committed, Delayed, LogKey, Reservation, Transaction};
+use vfscale_journal::{Admitted, ChangeList, Committed, Delayed, LogKey, Reservation, Transaction};
 
 use crate::alloc::{Changes, Finished, GroupNodes};
 use crate::base::fault::Fault;
 use crate::btree::{Error, Nodes};
 use crate::buffer::{Buffer, Cancel, InodeChunk, KIND_INODE_CHUNK};
 use crate::format::inode::{
-    CHUNK_BLOCKS, CHUNK_INODES, INODE_MAGIC, INODES_PER_BLOCK, RECORD_BYTES, block_of, chunk_of,
-    ino_at,
+    CHUNK_BLOCKS, CHUNK_INODES, INODE_MAGIC, INODES_PER_BLOCK, RECORD_BYTES, chunk_of, ino_at,
 };
 use crate::format::{BLOCK_BYTES, Block, BlockRange, Expected, Identity};
 use crate::inode::core::InodeCore;
@@ -166,6 +165,8 @@ struct ChangedNode {
     core: Option<Arc<InodeCore>>,
     /// Whether the inode becomes an orphan, or ceases to be one; `None` for no change.
     orphan: Option<bool>,
+    /// Whether the node is known to hold the block of its record until the commit.
+    has_home: bool,
 }
 
 impl Volume {
@@ -192,15 +193,15 @@ impl Volume {
             drop((log, credit));
             (log, credit) = self.reserve(need, purpose)?;
         }
-        Ok(Tx::new(self.metadata(), TxLog::Begun(log), credit, need))
+        Ok(Tx::new(self.metadata(), TxLog::Begun(log.begin()), credit, need))
     }
 
-    /// Reserves what a transaction needs, and begins its part in the log.
+    /// Reserves what a transaction needs, and has the log admit it.
     fn reserve(
         &self,
         need: TxReservation,
         purpose: Purpose,
-    ) -> Result<(Transaction<'_>, TxCredit<'_>), Fault> {
+    ) -> Result<(Admitted<'_>, TxCredit<'_>), Fault> {
         let journal = self.writable()?;
         if self.groups().has_to_withdraw() {
             self.metadata().withdraw();
@@ -211,7 +212,7 @@ impl Volume {
         }
         // The volume may have been sealed during the wait.
         let may_begin = || self.writable().is_ok();
-        match journal.begin_if(Reservation::new(need.log_bytes()), may_begin) {
+        match journal.admit_if(Reservation::new(need.log_bytes()), may_begin) {
             Ok(Some(log)) => Ok((log, credit)),
             refused => {
                 self.space().give(need.space);
@@ -322,26 +323,41 @@ impl<'v> Tx<'v> {
 
     /// Claims a free inode: for a file near the block `near`, the block of its directory's inode;
     /// for a directory in a group with much free space. Creates eight blocks of inodes if no inode
-    /// is free. Inodes whose block can't be read are left out until the next opening. Returns the
-    /// number and the generation of the inode.
+    /// is free. Inodes whose block can't be read are left out until the next opening. `node_of`
+    /// returns the node of a number. Returns that of the inode, and the inode's generation.
     ///
     /// # Errors
     /// [`Fault::NoSpace`]; the errors of the device, and damage.
-    pub fn new_inode(&mut self, near: u64, is_dir: bool) -> Result<(u64, u32), Fault> {
+    pub fn new_node(
+        &mut self,
+        near: u64,
+        is_dir: bool,
+        node_of: impl Fn(u64) -> Arc<Node>,
+    ) -> Result<(Arc<Node>, u32), Fault> {
         let before = self.changes.new_chunks().count() as u64;
         let groups = self.metadata.groups();
         let reader = self.metadata.reader();
         let mut tries = INODES_TRIED;
-        let ino = loop {
-            let ino = groups.claim_inode(&reader, near, is_dir, &mut self.changes)?;
-            let hold = |ino| self.metadata.hold_home(&mut self.homes, &self.changes, ino);
-            let held = ino.map_or(Ok(()), hold);
+        let node = loop {
+            let Some(ino) = groups.claim_inode(&reader, near, is_dir, &mut self.changes)? else {
+                break None;
+            };
+            let node = node_of(ino);
             tries -= 1;
-            match (ino, held) {
-                (Some(ino), Err(Fault::Device(_) | Fault::Inode(_))) if tries > 0 => {
+            // One that a former inode of the number has left may be of a chunk that was freed.
+            let home = node.home().filter(|home| !home.is_gone());
+            let held = match home {
+                Some(home) => {
+                    self.homes.push(home);
+                    Ok(())
+                }
+                None => self.metadata.hold_home(&mut self.homes, &self.changes, &node),
+            };
+            match held {
+                Err(Fault::Device(_) | Fault::Inode(_)) if tries > 0 => {
                     self.changes.withhold_inode(ino);
                 }
-                (ino, held) => break held.map(|()| ino)?,
+                held => break Some(held.map(|()| node)?),
             }
         };
         let made = self.changes.new_chunks().count() as u64 - before;
@@ -350,7 +366,7 @@ impl<'v> Tx<'v> {
             self.is_spoiled = true;
             return Err(fault);
         }
-        Ok((ino.ok_or(Fault::NoSpace)?, groups.generation()))
+        Ok((node.ok_or(Fault::NoSpace)?, groups.generation()))
     }
 
     /// Returns the transaction's copy of an inode, to change it: with the latest times, and
@@ -359,7 +375,7 @@ impl<'v> Tx<'v> {
     pub fn inode(&mut self, node: &Arc<Node>) -> &mut InodeCore {
         let changed = self.changed(node);
         // A core is edited only while the transaction is borrowed for that.
-        Arc::make_mut(changed.core.get_or_insert_with(|| node.copy().into()))
+        Arc::make_mut(changed.core.get_or_insert_with(|| node.core()))
     }
 
     /// Returns the entry of an inode, with a copy which equals the published one until it is
@@ -367,9 +383,10 @@ impl<'v> Tx<'v> {
     fn changed(&mut self, node: &Arc<Node>) -> &mut ChangedNode {
         let at = self.nodes.iter().position(|changed| Arc::ptr_eq(&changed.node, node));
         let at = at.unwrap_or_else(|| {
-            let core = node.copy();
+            let (core, has_home) = node.copy();
             let (before, core) = (Times::of(&core), Some(Arc::new(core)));
-            self.nodes.push(ChangedNode { node: Arc::clone(node), before, core, orphan: None });
+            let node = Arc::clone(node);
+            self.nodes.push(ChangedNode { node, before, core, orphan: None, has_home });
             self.nodes.len() - 1
         });
         &mut self.nodes[at]
@@ -385,7 +402,7 @@ impl<'v> Tx<'v> {
         node: &Arc<Node>,
         change: impl FnOnce(&mut Self, &mut InodeCore) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        let mut core = self.changed(node).core.take().unwrap_or_else(|| node.copy().into());
+        let mut core = self.changed(node).core.take().unwrap_or_else(|| node.core());
         let done = change(self, Arc::make_mut(&mut core));
         self.is_spoiled |= done.is_err();
         self.changed(node).core = Some(core);
@@ -401,7 +418,8 @@ impl<'v> Tx<'v> {
                 // Times that change before an inode is freed are not stored.
                 let before = if core.is_free() { Times::of(&core) } else { node.times() };
                 let (node, core) = (Arc::clone(node), Some(core));
-                self.nodes.push(ChangedNode { node, before, core, orphan: None });
+                let (orphan, has_home) = (None, false);
+                self.nodes.push(ChangedNode { node, before, core, orphan, has_home });
             }
         }
     }
@@ -451,12 +469,21 @@ impl<'v> Tx<'v> {
     /// in memory means nothing.
     #[inline]
     pub fn commit(mut self) -> Result<u64, Fault> {
-        // Inlined, so the transaction, which is large, is not moved.
-        self.commit_in_place(&[])
+        self.commit_in_place()
+    }
+
+    /// Commits like [`commit`](Self::commit), but does not move the transaction, which is large. It
+    /// has ended then, and returns the rest of its reservation when it is dropped; the caller
+    /// begins no other before that.
+    ///
+    /// # Errors
+    /// Errors of [`commit`](Self::commit).
+    pub(crate) fn commit_in_place(&mut self) -> Result<u64, Fault> {
+        self.commit_with(&[])
     }
 
     /// Commits, with changes of names that were noted.
-    fn commit_in_place(&mut self, noted: &[Noted<'_>]) -> Result<u64, Fault> {
+    fn commit_with(&mut self, noted: &[Noted<'_>]) -> Result<u64, Fault> {
         let mut changes = std::mem::take(&mut self.changes);
         let has_orphans = self.nodes.iter().any(|changed| changed.orphan.is_some());
         let whole = if has_orphans { self.metadata.orphans().lock_whole() } else { None };
@@ -486,10 +513,9 @@ impl<'v> Tx<'v> {
         if !changes.is_empty() {
             groups.finish(self, changes, finished)?;
         }
-        for ChangedNode { node, .. } in &self.nodes {
-            if !node.has_home() {
-                self.metadata.hold_home(&mut self.homes, changes, node.ino())?;
-            }
+        let has_home = |changed: &&ChangedNode| changed.has_home || changed.node.has_home();
+        for changed in self.nodes.iter().filter(|changed| !has_home(changed)) {
+            self.metadata.hold_home(&mut self.homes, changes, &changed.node)?;
         }
         let chunks = (changes.new_chunks().count() + changes.freed_chunks().count()) as u64;
         let of_chunk = Reservation::item_bytes(0) * (1 + CHUNK_INODES);
@@ -550,8 +576,7 @@ impl<'v> Tx<'v> {
             cache.give_up_inodes(first);
         }
         self.shadows.publish(changed);
-        let nodes = std::mem::take(&mut self.nodes);
-        for ChangedNode { node, before, core, orphan } in nodes {
+        for ChangedNode { node, before, core, orphan, .. } in self.nodes.drain(..) {
             // Each is put back after an edit.
             let core = core.unwrap_or_else(|| node.core());
             if let Some(is_orphan) = orphan {
@@ -560,15 +585,12 @@ impl<'v> Tx<'v> {
             let is_gone = changes.freed_chunks().any(|chunk| chunk == chunk_of(node.block()));
             if is_gone {
                 changed.add(Arc::clone(&node));
-                node.publish(core, before);
+                node.publish(core, before, None);
                 node.give_up();
             } else {
                 let image = Arc::clone(&core) as _;
                 let home = self.homes.iter().find(|home| home.address() == node.block());
-                changed.add_image(node, image, |node| {
-                    node.publish(core, before);
-                    home.into_iter().for_each(|home| node.hold_home(Arc::clone(home)));
-                });
+                changed.add_image(node, image, |node| node.publish(core, before, home));
             }
         }
         if !busy.is_empty() {
@@ -594,14 +616,14 @@ impl<'v> Tx<'v> {
 }
 
 impl Metadata {
-    /// Reads the block of an inode's record into `homes`, unless it is there, or a transaction with
+    /// Reads the block of a node's record into `homes`, unless it is there, or a transaction with
     /// these changes makes or frees it.
-    fn hold_home(&self, homes: &mut Homes, changes: &Changes, ino: u64) -> Result<(), Fault> {
-        let block = block_of(ino);
+    fn hold_home(&self, homes: &mut Homes, changes: &Changes, node: &Node) -> Result<(), Fault> {
+        let block = node.block();
         let mut chunks = changes.new_chunks().chain(changes.freed_chunks());
         let is_here = homes.iter().any(|home| home.address() == block);
         if !is_here && !chunks.any(|chunk| chunk == chunk_of(block)) {
-            homes.push(self.cache().get_inodes(block, &Node::expected(ino))?);
+            homes.push(self.cache().get_inodes(block, &Node::expected(node.ino()))?);
         }
         Ok(())
     }

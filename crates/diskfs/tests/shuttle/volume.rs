@@ -50,8 +50,8 @@ fn assert_whole(device: Arc<dyn Device>) {
 /// Creates an inode, and returns the sequence number of its commit.
 fn create(volume: &Volume, nodes: &NodeTable) -> Result<(Arc<Node>, u64), Fault> {
     let mut tx = volume.begin(SMALL)?;
-    let (ino, generation) = tx.new_inode(8, false)?;
-    let node = nodes.claim(ino, volume.cache());
+    let node_of = |ino| nodes.claim(ino, volume.cache());
+    let (node, generation) = tx.new_node(8, false, node_of)?;
     let guard = node.lock();
     tx.set_core(&node, InodeCore { nlink: 1, ..InodeCore::new(REGULAR, generation, 5) });
     let sequence = tx.commit()?;
@@ -523,11 +523,11 @@ fn an_inode_that_is_changed_before_its_creation_is_committed() {
             let (volume, nodes, made) = (volume.clone(), nodes.clone(), made.clone());
             thread::spawn(move || {
                 let mut tx = volume.begin(SMALL).unwrap();
-                let (ino, generation) = tx.new_inode(8, false).unwrap();
-                let node = nodes.claim(ino, volume.cache());
+                let node_of = |ino| nodes.claim(ino, volume.cache());
+                let (node, generation) = tx.new_node(8, false, node_of).unwrap();
                 let core = InodeCore { nlink: 1, ..InodeCore::new(REGULAR, generation, 5) };
                 tx.set_core(&node, core);
-                made.store(ino, Ordering::SeqCst);
+                made.store(node.ino(), Ordering::SeqCst);
                 let created = node.lock();
                 tx.commit().unwrap();
                 drop(created);

@@ -52,24 +52,24 @@ impl Gate {
         Self { parts, state: Mutex::new(GateState::default()), changed: Condvar::new() }
     }
 
-    /// Counts a new transaction. Sleeps while the gate is frozen.
+    /// Counts a new transaction on a CPU. Sleeps while the gate is frozen.
     #[inline]
-    pub(crate) fn enter(&self, shared: &SharedFields) -> Result<(), Refused> {
-        while !self.add_unless_frozen(shared) {
+    pub(crate) fn enter(&self, cpu: u32, shared: &SharedFields) -> Result<(), Refused> {
+        while !self.add_unless_frozen(cpu, shared) {
             self.wait(shared)?;
         }
         Ok(())
     }
 
     #[inline]
-    fn add_unless_frozen(&self, shared: &SharedFields) -> bool {
+    fn add_unless_frozen(&self, cpu: u32, shared: &SharedFields) -> bool {
         let is_open = || {
             fence_after_rmw();
             // Acquire: a transaction that begins after a thaw sees the freezing thread's changes.
             !shared.read.is_frozen.load(Ordering::Acquire)
         };
         if let Some(parts) = &self.parts {
-            return parts.add_if(1, is_open);
+            return parts.add_if_at(cpu, 1, is_open);
         }
         let active = &shared.written().active;
         active.fetch_add(1, Ordering::Release);
@@ -99,11 +99,11 @@ impl Gate {
         }
     }
 
-    /// Counts a transaction as ended.
+    /// Counts a transaction as ended, on a CPU.
     #[inline]
-    pub(crate) fn leave(&self, shared: &SharedFields) {
+    pub(crate) fn leave(&self, cpu: u32, shared: &SharedFields) {
         match &self.parts {
-            Some(parts) => parts.add(-1),
+            Some(parts) => parts.add_at(cpu, -1),
             None => {
                 shared.written().active.fetch_sub(1, Ordering::Release);
             }

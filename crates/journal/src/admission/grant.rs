@@ -112,16 +112,17 @@ impl Grant {
         self.waiting.load(Ordering::SeqCst) != 0
     }
 
-    /// Takes `bytes`. If too few are left, or another transaction waits already, queues up and
-    /// sleeps until it is served. Calls `push_tail` each time before it sleeps.
+    /// Takes `bytes` on a CPU. If too few are left, or another transaction waits already, queues up
+    /// and sleeps until it is served. Calls `push_tail` each time before it sleeps.
     pub(crate) fn take(
         &self,
+        cpu: u32,
         bytes: u64,
         kind: ReserveKind,
         push_tail: impl Fn(),
     ) -> Result<(), Shut> {
         // Relaxed: a waiter that is overlooked arrived at the same time.
-        if self.waiting.load(Ordering::Relaxed) == 0 && self.budget.take(bytes) {
+        if self.waiting.load(Ordering::Relaxed) == 0 && self.budget.take_at(cpu, bytes) {
             return Ok(());
         }
         self.wait(bytes, kind, push_tail)
@@ -170,12 +171,12 @@ impl Grant {
         }
     }
 
-    /// Returns bytes that were taken.
-    pub(crate) fn give(&self, bytes: u64) {
+    /// Returns bytes that were taken, on a CPU.
+    pub(crate) fn give(&self, cpu: u32, bytes: u64) {
         if bytes == 0 {
             return;
         }
-        self.budget.give(bytes);
+        self.budget.give_at(cpu, bytes);
         // `Budget::give` ends with an atomic exchange. Pairs with the fence of a waiter.
         fence_after_rmw();
         if self.waiting.load(Ordering::Relaxed) != 0 {

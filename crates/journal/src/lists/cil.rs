@@ -178,31 +178,33 @@ impl Cil {
         }
     }
 
-    /// Moves the items and callbacks of a transaction into the current context; each of its items
-    /// has a pin for it, and is formatted. Waits for a push only while that takes the lists.
+    /// Moves the items and callbacks of a transaction into the current context, on the list of a
+    /// CPU; each of its items has a pin for it, and is formatted. Waits for a push only while that
+    /// takes the lists.
     ///
     /// # Errors
     /// [`Error::Overrun`]: the reservation was too small. The items are in the context
     /// nevertheless, and the journal must be shut down.
     pub(crate) fn insert(
         &self,
+        cpu: u32,
         shared: &SharedFields,
         commit: &mut ChangeList,
     ) -> Result<Inserted> {
         // Replaced vectors are freed after all locks are released.
         let mut replaced = Replaced::new();
-        let context = self.context.read();
+        let context = self.context.read_at(cpu);
         let sequence = shared.read.sequence.load(Ordering::Relaxed);
         let empty = &shared.read.is_empty;
         let is_first = empty.load(Ordering::Relaxed) && empty.swap(false, Ordering::Relaxed);
         if let Some(busy) = &self.busy {
             busy.lock().append(&mut commit.callbacks);
         }
-        let (longer, order) = self.put(sequence, commit, &mut replaced);
+        let (longer, order) = self.put(cpu, sequence, commit, &mut replaced);
         let unit = if is_first { signed(self.costs.unit()) } else { 0 };
         let given = unit + self.costs.share(longer);
         // An overrun is accounted for in full as well: the checkpoint's needs do not depend on it.
-        self.account(shared, longer, given);
+        self.account(cpu, shared, longer, given);
         drop(context);
         if let Ok(used) = u64::try_from(given)
             && used > commit.left
@@ -213,7 +215,13 @@ impl Cil {
     }
 
     /// Puts items into the context, and returns by how much the stream grew, and the order id.
-    fn put(&self, sequence: u64, commit: &mut ChangeList, replaced: &mut Replaced) -> (i64, u64) {
+    fn put(
+        &self,
+        cpu: u32,
+        sequence: u64,
+        commit: &mut ChangeList,
+        replaced: &mut Replaced,
+    ) -> (i64, u64) {
         let ChangeList { items, callbacks, follows, .. } = commit;
         let orders = items.iter().map(|(item, _)| item.state().order());
         let mut order = orders.fold(*follows, u64::max) + 1;
@@ -222,7 +230,7 @@ impl Cil {
         let needs_list = !callbacks.is_empty()
             || self.lists.len() == 1
             || items.iter().any(|(item, _)| is_new(item));
-        let slot = self.lists.this_slot();
+        let slot = self.lists.slot_of(cpu);
         let mut list = self.lists.get(slot).filter(|_| needs_list).map(|list| list.lock());
         if let Some(list) = &mut list {
             list.callbacks.append(callbacks);
@@ -261,7 +269,7 @@ impl Cil {
         }
         drop(list);
         if homes > 0 {
-            self.counters.this().homes.fetch_add(homes, Ordering::Release);
+            self.counters.of(cpu).homes.fetch_add(homes, Ordering::Release);
         }
         // Seldom any: not even moved then.
         if !late.is_empty() {
@@ -273,9 +281,9 @@ impl Cil {
         (longer, order)
     }
 
-    /// Adds to the counters of this CPU, and to the common sum whenever a batch is full.
-    fn account(&self, shared: &SharedFields, longer: i64, given: i64) {
-        let mine = self.counters.this();
+    /// Adds to the counters of a CPU, and to the common sum whenever a batch is full.
+    fn account(&self, cpu: u32, shared: &SharedFields, longer: i64, given: i64) {
+        let mine = self.counters.of(cpu);
         mine.commits.fetch_add(1, Ordering::Relaxed);
         if longer == 0 && given == 0 {
             return;

@@ -43,6 +43,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use vfscale_sync::atomic::{Ordering, thread};
+use vfscale_sync::cpu;
 use vfscale_sync::prefetch::{prefetch, soon};
 
 use crate::disk::checkpoint::{OP_ALIGN, checkpoint_header, op_header};
@@ -217,7 +218,7 @@ impl<'i> WriterGuard<'i> {
         // Waiting threads are woken once and not twice: when the writer is free, in a moment.
         drop(progress);
         let returned = context.reserved - written.used;
-        log.grant.give(returned + freed);
+        log.grant.give(cpu::current(), returned + freed);
         log.trace(TicketTrace {
             sequence,
             items,
@@ -264,7 +265,7 @@ impl<'i> WriterGuard<'i> {
         progress.unreserved.push_back(position);
         let freed = progress.move_tail(log.geometry.position(tail));
         drop(progress);
-        log.grant.give(freed);
+        log.grant.give(cpu::current(), freed);
         Ok(())
     }
 }

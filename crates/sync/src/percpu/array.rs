@@ -30,7 +30,15 @@ impl<T> PerCpu<T> {
     #[inline]
     #[must_use]
     pub fn this_slot(&self) -> usize {
-        let (cpu, slots) = (cpu::current() as usize, self.slots.len());
+        self.slot_of(cpu::current())
+    }
+
+    /// Returns the number of the slot of a CPU, for a caller that uses several structures and has
+    /// [its number](cpu::current) already.
+    #[inline]
+    #[must_use]
+    pub fn slot_of(&self, cpu: u32) -> usize {
+        let (cpu, slots) = (cpu as usize, self.slots.len());
         // A division costs more than the rest of the function, and is seldom needed.
         if cpu < slots { cpu } else { cpu % slots }
     }
@@ -42,7 +50,14 @@ impl<T> PerCpu<T> {
     #[inline]
     #[must_use]
     pub fn this(&self) -> &T {
-        &self.slots[self.this_slot()]
+        self.of(cpu::current())
+    }
+
+    /// Returns the slot of a CPU, as [`this`](Self::this) does for the present one.
+    #[inline]
+    #[must_use]
+    pub fn of(&self, cpu: u32) -> &T {
+        &self.slots[self.slot_of(cpu)]
     }
 
     /// Returns the slot with number `slot`, or `None` if there is no such slot.

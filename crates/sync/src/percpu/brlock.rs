@@ -60,9 +60,20 @@ impl<C: LockClass> BrLock<C> {
     /// In debug builds, if the thread holds a lock of the same or a higher rank.
     #[inline]
     pub fn read(&self) -> BrReadGuard<'_, C> {
+        self.read_at(cpu::current())
+    }
+
+    /// Enters as a reader like [`read`](Self::read), by the slot of a CPU: for a caller that has
+    /// [its number](cpu::current) already.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, if the thread holds a lock of the same or a higher rank.
+    #[inline]
+    pub fn read_at(&self, cpu: u32) -> BrReadGuard<'_, C> {
         held::assert_no_section::<C>();
         held::acquire::<C>(false);
-        let slot = self.slot();
+        let slot = self.slot(cpu);
         slot.read(C::stat);
         BrReadGuard { slot, class: PhantomData, not_send: PhantomData }
     }
@@ -70,7 +81,7 @@ impl<C: LockClass> BrLock<C> {
     /// Enters as a reader if that needs no waiting. Never blocks.
     #[inline]
     pub fn try_read(&self) -> Option<BrReadGuard<'_, C>> {
-        let slot = self.slot();
+        let slot = self.slot(cpu::current());
         if !slot.try_read(C::stat) {
             return None;
         }
@@ -79,8 +90,8 @@ impl<C: LockClass> BrLock<C> {
     }
 
     #[inline]
-    fn slot(&self) -> &RawRwLock {
-        let index = cpu::current() as usize;
+    fn slot(&self, cpu: u32) -> &RawRwLock {
+        let index = cpu as usize;
         let slots = self.slots.len();
         &self.slots[if index < slots { index } else { index % slots }]
     }

@@ -117,10 +117,18 @@ impl Budget {
     #[inline]
     #[must_use]
     pub fn take(&self, n: u64) -> bool {
-        if n == 0 {
-            return true;
-        }
-        let slot = self.allowances.this();
+        n == 0 || self.take_from(self.allowances.this(), n)
+    }
+
+    /// Takes `n` units like [`take`](Self::take), of the slot of a CPU.
+    #[inline]
+    #[must_use]
+    pub fn take_at(&self, cpu: u32, n: u64) -> bool {
+        n == 0 || self.take_from(self.allowances.of(cpu), n)
+    }
+
+    #[inline]
+    fn take_from(&self, slot: &AtomicU64, n: u64) -> bool {
         let mut have = slot.load(Ordering::Relaxed);
         while have != CLOSED && have >= n {
             // Acquire: another thread may have given these units back, and no longer uses the
@@ -215,10 +223,21 @@ impl Budget {
     /// it can make the budget larger than its total for a while, and has no other effect.
     #[inline]
     pub fn give(&self, n: u64) {
-        if n == 0 {
-            return;
+        if n != 0 {
+            self.give_to(self.allowances.this(), n);
         }
-        let slot = self.allowances.this();
+    }
+
+    /// Gives back `n` units like [`give`](Self::give), to the slot of a CPU.
+    #[inline]
+    pub fn give_at(&self, cpu: u32, n: u64) {
+        if n != 0 {
+            self.give_to(self.allowances.of(cpu), n);
+        }
+    }
+
+    #[inline]
+    fn give_to(&self, slot: &AtomicU64, n: u64) {
         let most = self.kept().saturating_add(self.batch.load(Ordering::Relaxed));
         let mut have = slot.load(Ordering::Relaxed);
         while have != CLOSED && have.saturating_add(n) <= most {

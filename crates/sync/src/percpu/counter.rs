@@ -2,6 +2,7 @@
 
 use super::array::{CachePadded, PerCpu};
 use crate::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
+use crate::cpu;
 use crate::lock::wait::Backoff;
 
 /// A signed counter that is cheap to change and expensive to read. Counterpart of `percpu_counter`
@@ -24,7 +25,13 @@ impl PerCpuCounter {
     /// Adds `delta`, which may be negative, to the part of the current CPU. Wraps on overflow.
     #[inline]
     pub fn add(&self, delta: i64) {
-        self.parts.this().fetch_add(delta, Ordering::Release);
+        self.add_at(cpu::current(), delta);
+    }
+
+    /// Adds `delta` like [`add`](Self::add), to the part of a CPU.
+    #[inline]
+    pub fn add_at(&self, cpu: u32, delta: i64) {
+        self.parts.of(cpu).fetch_add(delta, Ordering::Release);
     }
 
     /// Adds `delta` and then calls `keep`; subtracts it again, from the same part, if that returns
@@ -32,7 +39,13 @@ impl PerCpuCounter {
     /// addition.
     #[inline]
     pub fn add_if(&self, delta: i64, keep: impl FnOnce() -> bool) -> bool {
-        let part = self.parts.this();
+        self.add_if_at(cpu::current(), delta, keep)
+    }
+
+    /// Adds `delta` like [`add_if`](Self::add_if), to the part of a CPU.
+    #[inline]
+    pub fn add_if_at(&self, cpu: u32, delta: i64, keep: impl FnOnce() -> bool) -> bool {
+        let part = self.parts.of(cpu);
         part.fetch_add(delta, Ordering::Release);
         let kept = keep();
         if !kept {

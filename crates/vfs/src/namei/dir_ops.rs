@@ -46,7 +46,7 @@ use crate::file::synchronous::sync_names;
 use crate::mount::namespace::Namespace;
 use crate::objects::dcache::dentry::{self, Dentry, DentryRef};
 use crate::objects::dcache::invalidate::detach;
-use crate::objects::dcache::name::Name;
+use crate::objects::dcache::name::{KeptName, Name};
 use crate::objects::driver::DirOps;
 use crate::objects::fsnotify::{self, Place};
 use crate::objects::in_lookup::KeyGuard;
@@ -59,17 +59,17 @@ use crate::objects::vfsmount::Path;
 /// the directory and the dentry.
 pub(crate) struct BackedName {
     found: Option<DentryRef>,
-    name: Box<[u8]>,
+    name: KeptName,
     dir: Path,
 }
 
 impl BackedName {
-    pub(crate) fn new(dir: Path, name: &[u8], found: DentryRef) -> BackedName {
-        BackedName { found: Some(found), name: name.into(), dir }
+    pub(crate) fn new(dir: Path, name: &Name<'_>, found: DentryRef) -> BackedName {
+        BackedName { found: Some(found), name: KeptName::new(name), dir }
     }
 
     /// Returns a name that the dcache does not have.
-    pub(crate) fn unknown(dir: Path, name: Box<[u8]>) -> BackedName {
+    pub(crate) fn unknown(dir: Path, name: KeptName) -> BackedName {
         BackedName { found: None, name, dir }
     }
 
@@ -88,11 +88,11 @@ impl BackedName {
     }
 
     pub(crate) fn name(&self) -> Name<'_> {
-        Name::new(&self.name)
+        self.name.name()
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.name
+        self.name().bytes()
     }
 
     pub(crate) fn dir_inode(&self) -> &Inode {
@@ -100,7 +100,7 @@ impl BackedName {
     }
 
     pub(crate) fn place(&self) -> Place<'_> {
-        Place { dir: self.dir.dentry(), name: &self.name }
+        Place { dir: self.dir.dentry(), name: self.bytes() }
     }
 
     fn sb(&self) -> &SuperBlock {
@@ -117,9 +117,9 @@ impl BackedName {
 
     /// Returns whether the table still has the dentry that the walk found, or still none.
     pub(crate) fn is_current(&self, guard: &Guard) -> bool {
-        let dir = self.dir.dentry();
-        dir.sb().assert_locked(dir, &self.name());
-        let now = dir.find(&self.name(), guard).map(|(child, _)| &raw const *child);
+        let (dir, name) = (self.dir.dentry(), self.name());
+        dir.sb().assert_locked(dir, &name);
+        let now = dir.find(&name, guard).map(|(child, _)| &raw const *child);
         !dir.is_unhashed() && now == self.found().map(|found| &raw const *found)
     }
 
@@ -145,10 +145,9 @@ impl BackedName {
     /// Enters a dentry for the inode that the driver made, in place of the negative one if there is
     /// one, and returns a reference to it.
     pub(crate) fn enter(&self, inode: InodeRef) -> DentryRef {
-        let dir = self.dir.dentry();
-        dir.sb().assert_locked(dir, &self.name());
+        let (dir, name) = (self.dir.dentry(), self.name());
+        dir.sb().assert_locked(dir, &name);
         let guard = rcu::pin();
-        let name = self.name();
         let mut bucket = dir.lock_name(name.hash(), &guard);
         let found = self.found.as_ref().filter(|found| bucket.remove(found));
         let gone = found.map(|found| found.borrow(&guard));

@@ -30,7 +30,7 @@ use crate::objects::dcache::children::InsertMoved;
 use crate::objects::dcache::climb::{is_below, name_and_parent};
 use crate::objects::dcache::dentry::{Dentry, DentryRef};
 use crate::objects::dcache::invalidate::detach;
-use crate::objects::dcache::name::Name;
+use crate::objects::dcache::name::{KeptName, Name};
 use crate::objects::driver::Found;
 use crate::objects::super_block::SuperBlock;
 use crate::objects::vfsmount::{Path, Writing};
@@ -38,7 +38,7 @@ use crate::objects::vfsmount::{Path, Writing};
 /// A name that the driver must look up.
 pub(crate) struct DriverLookup {
     dir: Path,
-    name: Box<[u8]>,
+    name: KeptName,
 }
 
 /// Work for the driver that a walk defers until the call has released everything.
@@ -146,13 +146,13 @@ fn run_deferred<T>(
 }
 
 impl DriverLookup {
-    pub(crate) fn new(dir: Path, name: &[u8]) -> DriverLookup {
-        DriverLookup { dir, name: name.into() }
+    pub(crate) fn new(dir: Path, name: &Name<'_>) -> DriverLookup {
+        DriverLookup { dir, name: KeptName::new(name) }
     }
 
     /// Calls [`look_up`] for the name.
     fn look_up(&self) -> Result<(), Errno> {
-        look_up(self.dir.dentry(), &self.name)
+        look_up(self.dir.dentry(), &self.name.name())
     }
 
     /// Returns the name, which is to be made instead of looked up.
@@ -166,17 +166,16 @@ impl DriverLookup {
 ///
 /// # Errors
 /// The driver's.
-pub(crate) fn look_up(dir: &Dentry, name: &[u8]) -> Result<(), Errno> {
+pub(crate) fn look_up(dir: &Dentry, name: &Name<'_>) -> Result<(), Errno> {
     let sb = dir.sb();
     let Some(directories) = sb.dir_ops() else { return Ok(()) };
-    let key = Name::new(name);
     loop {
-        let turn = sb.lock_name(dir, &key);
-        if is_answered(dir, &key) {
+        let turn = sb.lock_name(dir, name);
+        if is_answered(dir, name) {
             return Ok(());
         }
-        let found = directories.lookup(dir.inode(), name)?;
-        match enter(dir, &key, found)? {
+        let found = directories.lookup(dir.inode(), name.bytes())?;
+        match enter(dir, name, found)? {
             Entered::Listed { reported } => {
                 drop(turn);
                 sb.shrink_sometimes(reported);

@@ -574,7 +574,7 @@ impl<'g> Walk<'g> {
         found: &'g Dentry,
     ) -> Result<BackedName, Fail> {
         let found = found.try_ref(self.guard).ok_or(Fail::Retry)?;
-        Ok(BackedName::new(self.keep(dir)?, name.bytes(), found))
+        Ok(BackedName::new(self.keep(dir)?, name, found))
     }
 
     /// Defers the lookup of the name in `dir` to the driver, after the call has released
@@ -591,9 +591,7 @@ impl<'g> Walk<'g> {
             return Fail::Errno(Errno::AGAIN);
         }
         match self.keep(dir) {
-            Ok(dir) => {
-                Fail::Deferred(Box::new(Deferred::Lookup(DriverLookup::new(dir, name.bytes()))))
-            }
+            Ok(dir) => Fail::Deferred(Box::new(Deferred::Lookup(DriverLookup::new(dir, name)))),
             Err(fail) => fail,
         }
     }

@@ -266,8 +266,15 @@ impl Mount {
         match self.flags.verdict(self.sb.remount_flags()) {
             Verdict::Writable => Ok(false),
             Verdict::ReadOnly => Err(Errno::ROFS),
-            Verdict::Counted | Verdict::Held => self.want_write().map(|()| true),
+            Verdict::Counted | Verdict::Held => self.count_write(),
         }
+    }
+
+    /// Counts a change that ends within an RCU section, as [`want_write`](Self::want_write) does.
+    /// Returns true.
+    #[cold]
+    fn count_write(&self) -> Result<bool, Errno> {
+        self.want_write().map(|()| true)
     }
 
     /// Counts a change, or refuses it with `EROFS`. Waits while a remount checks for writers.

@@ -589,7 +589,7 @@ pub(crate) fn make_backed(
         Err(errno) if at.found().is_some() => return Err(errno),
         Err(errno) => {
             drop(turn);
-            look_up(at.dir().dentry(), at.bytes())?;
+            look_up(at.dir().dentry(), &at.name())?;
             // An existing name precedes all other errors. The repeated walk has the answer.
             let exists = errno == Errno::EXIST || at.exists(&rcu::pin());
             return if exists { Ok(None) } else { Err(errno) };

@@ -178,12 +178,13 @@ fn try_connect(
         below.push((std::mem::replace(&mut top, parent), name));
     };
     for (inode, name) in below.iter().rev() {
-        look_up(&dentry, name)?;
+        let name = Name::new(name);
+        look_up(&dentry, &name)?;
         let Some(next) = connected(inode) else {
             // Waits for a thread that may be removing the dentry from the directory's table under
             // this lock.
             let guard = rcu::pin();
-            drop(dentry.children().lock(Name::new(name).hash(), &guard));
+            drop(dentry.children().lock(name.hash(), &guard));
             return Ok(None);
         };
         dentry = next;

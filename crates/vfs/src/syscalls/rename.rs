@@ -493,23 +493,27 @@ impl<'g> RenameCall<'g> {
         names: &Names<'g>,
     ) -> std::result::Result<Option<&'g Dentry>, Fail> {
         let (source, target) = (names.source.0, names.target.map(|(target, _)| target));
-        let mut locks = self.new.dir.lock_names(reqs, self.guard);
-        self.locked(&locks, names)?;
-        if N > 2 && !locks.is_empty(2) {
-            return Err(Errno::NOTEMPTY.into());
-        }
-        if let Some(target) = target.filter(|target| !self.exchanges() && target.is_mounted()) {
-            return Ok(Some(target));
-        }
-        let mut whiteout = self.make_whiteout()?;
-        let applied = self.apply(&mut locks, source, target, &mut whiteout);
-        let (removed, inserted) = applied.inspect_err(|_| {
-            whiteout.iter().for_each(|inode| self.unmake_whiteout(inode));
-        })?;
-        if source.sb().watches().is_watched() {
-            self.report(source, target);
-        }
-        drop(locks);
+        let mut whiteout;
+        // A block, because a call of `drop` would copy the locks.
+        let (removed, inserted) = {
+            let mut locks = self.new.dir.lock_names(reqs, self.guard);
+            self.locked(&locks, names)?;
+            if N > 2 && !locks.is_empty(2) {
+                return Err(Errno::NOTEMPTY.into());
+            }
+            if let Some(target) = target.filter(|target| !self.exchanges() && target.is_mounted()) {
+                return Ok(Some(target));
+            }
+            whiteout = self.make_whiteout()?;
+            let applied = self.apply(&mut locks, source, target, &mut whiteout);
+            let applied = applied.inspect_err(|_| {
+                whiteout.iter().for_each(|inode| self.unmake_whiteout(inode));
+            })?;
+            if source.sb().watches().is_watched() {
+                self.report(source, target);
+            }
+            applied
+        };
         drop(inserted);
         let now = time::now();
         source.inode().touch_ctime_at(now);

@@ -176,7 +176,7 @@ impl World {
     pub(super) fn write_delayed(&mut self) {
         for group in 0..self.groups.count() {
             let written = self.groups.write_delayed(&mut self.nodes, group).unwrap();
-            if let Some(finished) = written {
+            if let Some(mut finished) = written {
                 finished.committed(&Changes::new(), 0);
             }
             self.nodes.commit();

@@ -91,8 +91,8 @@ fn open(device: &Arc<Thin>) -> Arc<Volume> {
 fn create(volume: &Volume, nodes: &NodeTable) -> Arc<Node> {
     let mut tx =
         volume.begin(TxReservation { log_blocks: 200, space: 8, from_pool: false }).unwrap();
-    let (ino, generation) = tx.new_inode(8, false).unwrap();
-    let node = nodes.claim(ino, volume.cache());
+    let node_of = |ino| nodes.claim(ino, volume.cache());
+    let (node, generation) = tx.new_node(8, false, node_of).unwrap();
     let guard = node.lock();
     tx.set_core(&node, InodeCore { nlink: 1, ..InodeCore::new(REGULAR, generation, 5) });
     volume.force(tx.commit().unwrap()).unwrap();

@@ -60,8 +60,8 @@ impl Mounted {
     pub(super) fn create(&self) -> Arc<Node> {
         let need = TxReservation { log_blocks: 100, space: 8, from_pool: false };
         let mut tx = self.volume().begin(need).unwrap();
-        let (ino, generation) = tx.new_inode(8, false).unwrap();
-        let node = self.nodes.claim(ino, self.volume().cache());
+        let node_of = |ino| self.nodes.claim(ino, self.volume().cache());
+        let (node, generation) = tx.new_node(8, false, node_of).unwrap();
         let guard = node.lock();
         tx.set_core(&node, InodeCore { nlink: 1, ..InodeCore::new(REGULAR, generation, 5) });
         self.volume().force(tx.commit().unwrap()).unwrap();

@@ -213,7 +213,7 @@ fn free_bare(volume: &Volume, nodes: &mut Vec<Arc<Node>>) -> Result<(), Fault> {
             freed.push(node.ino());
         }
     }
-    tx.commit()?;
+    tx.commit_in_place()?;
     drop((locked, bare));
     nodes.retain(|node| !freed.contains(&node.ino()));
     Ok(())

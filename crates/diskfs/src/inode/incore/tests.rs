@@ -43,7 +43,7 @@ fn a_push_writes_its_own_record_and_no_other() {
     };
     assert_eq!(record(INO), core(0o600).encode());
     assert!(record(INO + 1).is_free());
-    nodes[1].publish(core(0o640).into(), Times::of(&nodes[1].core()));
+    nodes[1].publish(core(0o640).into(), Times::of(&nodes[1].core()), None);
     push(&nodes[1], 2);
     assert_eq!(record(INO), core(0o600).encode());
     assert_eq!(record(INO + 1), core(0o640).encode());
@@ -88,17 +88,17 @@ fn times_that_changed_in_passing_are_told_once_and_kept_until_a_commit_has_them(
     assert_eq!((copy.atime, copy.mtime), (10, 5));
     // The VFS reports other times while the transaction is under way.
     node.follow_times(node.core().generation, || Times { atime: 11, mtime: 5, ctime: 5 });
-    node.publish(copy.clone(), Times::of(&copy));
+    node.publish(copy.clone(), Times::of(&copy), None);
     assert!(node.has_new_times());
     assert_eq!(node.core().atime, 11);
     let copy = node.core();
-    node.publish(copy.clone(), Times::of(&copy));
+    node.publish(copy.clone(), Times::of(&copy), None);
     assert!(!node.has_new_times());
     assert_eq!(node.core().atime, 11);
     // A time that the transaction itself changes does not count as changed by another thread.
     node.follow_times(node.core().generation, || Times { atime: 12, mtime: 5, ctime: 5 });
     let copy = node.core();
-    node.publish(InodeCore { ctime: 7, ..(*copy).clone() }.into(), Times::of(&copy));
+    node.publish(InodeCore { ctime: 7, ..(*copy).clone() }.into(), Times::of(&copy), None);
     assert!(!node.has_new_times());
     assert_eq!((node.core().atime, node.core().ctime), (12, 7));
     // Nor do the times of an earlier inode with this number.
@@ -107,7 +107,7 @@ fn times_that_changed_in_passing_are_told_once_and_kept_until_a_commit_has_them(
     assert!(node.follow_times(1, || Times { atime: 13, mtime: 5, ctime: 7 }));
     let copy = node.core();
     node.follow_times(1, || Times { atime: 14, mtime: 5, ctime: 7 });
-    node.publish(InodeCore::free(1).into(), Times::of(&copy));
+    node.publish(InodeCore::free(1).into(), Times::of(&copy), None);
     assert!(!node.has_new_times());
     assert!(!node.follow_times(1, || Times { atime: 15, mtime: 5, ctime: 7 }));
 }

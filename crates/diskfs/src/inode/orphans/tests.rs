@@ -30,8 +30,8 @@ fn begin(volume: &Volume) -> Tx<'_> {
 /// Creates a file that has a name, according to its record.
 fn file(volume: &Volume, table: &NodeTable) -> Arc<Node> {
     let mut tx = begin(volume);
-    let (ino, generation) = tx.new_inode(8, false).unwrap();
-    let node = table.claim(ino, volume.cache());
+    let node_of = |ino| table.claim(ino, volume.cache());
+    let (node, generation) = tx.new_node(8, false, node_of).unwrap();
     let _locked = node.lock();
     tx.set_core(&node, InodeCore { nlink: 1, ..InodeCore::new(TYPE_REGULAR, generation, 5) });
     tx.commit().unwrap();

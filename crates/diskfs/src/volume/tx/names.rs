@@ -128,7 +128,7 @@ impl Tx<'_> {
                 }
             }
         }
-        match self.commit_in_place(&noted) {
+        match self.commit_with(&noted) {
             Ok(sequence) => {
                 for one in &noted {
                     one.dir.set_sequence(sequence);

@@ -16,6 +16,7 @@ use crate::format::inode::{INODE_MAGIC, ROOT_INO, chunk_of};
 use crate::format::{BLOCK_BYTES, BlockRange, Magic, byte_of_block};
 use crate::icache::table::NodeTable;
 use crate::inode::core::{InodeCore, TYPE_REGULAR};
+use crate::inode::incore::Node;
 use crate::volume::Volume;
 
 const BLOCKS: u64 = 4096;
@@ -148,7 +149,7 @@ fn a_dropped_transaction_changes_nothing() {
     remove(&mut tx, tree, 0..35);
     let run = tx.claim(100, 1, 20).unwrap();
     tx.free(run);
-    tx.new_inode(8, true).unwrap();
+    tx.new_node(8, true, |ino| NodeTable::new(1).claim(ino, volume.cache())).unwrap();
     assert!(left(&volume) < free);
     drop(tx);
     assert_eq!(available(&volume), free);
@@ -302,12 +303,13 @@ fn claims_that_were_made_before_are_used() {
 fn new_inodes_come_in_chunks_whose_blocks_are_there() {
     let device = made();
     let volume = open(&device);
-    let mut numbers = Vec::new();
+    let (mut numbers, table) = (Vec::new(), NodeTable::new(100));
+    let node_of = |ino| table.claim(ino, volume.cache());
     for _ in 0..3 {
         let mut tx =
             volume.begin(TxReservation { log_blocks: 100, space: 8, from_pool: false }).unwrap();
         for _ in 0..30 {
-            numbers.push(tx.new_inode(8, false).unwrap().0);
+            numbers.push(tx.new_node(8, false, node_of).unwrap().0.ino());
         }
         volume.force(tx.commit().unwrap()).unwrap();
     }
@@ -341,8 +343,8 @@ fn chunks_that_are_given_up_can_become_anything() {
     let mut tx = volume.begin(big).unwrap();
     let mut nodes = Vec::new();
     for _ in 0..200 {
-        let (ino, generation) = tx.new_inode(8, false).unwrap();
-        let node = table.claim(ino, volume.cache());
+        let node_of = |ino| table.claim(ino, volume.cache());
+        let (node, generation) = tx.new_node(8, false, node_of).unwrap();
         tx.set_core(&node, InodeCore::new(TYPE_REGULAR, generation, 0));
         nodes.push(node);
     }
@@ -379,6 +381,36 @@ fn chunks_that_are_given_up_can_become_anything() {
     check_data(&device, &runs);
     volume.close().unwrap();
     check_data(&device, &runs);
+}
+
+/// A node of a former inode holds the former block of its number until that is written back.
+#[test]
+fn a_node_of_a_chunk_that_was_made_again_holds_its_new_block() {
+    let device = made();
+    let volume = open(&device);
+    let big = TxReservation { log_blocks: 100, space: 32, from_pool: false };
+    let table = NodeTable::new(1000);
+    let make = || {
+        let mut tx = volume.begin(big).unwrap();
+        let node_of = |ino| table.claim(ino, volume.cache());
+        let (node, generation) = tx.new_node(8, false, node_of).unwrap();
+        tx.set_core(&node, InodeCore::new(TYPE_REGULAR, generation, 0));
+        volume.force(tx.commit().unwrap()).unwrap();
+        node
+    };
+    let nodes: Vec<_> = (0..200).map(|_| make()).collect();
+    for node in &nodes {
+        let mut tx = volume.begin(big).unwrap();
+        tx.set_core(node, InodeCore::free(node.core().generation));
+        tx.free_inode(node.ino());
+        volume.force(tx.commit().unwrap()).unwrap();
+    }
+    let is_stale = |node: &&Arc<Node>| node.home().is_some_and(|home| home.is_gone());
+    let stale = nodes.iter().filter(is_stale).count();
+    assert!(stale > 0, "no node holds a block that was freed");
+    let again: Vec<_> = (0..200).map(|_| make()).collect();
+    assert!(again.iter().any(|node| nodes.iter().any(|former| Arc::ptr_eq(former, node))));
+    assert!(again.iter().all(|node| node.home().is_some_and(|home| !home.is_gone())));
 }
 
 fn data_of(address: u64) -> Vec<u8> {

@@ -19,7 +19,7 @@ fn a_freeze_waits_for_a_transaction_that_moved_between_cpus() {
         let (shared, gate) = (shared(), Gate::new(slots));
         let entered = {
             let _here = cpu::pretend(3);
-            gate.enter(&shared)
+            gate.enter(cpu::current(), &shared)
         };
         assert_eq!(entered, Ok(()));
         let is_frozen = AtomicBool::new(false);
@@ -35,7 +35,7 @@ fn a_freeze_waits_for_a_transaction_that_moved_between_cpus() {
                 !is_frozen.load(Std::SeqCst)
             });
             let _here = cpu::pretend(1);
-            gate.leave(&shared);
+            gate.leave(cpu::current(), &shared);
         });
         assert!(is_frozen.load(Std::SeqCst));
         assert_eq!(gate.active(&shared), 0);
@@ -50,7 +50,7 @@ fn new_ones_wait_for_the_thaw() {
     let is_in = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            assert_eq!(gate.enter(&shared), Ok(()));
+            assert_eq!(gate.enter(cpu::current(), &shared), Ok(()));
             is_in.store(true, Std::SeqCst);
         });
         gate.thaw(&shared);
@@ -68,14 +68,14 @@ fn a_final_freeze_and_a_shutdown_refuse() {
     let (shared, gate) = (shared(), Gate::new(2));
     gate.freeze(&shared, false);
     thread::scope(|scope| {
-        let waits = scope.spawn(|| gate.enter(&shared));
+        let waits = scope.spawn(|| gate.enter(cpu::current(), &shared));
         vfscale_harness::pause(Duration::from_millis(1));
         shared.read.is_shut.store(true, Ordering::SeqCst);
         gate.wake();
         assert_eq!(waits.join().unwrap(), Err(Refused::Shut));
     });
     gate.freeze(&shared, true);
-    assert_eq!(gate.enter(&shared), Err(Refused::Closed));
+    assert_eq!(gate.enter(cpu::current(), &shared), Err(Refused::Closed));
     assert_eq!(gate.active(&shared), 0);
 }
 
@@ -91,12 +91,12 @@ fn stress_freezes_find_nobody_inside() {
                 scope.spawn(move || {
                     for round in 0..3000 {
                         let here = cpu::pretend(cpu);
-                        gate.enter(shared).unwrap();
+                        gate.enter(cpu::current(), shared).unwrap();
                         drop(here);
                         inside.fetch_add(1, Std::SeqCst);
                         inside.fetch_sub(1, Std::SeqCst);
                         let _there = cpu::pretend(cpu + round);
-                        gate.leave(shared);
+                        gate.leave(cpu::current(), shared);
                     }
                 });
             }

@@ -18,7 +18,7 @@ fn until(what: impl Fn() -> bool) {
 }
 
 fn take(grant: &Grant, bytes: u64) {
-    grant.take(bytes, ReserveKind::New, || {}).unwrap();
+    grant.take(cpu::current(), bytes, ReserveKind::New, || {}).unwrap();
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn a_waiter_gets_what_lies_in_the_batches_of_other_cpus() {
     // All of it, from one CPU, without any bytes being returned.
     take(&grant, 7920);
     assert_eq!(grant.used(), 8000);
-    grant.give(8000);
+    grant.give(cpu::current(), 8000);
     assert_eq!(grant.used(), 0);
 }
 
@@ -44,17 +44,18 @@ fn a_waiter_is_served_by_what_is_given_back_on_any_cpu() {
     let grant = Grant::new(1000, 4);
     take(&grant, 1000);
     thread::scope(|scope| {
-        let waits = scope.spawn(|| grant.take(900, ReserveKind::New, || {}).is_ok());
+        let waits =
+            scope.spawn(|| grant.take(cpu::current(), 900, ReserveKind::New, || {}).is_ok());
         until(|| grant.has_waiters());
         for cpu in 0..4 {
             let _here = cpu::pretend(cpu);
             assert!(!waits.is_finished());
-            grant.give(240);
+            grant.give(cpu::current(), 240);
         }
         assert!(waits.join().unwrap());
     });
     assert_eq!((grant.used(), grant.waits()), (940, 1));
-    grant.give(940);
+    grant.give(cpu::current(), 940);
     take(&grant, 1000);
     assert_eq!(grant.waits(), 1, "nothing to wait for");
 }
@@ -69,17 +70,17 @@ fn waiters_are_served_in_the_order_of_coming() {
         for (name, bytes) in [(1, 800), (2, 500), (3, 1)] {
             let (grant, order) = (&grant, &order);
             scope.spawn(move || {
-                grant.take(bytes, ReserveKind::New, || {}).unwrap();
+                grant.take(cpu::current(), bytes, ReserveKind::New, || {}).unwrap();
                 order.lock().unwrap().push(name);
-                grant.give(bytes);
+                grant.give(cpu::current(), bytes);
             });
             until(|| grant.waiting.load(Std::SeqCst) == name);
         }
-        grant.give(700);
+        grant.give(cpu::current(), 700);
         vfscale_harness::stays("the waiter is not overtaken", Duration::from_millis(5), || {
             order.lock().unwrap().is_empty()
         });
-        grant.give(300);
+        grant.give(cpu::current(), 300);
     });
     assert_eq!(order.lock().unwrap()[0], 1);
     assert_eq!(grant.used(), 0);
@@ -91,12 +92,12 @@ fn a_reservation_overtakes_no_waiter() {
     let grant = Grant::new(1000, 1);
     take(&grant, 500);
     thread::scope(|scope| {
-        scope.spawn(|| grant.take(900, ReserveKind::New, || {}).unwrap());
+        scope.spawn(|| grant.take(cpu::current(), 900, ReserveKind::New, || {}).unwrap());
         until(|| grant.has_waiters());
-        let late = scope.spawn(|| grant.take(1, ReserveKind::New, || {}).unwrap());
+        let late = scope.spawn(|| grant.take(cpu::current(), 1, ReserveKind::New, || {}).unwrap());
         until(|| grant.waiting.load(Std::SeqCst) == 2);
         assert!(!late.is_finished());
-        grant.give(500);
+        grant.give(cpu::current(), 500);
     });
     assert_eq!(grant.used(), 901);
 }
@@ -110,13 +111,13 @@ fn a_rolling_transaction_goes_first() {
         for (count, kind) in [(1, ReserveKind::New), (2, ReserveKind::Regrant)] {
             let (grant, order) = (&grant, &order);
             scope.spawn(move || {
-                grant.take(600, kind, || {}).unwrap();
+                grant.take(cpu::current(), 600, kind, || {}).unwrap();
                 order.lock().unwrap().push(kind);
-                grant.give(600);
+                grant.give(cpu::current(), 600);
             });
             until(|| grant.waiting.load(Std::SeqCst) == count);
         }
-        grant.give(1000);
+        grant.give(cpu::current(), 1000);
     });
     assert_eq!(order.lock().unwrap()[0], ReserveKind::Regrant);
 }
@@ -132,7 +133,7 @@ fn shutting_down_wakes_everybody() {
             let push = move || {
                 pushes.fetch_add(1, Std::Relaxed);
             };
-            scope.spawn(move || grant.take(1, kind, push))
+            scope.spawn(move || grant.take(cpu::current(), 1, kind, push))
         });
         until(|| grant.waiting.load(Std::SeqCst) == 2 && pushes.load(Std::Relaxed) >= 2);
         grant.shut();
@@ -141,7 +142,7 @@ fn shutting_down_wakes_everybody() {
         }
     });
     assert!(!grant.has_waiters());
-    assert!(grant.take(1, ReserveKind::New, || {}).is_err());
+    assert!(grant.take(cpu::current(), 1, ReserveKind::New, || {}).is_err());
 }
 
 /// Race: Waiting for log space against space that is returned.
@@ -156,8 +157,8 @@ fn the_sum_is_exact_under_stress() {
                     let _here = cpu::pretend((cpu + round / 100) % 4);
                     let bytes = u64::from(round % 1400) + 1;
                     take(grant, bytes);
-                    grant.give(bytes / 2);
-                    grant.give(bytes - bytes / 2);
+                    grant.give(cpu::current(), bytes / 2);
+                    grant.give(cpu::current(), bytes - bytes / 2);
                 }
             });
         }

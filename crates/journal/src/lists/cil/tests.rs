@@ -31,7 +31,7 @@ fn commit(things: &[&Arc<Thing>]) -> ChangeList {
 
 fn insert(parts: &(SharedFields, Cil), cpu: u32, things: &[&Arc<Thing>]) -> Inserted {
     let _here = cpu::pretend(cpu);
-    parts.1.insert(&parts.0, &mut commit(things)).unwrap()
+    parts.1.insert(cpu::current(), &parts.0, &mut commit(things)).unwrap()
 }
 
 /// Ends the context; returns `None` if it is empty.
@@ -73,7 +73,7 @@ fn a_commit_follows_another_on_demand() {
     for (thing, cpu) in things.iter().zip([1, 1, 1, 0, 1, 0]) {
         let _here = cpu::pretend(cpu);
         let mut commit = ChangeList { follows: last, ..commit(&[thing]) };
-        let inserted = cil.1.insert(&cil.0, &mut commit).unwrap();
+        let inserted = cil.1.insert(cpu::current(), &cil.0, &mut commit).unwrap();
         assert!(inserted.order > last);
         last = inserted.order;
     }
@@ -148,7 +148,7 @@ fn an_image_is_made_into_bytes_when_it_is_written_and_not_by_commits() {
     for image in &images {
         let mut commit = commit(&[&one]);
         commit.items[0].1.share(Arc::clone(image) as _);
-        let given = cil.1.insert(&cil.0, &mut commit).unwrap().given;
+        let given = cil.1.insert(cpu::current(), &cil.0, &mut commit).unwrap().given;
         assert_eq!(given > 0, Arc::ptr_eq(image, &images[0]), "later ones are no longer");
     }
     let figures = |image: &Arc<CountedImage>| {
@@ -177,7 +177,7 @@ fn a_cil_callback_gets_its_own_checkpoint() {
             let (_here, told) = (cpu::pretend(cpu), told.clone());
             let mut commit = commit(&[&Thing::new(u64::from(what), b"x")]);
             commit.callbacks.push(Box::new(move |_| told.lock().unwrap().push(what)));
-            cil.1.insert(&cil.0, &mut commit).unwrap();
+            cil.1.insert(cpu::current(), &cil.0, &mut commit).unwrap();
         };
         free(0, 10);
         free(1, 11);
@@ -292,7 +292,10 @@ fn a_transaction_that_logs_more_than_reserved_overruns() {
     let cil = parts(1);
     let thing = Thing::new(1, &[0; 100]);
     let mut small = ChangeList { left: 50, ..commit(&[&thing]) };
-    assert!(matches!(cil.1.insert(&cil.0, &mut small), Err(Error::Overrun { reserved: 50, .. })));
+    assert!(matches!(
+        cil.1.insert(cpu::current(), &cil.0, &mut small),
+        Err(Error::Overrun { reserved: 50, .. })
+    ));
 }
 
 /// Race: A commit against the push.

@@ -98,6 +98,23 @@ pub(crate) struct Name<'a> {
     hash: u64,
 }
 
+/// A name that outlives its walk, with its hash.
+pub(crate) struct KeptName {
+    bytes: Box<[u8]>,
+    head: u64,
+    hash: u64,
+}
+
+impl KeptName {
+    pub(crate) fn new(name: &Name<'_>) -> KeptName {
+        KeptName { bytes: name.bytes.into(), head: name.head, hash: name.hash }
+    }
+
+    pub(crate) fn name(&self) -> Name<'_> {
+        Name { bytes: &self.bytes, head: self.head, hash: self.hash }
+    }
+}
+
 impl<'a> Name<'a> {
     /// The empty name.
     pub(crate) const EMPTY: Name<'static> = Name { bytes: b"", head: 0, hash: 0 };

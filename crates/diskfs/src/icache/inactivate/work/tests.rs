@@ -61,8 +61,9 @@ impl Fixture {
     fn orphan(&self, mode: u32, nlink: u32, bytes: usize, names: u32) -> Arc<Node> {
         let volume = &*self.volume;
         let mut tx = volume.begin(self.need()).unwrap();
-        let (ino, generation) = tx.new_inode(8, false).unwrap();
-        let node = self.table.claim(ino, volume.cache());
+        let node_of = |ino| self.table.claim(ino, volume.cache());
+        let (node, generation) = tx.new_node(8, false, node_of).unwrap();
+        let ino = node.ino();
         let guard = node.lock();
         let parent = if mode == TYPE_DIRECTORY { 64 } else { 0 };
         let mut core = InodeCore { nlink, parent, ..InodeCore::new(mode, generation, 5) };
