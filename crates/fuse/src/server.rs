@@ -11,6 +11,7 @@ use vfscale::pool::PoolMaker;
 use vfscale::posix::{AtFlags, OFlags, Stat};
 use vfscale::volume::Freezer;
 use vfscale::{Errno, File, Mode, Pool, Task, Vfs};
+use vfscale_sync::clock;
 
 use self::caller::{Caller, Callers, Checks, Rights};
 use self::files::{Files, Target};
@@ -18,6 +19,7 @@ use self::nodes::{Handle, Level, Nodes};
 use self::reclaim::Reclaim;
 use self::unsent::Unsent;
 use self::waiting::Waiting;
+use crate::base::floor::Floor;
 use crate::base::sharing::Sharing;
 use crate::base::syncing::Syncing;
 use crate::session::{DeferredReply, Served, Service};
@@ -119,6 +121,7 @@ pub(crate) struct Server {
     pub(crate) waiting: Waiting,
     pub(crate) unsent: Unsent,
     reclaim: Reclaim,
+    floor: Floor,
     config: Config,
     volume: VolumeRights,
     valid: Validity,
@@ -175,6 +178,7 @@ impl Server {
             waiting: Waiting::default(),
             unsent: Unsent::default(),
             reclaim: Reclaim::new(),
+            floor: Floor::new(),
             config,
             volume,
             valid: config.validity(),
@@ -307,6 +311,25 @@ impl Server {
             self.undelivered(worker);
         }
         served
+    }
+
+    /// Serves a request that may need space, again if some could be made.
+    fn change(
+        &self,
+        worker: &mut Worker,
+        request: &Request<'_>,
+        reply: &mut Reply,
+        later: &dyn Fn() -> DeferredReply,
+    ) -> Result<Served, Errno> {
+        let served = self.serve_once(worker, request, reply, later);
+        if served != Err(Errno::NOSPC) {
+            return served;
+        }
+        let again = || {
+            let served = self.serve_once(worker, request, reply, later);
+            (served != Err(Errno::NOSPC)).then_some(served)
+        };
+        self.reclaim.retry(again).unwrap_or(served)
     }
 
     fn dispatch(
@@ -451,15 +474,15 @@ impl Service for Server {
             worker.opened = None;
             return Err(Errno::NOSPC);
         }
-        let served = self.serve_once(worker, request, reply, later);
-        if served != Err(Errno::NOSPC) {
-            return served;
+        if request.operation.only_reads() {
+            return self.serve_once(worker, request, reply, later);
         }
-        let again = || {
-            let served = self.serve_once(worker, request, reply, later);
-            (served != Err(Errno::NOSPC)).then_some(served)
-        };
-        self.reclaim.retry(again).unwrap_or(served)
+        let change = || self.change(worker, request, reply, later);
+        let (served, is_ahead) = clock::in_system_order(change);
+        if is_ahead {
+            self.floor.raise();
+        }
+        served
     }
 
     fn is_long(&self, operation: &Operation<'_>) -> bool {

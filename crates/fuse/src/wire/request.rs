@@ -329,6 +329,17 @@ pub(crate) enum Operation<'a> {
     Unknown,
 }
 
+impl Operation<'_> {
+    /// Returns whether the operation changes no time but that of an access.
+    pub(crate) fn only_reads(&self) -> bool {
+        use Operation as Op;
+        let changes_nothing =
+            matches!(self, Op::Lookup { .. } | Op::GetAttr { .. } | Op::Statx { .. } | Op::StatFs);
+        changes_nothing
+            || matches!(self, Op::Read(_) | Op::ReadDir(_) | Op::ReadDirPlus(_) | Op::ReadLink)
+    }
+}
+
 /// The agreed features that change the format of messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Dialect {
