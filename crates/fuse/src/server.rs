@@ -300,7 +300,8 @@ impl Server {
         let caller = Caller::of(request, self.config.checks());
         let mut ctx = RequestCtx { node: request.header.node, caller, worker, reply };
         let mut served = self.dispatch(&mut ctx, &request.operation, later);
-        if served.is_ok()
+        // A reply that is sent later makes no change, or none that is not durable already.
+        if served == Ok(Served::Reply)
             && let Err(errno) = self.keep_promise(&ctx, &request.operation)
         {
             served = Err(errno);
@@ -356,6 +357,7 @@ impl Server {
             }
             Op::SetLk { ref lock, wait } => return self.setlk(lock, wait, later),
             Op::LSeek { fh, offset, whence } => return self.lseek(ctx, fh, offset, whence, later),
+            Op::SetAttr(ref set) => return self.setattr(ctx, set, later),
             Op::GetLk(ref lock) => self.getlk(ctx, lock)?,
             Op::Lookup { name } => self.lookup(ctx, name)?,
             Op::Symlink { name, target } => self.symlink(ctx, name, target)?,
@@ -371,7 +373,6 @@ impl Server {
             Op::TmpFile(create) => self.tmpfile(ctx, &create)?,
             Op::GetAttr { fh } => self.getattr(ctx, fh)?,
             Op::Statx { fh } => self.statx(ctx, fh)?,
-            Op::SetAttr(ref set) => self.setattr(ctx, set)?,
             Op::ReadLink => self.readlink(ctx)?,
             Op::Access { mask } => self.access(ctx, mask)?,
             Op::StatFs => self.statfs(ctx)?,
