@@ -178,10 +178,11 @@ impl Inode {
             let is_flagged = self.data.stamps.load(Ordering::Acquire) & seen != 0;
             if is_flagged {
                 self.begin_stamp(seen);
-            }
-            which.fetch_max(time::to_store(coarse).0, Ordering::AcqRel);
-            if is_flagged {
+                which.fetch_max(time::to_store(coarse).0, Ordering::AcqRel);
                 self.end_stamp();
+            } else {
+                // Many small writes in a row cost no exact times.
+                which.fetch_max(coarse.0, Ordering::AcqRel);
             }
             true
         } else if self.is_seen(seen) {
