@@ -496,10 +496,12 @@ impl Device for FileDevice {
     }
 }
 
-/// Returns whether an error means that a hint is not supported.
+/// Returns whether an error means that a hint is not supported, or that a filter of system calls
+/// forbids the call.
 fn is_unsupported(error: &io::Error) -> bool {
+    use libc::{EINVAL, ENOSYS, ENOTTY, EOPNOTSUPP, EPERM};
     let code = error.raw_os_error();
-    matches!(code, Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY | libc::EINVAL))
+    matches!(code, Some(EOPNOTSUPP | ENOSYS | ENOTTY | EINVAL | EPERM))
 }
 
 impl Drop for FileDevice {

@@ -2,6 +2,7 @@
 
 pub(crate) mod device;
 pub(crate) mod error;
+pub(crate) mod floor;
 pub mod mount_table;
 pub(crate) mod polling;
 pub mod process;

@@ -11,6 +11,7 @@ use vfscale::pool::PoolMaker;
 use vfscale::posix::{AtFlags, OFlags, Stat};
 use vfscale::volume::Freezer;
 use vfscale::{Errno, File, Mode, Pool, Task, Vfs};
+use vfscale_sync::clock;
 
 use self::caller::{Caller, Callers, Checks, Rights};
 use self::files::{Files, Target};
@@ -18,6 +19,7 @@ use self::nodes::{Handle, Level, Nodes};
 use self::reclaim::Reclaim;
 use self::unsent::Unsent;
 use self::waiting::Waiting;
+use crate::base::floor::Floor;
 use crate::base::sharing::Sharing;
 use crate::base::syncing::Syncing;
 use crate::session::{DeferredReply, Served, Service};
@@ -119,6 +121,7 @@ pub(crate) struct Server {
     pub(crate) waiting: Waiting,
     pub(crate) unsent: Unsent,
     reclaim: Reclaim,
+    floor: Floor,
     config: Config,
     volume: VolumeRights,
     valid: Validity,
@@ -175,6 +178,7 @@ impl Server {
             waiting: Waiting::default(),
             unsent: Unsent::default(),
             reclaim: Reclaim::new(),
+            floor: Floor::new(),
             config,
             volume,
             valid: config.validity(),
@@ -296,7 +300,8 @@ impl Server {
         let caller = Caller::of(request, self.config.checks());
         let mut ctx = RequestCtx { node: request.header.node, caller, worker, reply };
         let mut served = self.dispatch(&mut ctx, &request.operation, later);
-        if served.is_ok()
+        // A reply that is sent later makes no change, or none that is not durable already.
+        if served == Ok(Served::Reply)
             && let Err(errno) = self.keep_promise(&ctx, &request.operation)
         {
             served = Err(errno);
@@ -307,6 +312,25 @@ impl Server {
             self.undelivered(worker);
         }
         served
+    }
+
+    /// Serves a request that may need space, again if some could be made.
+    fn change(
+        &self,
+        worker: &mut Worker,
+        request: &Request<'_>,
+        reply: &mut Reply,
+        later: &dyn Fn() -> DeferredReply,
+    ) -> Result<Served, Errno> {
+        let served = self.serve_once(worker, request, reply, later);
+        if served != Err(Errno::NOSPC) {
+            return served;
+        }
+        let again = || {
+            let served = self.serve_once(worker, request, reply, later);
+            (served != Err(Errno::NOSPC)).then_some(served)
+        };
+        self.reclaim.retry(again).unwrap_or(served)
     }
 
     fn dispatch(
@@ -333,6 +357,7 @@ impl Server {
             }
             Op::SetLk { ref lock, wait } => return self.setlk(lock, wait, later),
             Op::LSeek { fh, offset, whence } => return self.lseek(ctx, fh, offset, whence, later),
+            Op::SetAttr(ref set) => return self.setattr(ctx, set, later),
             Op::GetLk(ref lock) => self.getlk(ctx, lock)?,
             Op::Lookup { name } => self.lookup(ctx, name)?,
             Op::Symlink { name, target } => self.symlink(ctx, name, target)?,
@@ -348,7 +373,6 @@ impl Server {
             Op::TmpFile(create) => self.tmpfile(ctx, &create)?,
             Op::GetAttr { fh } => self.getattr(ctx, fh)?,
             Op::Statx { fh } => self.statx(ctx, fh)?,
-            Op::SetAttr(ref set) => self.setattr(ctx, set)?,
             Op::ReadLink => self.readlink(ctx)?,
             Op::Access { mask } => self.access(ctx, mask)?,
             Op::StatFs => self.statfs(ctx)?,
@@ -451,15 +475,15 @@ impl Service for Server {
             worker.opened = None;
             return Err(Errno::NOSPC);
         }
-        let served = self.serve_once(worker, request, reply, later);
-        if served != Err(Errno::NOSPC) {
-            return served;
+        if request.operation.only_reads() {
+            return self.serve_once(worker, request, reply, later);
         }
-        let again = || {
-            let served = self.serve_once(worker, request, reply, later);
-            (served != Err(Errno::NOSPC)).then_some(served)
-        };
-        self.reclaim.retry(again).unwrap_or(served)
+        let change = || self.change(worker, request, reply, later);
+        let (served, is_ahead) = clock::in_system_order(change);
+        if is_ahead {
+            self.floor.raise();
+        }
+        served
     }
 
     fn is_long(&self, operation: &Operation<'_>) -> bool {

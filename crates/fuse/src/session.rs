@@ -10,9 +10,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use vfscale::Errno;
+use vfscale::posix::Stat;
 use vfscale_sync::thread::spawn;
 
 use crate::base::device::Device;
@@ -84,13 +85,17 @@ pub(crate) trait Service: Send + Sync + 'static {
 pub(crate) enum Late {
     Nothing,
     Number(u64),
+    /// Attributes, the inode number to show, and how long they are valid.
+    Attr(Stat, u64, Duration),
 }
 
 impl Late {
     /// Appends the contents to a reply.
     pub(crate) fn put(self, reply: &mut Reply) {
-        if let Late::Number(number) = self {
-            reply.u64(number);
+        match self {
+            Late::Nothing => {}
+            Late::Number(number) => reply.u64(number),
+            Late::Attr(stat, ino, valid) => reply.attr(ino, &stat, valid),
         }
     }
 }

@@ -18,6 +18,9 @@
 //! * Before a tick is later than all exact readings, readings of ticks are exact ones as well: for
 //!   up to a window and a tick.
 //!
+//! * Among the times of other clocks of the machine they are in one order only where
+//!   [`in_system_order`] is used.
+//!
 //! # How it works
 //!
 //! `bound` is a time that no exact reading has exceeded. An exact reading above it raises it first,
@@ -40,6 +43,8 @@
 //! # Locks
 //!
 //! None.
+
+use std::cell::Cell;
 
 use crossbeam_utils::CachePadded;
 
@@ -69,11 +74,21 @@ impl MultigrainClock {
     #[inline]
     pub fn coarse(&self, tick: i64, exact: impl FnOnce() -> i64) -> i64 {
         let bound = self.bound.load(Ordering::Relaxed);
-        if tick >= bound { tick } else { self.within(bound, exact()).min(bound) }
+        if tick >= bound {
+            return tick;
+        }
+        if is_in_system_order() {
+            // The bound may be earlier than times of the system.
+            return self.exact(exact);
+        }
+        self.within(bound, exact()).min(bound)
     }
 
     /// Returns the time that `exact` reads.
     pub fn exact(&self, exact: impl FnOnce() -> i64) -> i64 {
+        if is_in_system_order() {
+            ORDER.set(Order::Ahead);
+        }
         let bound = self.bound.load(Ordering::Relaxed);
         let now = exact();
         if now <= bound {
@@ -99,6 +114,38 @@ impl MultigrainClock {
         }
         now
     }
+}
+
+/// State of a thread in [`in_system_order`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Own,
+    System,
+    /// The thread has read the clock exactly.
+    Ahead,
+}
+
+thread_local! {
+    static ORDER: Cell<Order> = const { Cell::new(Order::Own) };
+}
+
+/// Calls `f`, which stamps changes that users of other file systems of the machine compare with
+/// their own. Returns what it returns, and whether it has read a clock exactly.
+///
+/// Linux stamps with the last tick, or with the latest exact time that it has stored anywhere if
+/// that is later. So a stamp here is in order with Linux's if it is exact, not earlier than all of
+/// those, and if Linux stores an exact time before anybody learns of it. The caller has it do so if
+/// this returns true. In `f`, [`is_in_system_order`] is true for this thread.
+pub fn in_system_order<T>(f: impl FnOnce() -> T) -> (T, bool) {
+    ORDER.set(Order::System);
+    let result = f();
+    (result, ORDER.replace(Order::Own) == Order::Ahead)
+}
+
+/// Returns whether a stamp has to be exact if it is stored at all.
+#[inline]
+pub fn is_in_system_order() -> bool {
+    ORDER.get() != Order::Own
 }
 
 /// The window of the process's clock: a quarter of the usual tick. Stamps are exact ones for so

@@ -67,6 +67,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/difftest/src/sys.rs", "system calls"),
     ("lab/bench/src/base/sys.rs", "system calls: working directories, handles"),
     ("crates/vfscale/tests/forks.rs", "system calls: fork"),
+    ("crates/vfscale/tests/sandbox.rs", "system calls: prctl, seccomp"),
     ("crates/fuse/src/control.rs", "system calls: ioctl"),
     ("crates/fuse/src/control/branches.rs", "system calls: ioctl"),
     ("crates/fuse/src/control/socket.rs", "system calls: ioctl"),

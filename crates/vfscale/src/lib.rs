@@ -64,6 +64,11 @@
 //! calls fail with [`Errno::NOTRECOVERABLE`] and drops do nothing, until it executes another
 //! program. The threads that held locks at the fork do not exist in the child, and only the
 //! parent's threads write a volume.
+//!
+//! Sandboxes: a filter of system calls (seccomp) that answers `membarrier`, `io_uring_*`,
+//! `fallocate`, `copy_file_range` or `memfd_create` with an error, from the start or from now on,
+//! costs time and no more, except that holes are not punched. One that kills or traps at
+//! `membarrier` ends the process: return an error for it.
 
 mod diff;
 pub mod driver;

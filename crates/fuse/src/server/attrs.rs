@@ -8,7 +8,9 @@ use vfscale::{Capabilities, Errno, File, FileType, Mode};
 use super::files::Target;
 use super::names::rights_for_mode;
 use super::nodes::Level;
+use super::unsent::Settle;
 use super::{RequestCtx, Rights, Server};
+use crate::session::{DeferredReply, Served};
 use crate::wire::request::SetAttr;
 
 const ITSELF: AtFlags = AtFlags::EMPTY_PATH;
@@ -42,7 +44,12 @@ impl Server {
 
     /// Changes the selected attributes: size first, since that may fail for lack of space, then
     /// owner, mode and times. Later changes take precedence over side effects of earlier ones.
-    pub(super) fn setattr(&self, ctx: &mut RequestCtx<'_>, set: &SetAttr) -> Result<(), Errno> {
+    pub(super) fn setattr(
+        &self,
+        ctx: &mut RequestCtx<'_>,
+        set: &SetAttr,
+        later: &dyn Fn() -> DeferredReply,
+    ) -> Result<Served, Errno> {
         let file = self.nodes.get(ctx.node)?.file;
         if let Some(size) = set.size {
             self.truncate(ctx, set, size)?;
@@ -76,8 +83,14 @@ impl Server {
             })?;
         }
         let stat = file.stat()?;
+        if set.sets_time() && !self.config.gathers() && self.nodes.take_cached(ctx.node) {
+            self.keep_promise_of_all(ctx.node)?;
+            let shown = (self.nodes.shown_ino(ctx.node, &stat), self.valid.attr);
+            self.unsent.settle(Settle { node: ctx.node, file, shown, later: later() });
+            return Ok(Served::Deferred);
+        }
         self.put_attr(ctx, &stat);
-        Ok(())
+        Ok(Served::Reply)
     }
 
     /// Sets the change time, and clears set-id bits. If there are any, the caller has to own the
@@ -121,8 +134,13 @@ impl Server {
                 Target::Node(self.at_level(ctx.node, Level::Write)?)
             }
         };
+        let former = file.stat()?.size;
         if !is_same {
             file.truncate(size)?;
+        }
+        if self.config.is_exclusive() && !self.config.gathers() {
+            // Only then is the size known to the kernel: it drops its pages, and sends them before.
+            self.nodes.note_size(ctx.node, former, size);
         }
         if set.kill_priv {
             self.kill_priv(ctx, &file)

@@ -1,5 +1,7 @@
 //! Open files and their data.
 
+use std::borrow::Cow;
+
 use vfscale::posix::{Access, At, AtFlags, FallocateFlags, OFlags, Whence};
 use vfscale::{Errno, File};
 
@@ -82,6 +84,9 @@ impl Server {
             }
         }
         ctx.reply.shorten(done);
+        if !self.config.gathers() {
+            self.nodes.note_cached(ctx.node, offset..offset.saturating_add(u64::from(size)));
+        }
         Ok(())
     }
 
@@ -93,16 +98,22 @@ impl Server {
         let is_whole = is_cached || open.contains(OFlags::DIRECT);
         // A write from the page cache may carry the handle of any writer, even one that appends.
         let file = self.open_file(ctx.node, if is_cached { 0 } else { fh }, Level::Write)?;
-        let data = &*self.permitted(&file, write)?;
+        let mut data = self.permitted(&file, write)?;
+        if !self.config.gathers() {
+            self.cut_tail(ctx.node, write, &mut data);
+        }
+        let data = &*data;
         if flags.contains(WriteFlags::KILL_SUIDGID) {
             self.kill_priv(ctx, &file)?;
         }
-        let mut done = match self.write_part(&file, data, offset).map_err(Errno::from) {
+        let is_late = is_cached && self.unsent.is_settling(ctx.node);
+        let stamps = !(is_late || self.config.gathers());
+        let mut done = match self.write_part(&file, data, offset, stamps).map_err(Errno::from) {
             Err(Errno::NOSPC) => return Err(self.full(ctx, is_cached)),
             written => written?,
         };
         while done < data.len() {
-            let rest = || self.write_part(&file, &data[done..], offset + done as u64).ok();
+            let rest = || self.write_part(&file, &data[done..], offset + done as u64, stamps).ok();
             match self.reclaim.retry(rest) {
                 Some(written) if written > 0 => done += written,
                 _ => break,
@@ -116,12 +127,36 @@ impl Server {
     }
 
     /// Writes what there is space for. A kernel that gathers writes keeps the times of all of them,
-    /// and sends the times itself.
-    fn write_part(&self, file: &File, data: &[u8], offset: u64) -> vfscale::Result<usize> {
-        if self.config.gathers() {
-            self.base.posix().pwrite_unstamped(file, data, offset)
-        } else {
+    /// and sends the times itself; a page that is sent since a time is set leaves that alone.
+    fn write_part(
+        &self,
+        file: &File,
+        data: &[u8],
+        offset: u64,
+        stamps: bool,
+    ) -> vfscale::Result<usize> {
+        if stamps {
             file.pwrite(data, offset)
+        } else {
+            self.base.posix().pwrite_unstamped(file, data, offset)
+        }
+    }
+
+    /// Clears what a page of the kernel has between the former end of a file that has just grown
+    /// and the end of that page: it was stored in a mapping when it was no part of the file.
+    fn cut_tail(&self, node: u64, write: Write<'_>, data: &mut Cow<'_, [u8]>) {
+        let range = write.offset..write.offset.saturating_add(data.len() as u64);
+        if !write.flags.contains(WriteFlags::CACHE) {
+            // A writer who may read can map the file, and store in the pages of this write.
+            if write.open.intersection(OFlags::RWMODE) == OFlags::RDWR {
+                self.nodes.note_cached(node, range);
+            } else {
+                self.nodes.take_tail(node, range);
+            }
+        } else if let Some(tail) = self.nodes.take_tail(node, range) {
+            let place = |at: u64| at.saturating_sub(write.offset).min(data.len() as u64) as usize;
+            let (from, to) = (place(tail.start), place(tail.end));
+            data.to_mut()[from..to].fill(0);
         }
     }
 

@@ -51,9 +51,16 @@ impl Server {
         }
         match change_of(operation, ctx.node) {
             Some((node, Syncing::Names)) => self.sync_node(node),
-            Some((node, Syncing::All)) if promised == Syncing::All => self.sync_node(node),
-            _ => Ok(()),
+            Some((node, Syncing::All)) => self.keep_promise_of_all(node),
+            None | Some((_, Syncing::OnRequest)) => Ok(()),
         }
+    }
+
+    /// Makes a change of an inode durable that is no change of names, if the mount promises that.
+    /// Blocks for the I/O.
+    pub(super) fn keep_promise_of_all(&self, node: u64) -> Result<(), Errno> {
+        let is_promised = self.config.syncing == Syncing::All && !self.config.volatile;
+        if is_promised { self.sync_node(node) } else { Ok(()) }
     }
 
     /// Makes the changes of one inode durable, or all if the inode can't be opened.

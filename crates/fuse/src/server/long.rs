@@ -22,6 +22,7 @@ impl Server {
             Op::FSync { .. } | Op::FSyncDir { .. } | Op::SyncFs => !self.config.volatile,
             // Such a request may have to be answered later.
             Op::SetLk { .. } => false,
+            Op::SetAttr(set) if set.sets_time() => false,
             _ => self.is_durable_at_once() && change_of(operation, 0).is_some(),
         }
     }

@@ -13,8 +13,10 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use rustix::param::page_size;
 use vfscale::posix::Stat;
 use vfscale::{Errno, File};
 
@@ -54,6 +56,27 @@ struct Node {
     is_hole_sent: bool,
     /// Whether a gathered write found no space, and no writer knows yet.
     is_full: bool,
+    /// Whether the kernel may have pages in which a mapping stores.
+    is_cached: bool,
+    /// The former end of a file that has grown, inside of a page that the kernel may still send.
+    former_end: Option<u64>,
+}
+
+impl Node {
+    fn take_tail(&mut self, range: &Range<u64>) -> Option<Range<u64>> {
+        let former = self.former_end?;
+        let end = page_end(former);
+        if range.start >= end || range.end <= end - page_size() as u64 {
+            return None;
+        }
+        self.former_end = None;
+        Some(former..end)
+    }
+}
+
+/// Returns the end of the kernel's page that has the byte before an offset.
+fn page_end(offset: u64) -> u64 {
+    offset.checked_next_multiple_of(page_size() as u64).unwrap_or(offset)
 }
 
 type NodeMap = HashMap<u64, Node, BuildHasherDefault<NumberHasher>>;
@@ -196,6 +219,8 @@ impl Nodes {
                     foreign,
                     is_hole_sent: false,
                     is_full: false,
+                    is_cached: false,
+                    former_end: None,
                 });
                 None
             }
@@ -273,6 +298,35 @@ impl Nodes {
     /// Returns whether the kernel was sent the zeros of a hole of a node.
     pub(crate) fn is_hole_sent(&self, id: u64) -> bool {
         self.shard(id).get(&id).is_some_and(|node| node.is_hole_sent)
+    }
+
+    /// Notes that the kernel has pages of a node now, with what the node has in this range.
+    pub(crate) fn note_cached(&self, id: u64, range: Range<u64>) {
+        if let Some(node) = self.shard(id).get_mut(&id) {
+            node.is_cached = true;
+            node.take_tail(&range);
+        }
+    }
+
+    /// Returns whether the kernel may have pages of a node in which a mapping has stored, and
+    /// assumes that it will have none.
+    pub(crate) fn take_cached(&self, id: u64) -> bool {
+        let mut shard = self.shard(id);
+        shard.get_mut(&id).is_some_and(|node| std::mem::take(&mut node.is_cached))
+    }
+
+    /// Notes that a file gets a size.
+    pub(crate) fn note_size(&self, id: u64, former: u64, size: u64) {
+        if let Some(node) = self.shard(id).get_mut(&id) {
+            let has_tail = former < size && page_end(former) > former;
+            node.former_end = has_tail.then_some(former);
+        }
+    }
+
+    /// Returns the bytes behind the former end of a file that has grown, in its page, when the
+    /// kernel sends or receives bytes of that page for the first time since.
+    pub(crate) fn take_tail(&self, id: u64, range: Range<u64>) -> Option<Range<u64>> {
+        self.shard(id).get_mut(&id)?.take_tail(&range)
     }
 
     /// Notes whether there is a writer to tell that a gathered write of a node found no space.

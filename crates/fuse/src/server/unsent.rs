@@ -5,10 +5,15 @@
 //! kernel has read it as zeros. So the server notes of which nodes it has sent a page of zeros. Of
 //! these it has the kernel write its pages, and drop them, before it answers. The kernel sends the
 //! pages in requests, for which there has to be a worker: so none waits, but a thread does.
+//!
+//! The same is done where a time is set, so that what was stored before arrives before the answer,
+//! and leaves the time alone. What is stored afterwards needs its page anew, arrives later, and
+//! changes the time.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use vfscale::posix::Whence;
 use vfscale::{Errno, File};
@@ -29,6 +34,7 @@ pub(super) fn has_zero_page(bytes: &[u8]) -> bool {
 /// A task of the thread.
 enum Task {
     Answer(Seek),
+    Settle(Settle),
     DropAttributes(u64),
 }
 
@@ -43,11 +49,26 @@ pub(super) struct Seek {
 impl Seek {
     fn answer(self, device: &Device) {
         let (Whence::Data(offset) | Whence::Hole(offset)) = self.whence else { return };
-        if let Err(error) = device.send(Reply::new().inval_inode(self.node, offset as i64)) {
-            tracing::debug!(self.node, "the kernel was not told to write its pages: {error}");
-        }
+        take_pages(device, self.node, offset);
         let found = self.file.seek(self.whence).map_err(Errno::from);
         self.later.answer(found.map(Late::Number));
+    }
+}
+
+/// A time of a node that was set, and is to outlive what was stored in mappings before.
+pub(super) struct Settle {
+    pub(super) node: u64,
+    pub(super) file: File,
+    /// The inode number to show, and how long attributes are valid.
+    pub(super) shown: (u64, Duration),
+    pub(super) later: DeferredReply,
+}
+
+impl Settle {
+    fn answer(self) {
+        let (ino, valid) = self.shown;
+        let stat = self.file.stat().map_err(Errno::from);
+        self.later.answer(stat.map(|stat| Late::Attr(stat, ino, valid)));
     }
 }
 
@@ -64,6 +85,8 @@ enum State {
 pub(crate) struct Unsent {
     device: OnceLock<Arc<Device>>,
     state: Mutex<State>,
+    /// The nodes whose times are being settled.
+    settling: Arc<Mutex<Vec<u64>>>,
 }
 
 impl Unsent {
@@ -72,17 +95,13 @@ impl Unsent {
         let _ = self.device.set(Arc::clone(device));
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Has the thread do something. Returns it if no thread can be started.
     fn pass(&self, task: Task) -> Result<(), Task> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if let (State::Unused, Some(device)) = (&*state, self.device.get()) {
             let (sender, tasks) = channel::<Task>();
-            let device = Arc::clone(device);
-            let run = move || tasks.iter().for_each(|task| task.run(&device));
+            let (device, settling) = (Arc::clone(device), Arc::clone(&self.settling));
+            let run = move || tasks.iter().for_each(|task| task.run(&device, &settling));
             match thread::Builder::new().name("fuse-unsent".into()).spawn(run) {
                 Ok(thread) => *state = State::Running(sender, thread),
                 Err(error) => tracing::warn!("the kernel can't be asked for its pages: {error}"),
@@ -103,6 +122,22 @@ impl Unsent {
         }
     }
 
+    /// Answers when the kernel has sent its pages of the node, which change no time until then. Not
+    /// while the kernel truncates the file: it sends none before it has the answer.
+    pub(super) fn settle(&self, settle: Settle) {
+        let node = settle.node;
+        lock(&self.settling).push(node);
+        if let Err(Task::Settle(settle)) = self.pass(Task::Settle(settle)) {
+            settled(&self.settling, node);
+            settle.answer();
+        }
+    }
+
+    /// Returns whether pages of a node that arrive now change no time.
+    pub(super) fn is_settling(&self, node: u64) -> bool {
+        lock(&self.settling).contains(&node)
+    }
+
     /// Makes the kernel ask for the attributes of a node again. The caller serves a request for an
     /// open file of it, so the kernel does not wait for anything.
     pub(super) fn drop_attributes(&self, node: u64) {
@@ -118,7 +153,7 @@ impl Unsent {
 
     /// Ends the thread, when the connection has ended.
     pub(super) fn end(&self) {
-        let state = std::mem::replace(&mut *self.state(), State::Ended);
+        let state = std::mem::replace(&mut *lock(&self.state), State::Ended);
         if let State::Running(sender, thread) = state {
             drop(sender);
             let _ = thread.join();
@@ -127,11 +162,35 @@ impl Unsent {
 }
 
 impl Task {
-    fn run(self, device: &Device) {
+    fn run(self, device: &Device, settling: &Mutex<Vec<u64>>) {
         match self {
             Task::Answer(seek) => seek.answer(device),
+            Task::Settle(settle) => {
+                take_pages(device, settle.node, 0);
+                settled(settling, settle.node);
+                settle.answer();
+            }
             Task::DropAttributes(node) => drop_attributes(device, node),
         }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends one settling of a node.
+fn settled(settling: &Mutex<Vec<u64>>, node: u64) {
+    let mut settling = lock(settling);
+    if let Some(at) = settling.iter().position(|other| *other == node) {
+        settling.swap_remove(at);
+    }
+}
+
+/// Has the kernel send and drop its pages of a node from an offset on. Blocks until they arrived.
+fn take_pages(device: &Device, node: u64, offset: u64) {
+    if let Err(error) = device.send(Reply::new().inval_inode(node, offset as i64)) {
+        tracing::debug!(node, "the kernel was not told to write its pages: {error}");
     }
 }
 

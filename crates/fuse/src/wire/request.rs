@@ -102,6 +102,12 @@ pub(crate) struct SetAttr {
 }
 
 impl SetAttr {
+    /// Returns whether the message sets the time of the last change of the data by hand, and not
+    /// the size.
+    pub(crate) fn sets_time(&self) -> bool {
+        self.size.is_none() && matches!(self.times[1], SetTime::At(_))
+    }
+
     /// Returns whether the message names no change, except for the time of it. The kernel sends
     /// that for a `chown` of neither owner nor group, and to have set-id bits cleared before a
     /// write: it names no bits, because the server clears them itself at changes of the owner and
@@ -327,6 +333,17 @@ pub(crate) enum Operation<'a> {
     },
     /// Any other operation, answered with `ENOSYS`.
     Unknown,
+}
+
+impl Operation<'_> {
+    /// Returns whether the operation changes no time but that of an access.
+    pub(crate) fn only_reads(&self) -> bool {
+        use Operation as Op;
+        let changes_nothing =
+            matches!(self, Op::Lookup { .. } | Op::GetAttr { .. } | Op::Statx { .. } | Op::StatFs);
+        changes_nothing
+            || matches!(self, Op::Read(_) | Op::ReadDir(_) | Op::ReadDirPlus(_) | Op::ReadLink)
+    }
 }
 
 /// The agreed features that change the format of messages.

@@ -16,5 +16,6 @@ mod names;
 mod overlay;
 mod permissions;
 mod polling;
+mod times;
 mod writeback;
 mod xattrs;

@@ -1,10 +1,11 @@
 //! Data that a program has stored in a shared mapping, which the kernel has not sent to the server:
 //! they are no holes for anybody.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, FileTimes, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
@@ -31,6 +32,8 @@ fn helper() {
         "seek" => seek(dir, false),
         "seek-gathered" => seek(dir, true),
         "many" => seek_at_once(dir),
+        "times" => set_times(dir),
+        "grown" => grow(dir),
         other => panic!("{other}"),
     }
 }
@@ -234,5 +237,92 @@ fn blocks_are_those_of_synced_data() {
         file.sync_all().unwrap();
         let blocks = file.metadata().unwrap().blocks();
         assert!(blocks * 512 >= 2 * SIZE, "{what}: {blocks}");
+    });
+}
+
+/// A mapping of a file of two pages, with a byte stored that the kernel has not sent.
+fn held(path: &Path) -> (File, Map) {
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
+    file.write_all_at(&[1; 8192], 0).unwrap();
+    file.sync_all().unwrap();
+    let map = Map::new(&file, 8192);
+    map.store(1, 2);
+    (file, map)
+}
+
+fn set_times(dir: &Path) {
+    let old = SystemTime::UNIX_EPOCH + Duration::from_nanos(1_000_000_000_123_456_789);
+    let set = |file: &File| file.set_times(FileTimes::new().set_modified(old)).unwrap();
+    let path = dir.join("f");
+    let has = |modified| assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), modified);
+    let ways: [fn(&File, &Map, &Path); 3] = [
+        |_, map, _| map.sync().unwrap(),
+        |file, _, _| file.sync_all().unwrap(),
+        // A close of any descriptor has all sent.
+        |_, _, path| drop(File::open(path).unwrap()),
+    ];
+    for send in ways {
+        let (file, map) = held(&path);
+        set(&file);
+        has(old);
+        send(&file, &map, &path);
+        has(old);
+        assert_eq!(fs::read(&path).unwrap()[1], 2);
+        // A store that is made after the time was set shows.
+        map.store(1, 3);
+        send(&file, &map, &path);
+        assert!(fs::metadata(&path).unwrap().modified().unwrap() > old);
+        assert_eq!(fs::read(&path).unwrap()[1], 3);
+        drop((file, map));
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+/// Nor does a time that is set hide a store that is made later.
+#[test]
+fn a_time_that_is_set_outlives_stores_made_before() {
+    everywhere(|m, _, _| common::run(common::helper("mapped", "times", m.dir())));
+}
+
+fn grow(dir: &Path) {
+    let path = dir.join("f");
+    for (is_sent, by_name, to) in
+        [(false, false, 3000), (true, false, 3000), (false, true, 9000), (true, true, 9000)]
+    {
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+        file.write_all_at(&[1; 100], 0).unwrap();
+        file.sync_all().unwrap();
+        let map = Map::new(&file, 4096);
+        (200..1200).for_each(|at| map.store(at, 7));
+        if is_sent {
+            map.sync().unwrap();
+        }
+        match by_name {
+            true => common::truncate(&path, to as i64).unwrap(),
+            false => file.set_len(to).unwrap(),
+        }
+        let mut grown = vec![0; to as usize];
+        grown[..100].fill(1);
+        assert!(fs::read(&path).unwrap() == grown, "grown to {to}, sent {is_sent}");
+        // From now on a store stays.
+        map.store(150, 9);
+        grown[150] = 9;
+        map.sync().unwrap();
+        file.write_all_at(&[8; 300], 400).unwrap();
+        grown[400..700].fill(8);
+        drop((file, map));
+        drop_caches();
+        assert!(fs::read(&path).unwrap() == grown, "grown to {to}, sent {is_sent}");
+        fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
+fn bytes_stored_behind_the_end_are_gone_when_a_file_grows() {
+    everywhere(|m, what, gathers| {
+        if gathers || !what.starts_with("Exclusive") {
+            return;
+        }
+        common::run(common::helper("mapped", "grown", m.dir()));
     });
 }

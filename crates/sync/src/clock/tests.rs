@@ -53,3 +53,15 @@ fn a_late_reader_leaves_the_bound() {
     assert_eq!(clock.exact(late), 1_050);
     assert_eq!(clock.coarse(8_990, || 9_010), 9_010);
 }
+
+#[test]
+fn an_exact_reading_in_the_order_of_the_system_is_told() {
+    let clock = MultigrainClock::new(WINDOW);
+    let ahead = |read: &dyn Fn() -> i64| in_system_order(read).1;
+    assert!(!is_in_system_order());
+    assert!(!ahead(&|| clock.coarse(1_000, || unreachable!("a tick is late enough"))));
+    assert!(ahead(&|| clock.exact(|| 1_010)));
+    assert!(ahead(&|| clock.coarse(1_000, || 1_020)));
+    assert!(!ahead(&|| i64::from(is_in_system_order())));
+    assert!(in_system_order(is_in_system_order).0 && !is_in_system_order());
+}

@@ -29,6 +29,15 @@ pub(crate) fn now_fine() -> Timestamp {
     Timestamp(clock::of_process().exact(|| read(ClockId::Realtime)))
 }
 
+/// Returns the time to store for a change at `time`, which [`now`] has returned: an exact one, if
+/// the change has to be in order with those of other file systems of the machine.
+#[inline]
+pub(crate) fn to_store(time: Timestamp) -> Timestamp {
+    // A time that is later than the last tick is exact already.
+    let is_tick = || time.0 <= read(ClockId::RealtimeCoarse);
+    if clock::is_in_system_order() && is_tick() { now_fine() } else { time }
+}
+
 /// Reads the clock of a model, whose ticks are as long as the longest of the system's.
 #[cfg(shuttle)]
 fn read(clock: ClockId) -> i64 {

@@ -332,7 +332,7 @@ impl Inode {
 
     #[inline(always)]
     fn new(sb: &SuperBlock, ino: u64, init: &InodeInit) -> Inode {
-        let times = init.times.unwrap_or_else(|| InodeTimes::all(time::now()));
+        let times = init.times.unwrap_or_else(|| InodeTimes::all(time::to_store(time::now())));
         let mut kind = init.mode & (TYPE | SPECIAL);
         if sb.is_backed() {
             kind |= BACKED;

@@ -11,7 +11,8 @@
 //!   timestamps in Linux).
 //! * A change that begins after another has ended gets no earlier time than that, also if they are
 //!   of different inodes, so programs may compare times of files, as `make` does; the exceptions
-//!   are those above. The clock does that ([`clock`](vfscale_sync::clock)).
+//!   are those above. The clock does that ([`clock`](vfscale_sync::clock)), and for changes through
+//!   a mount also among files of other file systems.
 //! * Changes by any number of CPUs within a tick of the clock write nothing here, as long as no
 //!   reader reads the times of an inode that then changes.
 //!
@@ -92,7 +93,7 @@ impl Inode {
     /// the last tick of the clock, or the time of the last change if that is later and no reader
     /// has seen it; or else the exact time.
     pub fn change_time(&self) -> Timestamp {
-        let now = time::now();
+        let now = time::to_store(time::now());
         let last = self.ctime().max(self.mtime());
         if last < now {
             now
@@ -177,10 +178,11 @@ impl Inode {
             let is_flagged = self.data.stamps.load(Ordering::Acquire) & seen != 0;
             if is_flagged {
                 self.begin_stamp(seen);
-            }
-            which.fetch_max(coarse.0, Ordering::AcqRel);
-            if is_flagged {
+                which.fetch_max(time::to_store(coarse).0, Ordering::AcqRel);
                 self.end_stamp();
+            } else {
+                // Many small writes in a row cost no exact times.
+                which.fetch_max(coarse.0, Ordering::AcqRel);
             }
             true
         } else if self.is_seen(seen) {
