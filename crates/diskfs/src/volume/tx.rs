@@ -292,7 +292,7 @@ impl<'v> Tx<'v> {
         let claimed = self.metadata.groups().claim(&self.metadata.reader(), near, min, max);
         let blocks = claimed.as_ref().map_or(0, |run| run.map_or(0, BlockRange::len));
         self.give_space(u64::from(max) - blocks);
-        let run = claimed?.ok_or(Fault::NoSpace)?;
+        let run = claimed.map_err(Fault::local)?.ok_or(Fault::NoSpace)?;
         self.changes.use_claim(run);
         Ok(run)
     }
@@ -333,12 +333,13 @@ impl<'v> Tx<'v> {
         let reader = self.metadata.reader();
         let mut tries = INODES_TRIED;
         let ino = loop {
-            let ino = groups.claim_inode(&reader, near, is_dir, &mut self.changes)?;
+            let ino = groups.claim_inode(&reader, near, is_dir, &mut self.changes);
+            let ino = ino.map_err(Fault::local)?;
             let hold = |ino| self.metadata.hold_home(&mut self.homes, &self.changes, ino);
             let held = ino.map_or(Ok(()), hold);
             tries -= 1;
             match (ino, held) {
-                (Some(ino), Err(Fault::Device(_) | Fault::Inode(_))) if tries > 0 => {
+                (Some(ino), Err(Fault::Device(_) | Fault::Local(_))) if tries > 0 => {
                     self.changes.withhold_inode(ino);
                 }
                 (ino, held) => break held.map(|()| ino)?,
@@ -484,7 +485,7 @@ impl<'v> Tx<'v> {
         }
         let groups = self.metadata.groups();
         if !changes.is_empty() {
-            groups.finish(self, changes, finished)?;
+            groups.finish(self, changes, finished).map_err(Fault::local)?;
         }
         for ChangedNode { node, .. } in &self.nodes {
             if !node.has_home() {
@@ -510,7 +511,7 @@ impl<'v> Tx<'v> {
     /// The errors of the device and the log, and damage: the log has to be shut down.
     pub(super) fn write_group(mut self, group: u32) -> Result<(), Fault> {
         let groups = self.metadata.groups();
-        let written = groups.write_delayed(&mut self, group)?;
+        let written = groups.write_delayed(&mut self, group).map_err(Fault::local)?;
         let Some(mut finished) = written else { return Ok(()) };
         let changes = Changes::new();
         let committed = self.publish(&changes, &mut finished)?;
@@ -706,12 +707,8 @@ impl GroupNodes for Tx<'_> {
         self.leaves_out
     }
 
-    fn is_of_group(error: &Error<Fault>) -> bool {
-        match error {
-            Error::Damage(_) => true,
-            Error::Nodes(Fault::Device(error)) => !error.is_no_space(),
-            Error::Nodes(_) => false,
-        }
+    fn is_unreadable(error: &Fault) -> bool {
+        matches!(error, Fault::Device(error) if !error.is_no_space())
     }
 
     fn no_space() -> Fault {
