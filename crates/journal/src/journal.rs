@@ -243,7 +243,7 @@ impl Journal {
     /// cases the journal frees the space or the memory.
     ///
     /// # Errors
-    /// [`Error::ReservationTooLarge`], [`Error::Shutdown`], [`Error::Closed`].
+    /// [`Error::ReservationTooLarge`], [`Error::Full`], [`Error::Shutdown`], [`Error::Closed`].
     pub fn begin(&self, reservation: Reservation) -> Result<Transaction<'_>> {
         self.begin_if(reservation, || true)?.ok_or(Error::Closed)
     }

@@ -215,7 +215,11 @@ impl Volume {
             Ok(Some(log)) => Ok((log, credit)),
             refused => {
                 self.space().give(need.space);
-                Err(refused.err().map_or(Fault::ReadOnly, Fault::from))
+                Err(match refused {
+                    Err(vfscale_journal::Error::Full) => Fault::NoSpace,
+                    Err(error) => error.into(),
+                    Ok(_) => Fault::ReadOnly,
+                })
             }
         }
     }
