@@ -364,7 +364,8 @@ impl Groups {
             }
         }
         self.shrink_indexes();
-        failures.end().map(|()| None)
+        self.leave_out_all(failures.end()?);
+        Ok(None)
     }
 
     /// Gives an unused claim, or a part of one, back.
@@ -456,37 +457,21 @@ impl Groups {
         let is_of_inodes = changes.is_of_inodes();
         let parts = if is_of_inodes { ChangesByGroup::default() } else { self.parts(changes)? };
         let (inodes, blocks) = changes.split();
-        let leaves_out = nodes.leaves_out();
-        for (number, mut part) in parts.0 {
+        for (number, part) in parts.0 {
             let Some(group) = self.at(number) else { continue };
-            if leaves_out && group.is_left_out() {
-                part.forget_frees(number);
-                if part.is_empty() {
-                    continue;
-                }
-            }
-            // Damage that another transaction meets stops the volume.
-            let has_claims = !part.claims.is_empty();
-            let part = GroupPart::All(part);
-            if let Err(error) = self.finish_in(group, nodes, part, blocks, finished) {
-                let is_unread = has_claims && matches!(error, Error::Nodes(_));
-                if (is_unread || leaves_out) && N::is_of_group(&error) {
-                    self.leave_out(group, &error);
-                }
-                return Err(error);
-            }
+            self.finish_or_leave_out(group, nodes, GroupPart::All(part), blocks, finished)?;
         }
         let inodes = if is_of_inodes { inodes } else { &[] };
         let group_of = |change: &(u64, InodeChange)| self.group_of(block_of(change.0));
         for here in inodes.chunk_by(|one, next| group_of(one) == group_of(next)) {
             let Some(group) = self.at(self.group_of_inode(here[0].0)?) else { continue };
-            self.finish_in(group, nodes, GroupPart::Inodes(here), blocks, finished)?;
+            self.finish_or_leave_out(group, nodes, GroupPart::Inodes(here), blocks, finished)?;
         }
         Ok(())
     }
 
     /// Writes the changes of a transaction in one group into its trees, or delays them, and adds
-    /// the group to `finished`. Groups are locked in order.
+    /// the group to `finished`.
     fn finish_in<'g, N: GroupNodes>(
         &self,
         group: &'g Group,
@@ -551,7 +536,12 @@ impl Groups {
             return Ok(None);
         }
         let (masks, mut undo) = (&guard.delayed.masks, Undo::default());
-        let outcome = AgUpdate::run(group, nodes, &mut undo, AgChanges::default(), masks)?;
+        let outcome = AgUpdate::run(group, nodes, &mut undo, AgChanges::default(), masks);
+        let outcome = outcome.inspect_err(|error| {
+            if let Error::Damage(_) = error {
+                self.leave_out(group, error);
+            }
+        })?;
         let work = Work::Written(outcome.into());
         let parts = std::iter::once(Locked { group, work, guard }).collect();
         Ok(Some(Finished { parts, ..self.finished() }))
@@ -742,17 +732,22 @@ impl Groups {
             // Its orphans stay for an opening that can read the group.
             return Ok(orphans);
         }
-        group.ensure_read(nodes)?;
-        if group.counts.orphans.load(Ordering::Relaxed) == 0 {
-            return Ok(orphans);
-        }
-        let guard = group.lock.lock();
-        for record in group.whole().chunk_tree().range(nodes, ..)? {
-            let (chunk, mask) = chunk_masks(&group.layout(), &record?)?;
-            let mask = guard.delayed.masks.get(&chunk).copied().unwrap_or(mask);
-            let bits = (0..CHUNK_INODES).filter(|bit| mask.1 & (1 << bit) != 0);
-            orphans.extend(bits.map(|bit| chunk * INODES_PER_BLOCK + bit));
-        }
+        let mut list = || {
+            group.ensure_read(nodes)?;
+            if group.counts.orphans.load(Ordering::Relaxed) == 0 {
+                return Ok(());
+            }
+            let guard = group.lock.lock();
+            for record in group.whole().chunk_tree().range(nodes, ..)? {
+                let (chunk, mask) = chunk_masks(&group.layout(), &record?)?;
+                let mask = guard.delayed.masks.get(&chunk).copied().unwrap_or(mask);
+                let bits = (0..CHUNK_INODES).filter(|bit| mask.1 & (1 << bit) != 0);
+                orphans.extend(bits.map(|bit| chunk * INODES_PER_BLOCK + bit));
+            }
+            Ok(())
+        };
+        // Orphans of a damaged group stay for a repair.
+        list().or_else(|error| self.leave_out_damaged(group, error))?;
         Ok(orphans)
     }
 }

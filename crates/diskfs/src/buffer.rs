@@ -195,7 +195,7 @@ impl BufferCache {
     /// checked by their own.
     ///
     /// # Errors
-    /// Returns the error of the device, or [`Fault::Inode`].
+    /// Returns the error of the device, or [`Fault::Local`].
     pub(crate) fn read_inodes(
         &self,
         address: u64,
@@ -205,7 +205,7 @@ impl BufferCache {
             Err(Fault::Damage(_)) => {
                 let mut block = Block::zeroed();
                 self.read_block(address, &mut block)?;
-                verify_torn(&block, &self.identity(address, expected)).map_err(Fault::Inode)?;
+                verify_torn(&block, &self.identity(address, expected)).map_err(Fault::Local)?;
                 Ok(block.into())
             }
             read => read,
@@ -217,13 +217,13 @@ impl BufferCache {
     /// was wrong only while it was read.
     ///
     /// # Errors
-    /// Returns the error of the device, or [`Fault::Inode`].
+    /// Returns the error of the device, or [`Fault::Local`].
     pub(crate) fn get_inodes(
         &self,
         address: u64,
         expected: &Expected,
     ) -> Result<Arc<Buffer>, Fault> {
-        self.get(address, expected).map_err(Fault::of_inode)
+        self.get(address, expected).map_err(Fault::local)
     }
 
     /// Passes `found` the buffer and its contents, under the locks of both the shard and the

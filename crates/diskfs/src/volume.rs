@@ -400,6 +400,32 @@ impl Volume {
         self.journal.as_ref().and_then(Journal::failure).map(Fault::Journal)
     }
 
+    /// Makes a change, and again while damage of a group fails it that nobody had found before: the
+    /// group is left out then, and the change may need nothing of it.
+    ///
+    /// # Errors
+    /// Errors of `change`.
+    pub(crate) fn beside_damage<T>(
+        &self,
+        change: impl Fn() -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        match change() {
+            Err(Fault::Local(_)) => self.change_beside(&change),
+            done => done,
+        }
+    }
+
+    #[cold]
+    fn change_beside<T>(&self, change: &dyn Fn() -> Result<T, Fault>) -> Result<T, Fault> {
+        loop {
+            let left_out = self.groups().left_out();
+            match change() {
+                Err(Fault::Local(_)) if self.groups().left_out() > left_out => {}
+                done => return done,
+            }
+        }
+    }
+
     /// Makes the volume fail as an error of its log would: nothing more becomes durable.
     pub fn shut_down(&self, why: Fault) {
         if let Some(journal) = &self.journal {

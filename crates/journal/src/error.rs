@@ -13,6 +13,10 @@ pub enum Error {
     /// The device of the log failed.
     #[error("log: {0}")]
     Device(#[from] vfscale_block::Error),
+    /// A transaction was refused: the log is full, and storage is short where its items are to be
+    /// written back. Nothing has failed, and a later one may find room.
+    #[error("the log is full, and there is no room for what it has to be written back to")]
+    Full,
     /// A hook, an item or the recovery sink failed.
     #[error("log: {0}")]
     Client(Arc<dyn std::error::Error + Send + Sync>),
@@ -162,7 +166,8 @@ impl Error {
     /// Returns whether the reason is that storage is short below a device that is to be written.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
-        self.unwritten().is_some_and(vfscale_block::Error::is_no_space)
+        matches!(self, Self::Full)
+            || self.unwritten().is_some_and(vfscale_block::Error::is_no_space)
     }
 
     /// Wraps an error of a hook, an item or the recovery sink.

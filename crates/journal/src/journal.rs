@@ -244,7 +244,7 @@ impl Journal {
     /// cases the journal frees the space or the memory.
     ///
     /// # Errors
-    /// [`Error::ReservationTooLarge`], [`Error::Shutdown`], [`Error::Closed`].
+    /// [`Error::ReservationTooLarge`], [`Error::Full`], [`Error::Shutdown`], [`Error::Closed`].
     pub fn begin(&self, reservation: Reservation) -> Result<Transaction<'_>> {
         let admitted = self.admit_if(reservation, || true)?;
         Ok(admitted.ok_or(Error::Closed)?.begin())

@@ -9,7 +9,7 @@ use vfscale_sync::percpu::CachePadded;
 use vfscale_sync::{Condvar, Mutex, cpu};
 
 use crate::admission::freeze::{Gate, Refused};
-use crate::admission::grant::{Grant, ReserveKind};
+use crate::admission::grant::{Grant, ReserveKind, Unserved};
 use crate::admission::memory::Levels;
 use crate::admission::ticket::Costs;
 use crate::change_list::ChangeList;
@@ -186,7 +186,10 @@ impl Log {
     /// Reserves log space, on a CPU.
     pub(crate) fn reserve(&self, cpu: u32, bytes: u64, kind: ReserveKind) -> Result<()> {
         let push_tail = || self.request_tail_push();
-        self.grant.take(cpu, bytes, kind, push_tail).map_err(|_| self.shut_error())
+        self.grant.take(cpu, bytes, kind, push_tail).map_err(|why| match why {
+            Unserved::Shut => self.shut_error(),
+            Unserved::Refused => Error::Full,
+        })
     }
 
     /// Waits until the memory of items that are not written back is within its bound.

@@ -414,6 +414,11 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
                 *counter = now;
                 Ok(())
             }
+            // The counter is wrong anyway, and the push must not fail for it.
+            None if self.nodes.leaves_out() => {
+                *counter = counter.saturating_add(more).saturating_sub(less);
+                Ok(())
+            }
             None => self.fault(GroupFault::Counter),
         }
     }
@@ -499,7 +504,8 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
     /// Removes a chunk from the tree if all of its inodes are free, none is claimed, and enough
     /// others are free. Returns whether it did.
     fn give_up(&mut self, chunk: u64, free: u64, freed: u64) -> Result<bool, Error<N::Error>> {
-        if is_needed(chunk, free, self.outcome.header.free_inodes) {
+        let free_inodes = self.outcome.header.free_inodes;
+        if is_needed(chunk, free, free_inodes) || self.group.is_left_out() {
             return Ok(false);
         }
         self.decode_free_list()?;
@@ -550,7 +556,7 @@ impl Group {
             if change.is_freed {
                 let free = self.counts.free_inodes.load(Ordering::Relaxed);
                 let free = free.saturating_add_signed(update.free_inodes);
-                if !is_needed(chunk, now.0, free) {
+                if !is_needed(chunk, now.0, free) && !self.is_left_out() {
                     return Ok(None);
                 }
                 update.freed.push((chunk, bit));

@@ -46,6 +46,8 @@ pub(super) struct Group {
     pub(super) available: AtomicU64,
     /// Whether nothing is claimed here, because the group can't be read.
     pub(super) is_left_out: AtomicBool,
+    /// Whether that is because it is damaged, and remains so until a repair.
+    pub(super) is_damaged: AtomicBool,
     /// Whether what was available then was withdrawn.
     pub(super) is_withdrawn: AtomicBool,
     pub(super) free_inodes: AtomicU64,
@@ -94,6 +96,7 @@ impl Group {
             index: Mutex::new(None),
             available: AtomicU64::new(UNREAD),
             is_left_out: AtomicBool::new(false),
+            is_damaged: AtomicBool::new(false),
             is_withdrawn: AtomicBool::new(false),
             free_inodes: AtomicU64::new(0),
             counts: Counts::default(),
@@ -149,6 +152,11 @@ impl Group {
     #[inline]
     pub(super) fn is_left_out(&self) -> bool {
         self.is_left_out.load(Ordering::Acquire)
+    }
+
+    /// Returns whether the group is left out because it is damaged.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.is_damaged.load(Ordering::Acquire)
     }
 
     /// Notes that the header was read, with nothing free: it can't be read.

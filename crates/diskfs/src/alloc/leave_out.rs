@@ -5,10 +5,12 @@ use std::fmt::Display;
 use vfscale_sync::atomic::Ordering;
 
 use super::alloc_group::Group;
-use super::left_out::Failures;
+use super::changes::BlockChanges;
+use super::finished::Finished;
+use super::left_out::{Failures, is_of_all};
 use super::space::Space;
-use super::{Groups, Totals};
-use crate::btree::Nodes;
+use super::{GroupNodes, GroupPart, Groups, Totals};
+use crate::btree::{Error, Nodes};
 
 impl Groups {
     /// Leaves out the groups in which a search has failed, since another one had what it wanted.
@@ -18,8 +20,11 @@ impl Groups {
         }
     }
 
-    /// Leaves out a group. Does nothing if it is left out already.
-    pub(super) fn leave_out(&self, group: &Group, why: &dyn Display) {
+    /// Leaves out a group. Does nothing but note damage if it is left out already.
+    pub(super) fn leave_out<E: Display>(&self, group: &Group, why: &Error<E>) {
+        if matches!(why, Error::Damage(_)) {
+            group.is_damaged.store(true, Ordering::Release);
+        }
         if group.is_left_out.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -30,6 +35,94 @@ impl Groups {
             %why,
             "the group is left out until the next opening: its free space can't be used"
         );
+    }
+
+    /// Leaves out a group with an error that is damage of this group.
+    ///
+    /// # Errors
+    /// Any other error.
+    pub(super) fn leave_out_damaged<E: Display>(
+        &self,
+        group: &Group,
+        error: Error<E>,
+    ) -> Result<(), Error<E>> {
+        match &error {
+            Error::Damage(damage) if !is_of_all(damage) => {
+                self.leave_out(group, &error);
+                Ok(())
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// Finishes the changes of a transaction in one group, which is left out if it can't have
+    /// them, and adds the group to `finished` unless nothing of them remains. Groups are locked in
+    /// order.
+    pub(super) fn finish_or_leave_out<'g, N: GroupNodes>(
+        &'g self,
+        group: &'g Group,
+        nodes: &mut N,
+        part: GroupPart<'_>,
+        blocks: &mut Option<Box<BlockChanges>>,
+        finished: &mut Finished<'g>,
+    ) -> Result<(), Error<N::Error>> {
+        let mut part = part;
+        if group.is_left_out() {
+            match self.remaining(group, nodes, part) {
+                Some(remaining) => part = remaining,
+                None => return Ok(()),
+            }
+        }
+        let has_claims = matches!(&part, GroupPart::All(part) if !part.claims.is_empty());
+        self.finish_in(group, nodes, part, blocks, finished).inspect_err(|error| {
+            let is_of_group = match error {
+                Error::Damage(damage) => !is_of_all(damage),
+                Error::Nodes(error) => {
+                    (has_claims || nodes.leaves_out()) && N::is_unreadable(error)
+                }
+            };
+            if is_of_group {
+                self.leave_out(group, error);
+            }
+        })
+    }
+
+    /// Returns the changes of a transaction that a group which is left out is to have nevertheless;
+    /// `None` if there are none. A group that is damaged, and any in a transaction that must not
+    /// fail, gets no freed blocks back; nor does it get changes of inodes in use that it does not
+    /// know, because its tree of inodes is damaged. All of these stay in use on disk.
+    #[cold]
+    fn remaining<'c, N: GroupNodes>(
+        &self,
+        group: &Group,
+        nodes: &N,
+        mut part: GroupPart<'c>,
+    ) -> Option<GroupPart<'c>> {
+        let is_damaged = group.is_damaged();
+        if !is_damaged && !nodes.leaves_out() {
+            return Some(part);
+        }
+        let number = group.whole().group();
+        if let GroupPart::All(part) = &mut part {
+            part.forget_frees(number);
+            if part.is_empty() {
+                return None;
+            }
+        }
+        if is_damaged
+            && let Some(inodes) = part.of_inodes()
+            && inodes.iter().all(|(_, change)| !change.is_new)
+        {
+            let mut state = group.lock_to_change();
+            let made = group.make_index(&mut state, nodes);
+            let delayed = made.and_then(|()| group.delay(nodes, &state.delayed, inodes));
+            if matches!(delayed, Err(Error::Damage(_))) {
+                let inodes = inodes.len();
+                tracing::warn!(group = number, inodes, "inodes are not freed until a repair");
+                return None;
+            }
+        }
+        Some(part)
     }
 
     /// Returns the number of groups that are left out.
@@ -86,7 +179,7 @@ impl Groups {
 
     /// Leaves out a group whose header the opening could not read, and whose blocks it has not
     /// counted.
-    pub(super) fn open_without(&self, number: u32, why: &dyn Display) {
+    pub(super) fn open_without<E: Display>(&self, number: u32, why: &Error<E>) {
         let Some(group) = self.at(number) else { return };
         group.read_as_used();
         group.is_withdrawn.store(true, Ordering::Release);

@@ -18,8 +18,24 @@
 //! The commits at the end of a context must not fail: the log would end. After some attempts they
 //! leave out the group as well, and forget the blocks that they have freed there
 //! ([`GroupNodes::leaves_out`](super::GroupNodes::leaves_out)). These stay in use on disk, until a
-//! repair. All other frees are refused with the error: the inode stays an orphan, for the next
-//! mount.
+//! repair. All other frees are refused with the error of the device: the inode stays an orphan, for
+//! the next mount.
+//!
+//! # Damage
+//!
+//! No attempt mends damage, and there is no outage of it: whoever meets it leaves the group out,
+//! and a search that finds nothing elsewhere has found nothing. The transaction that meets it has
+//! changed nothing, and is repeated (`Volume::beside_damage`). From then on all transactions
+//! forget what they free there: blocks, and inodes that the tree of chunks does not know as they
+//! are ([`Groups::finish_or_leave_out`](super::Groups::finish_or_leave_out)).
+//!
+//! Nothing is written over by that. A free that is forgotten leaves more in use on disk than is, at
+//! this opening and at all later ones. A claim and a new inode are never forgotten: they are
+//! entered, or their transaction fails. The group and a file may contradict each other, and either
+//! may be wrong; so blocks which the group calls free are not given to others either.
+//!
+//! Delayed changes of inodes were accepted with all blocks that they need in memory, so the push
+//! can meet nothing but a wrong counter, and puts up with it.
 //!
 //! # The count of free blocks
 //!
@@ -63,8 +79,11 @@ impl<'g, E: Display> Failures<'g, E> {
     /// # Errors
     /// The error, if that is no use.
     pub(super) fn add(&mut self, group: &'g Group, error: Error<E>) -> Result<(), Error<E>> {
-        let is_of_all = matches!(error, Error::Damage(Damage::Newer { .. }));
-        if is_of_all || self.groups.len() >= FAILURES_MAX {
+        let is_outage = match &error {
+            Error::Damage(damage) => is_of_all(damage),
+            Error::Nodes(_) => self.unreadable().count() >= FAILURES_MAX,
+        };
+        if is_outage {
             return Err(error);
         }
         if !self.groups.iter().any(|(other, _)| std::ptr::eq(*other, group)) {
@@ -73,11 +92,26 @@ impl<'g, E: Display> Failures<'g, E> {
         Ok(())
     }
 
-    /// Ends a search that has found nothing elsewhere.
+    fn unreadable(&self) -> impl Iterator<Item = &(&'g Group, Error<E>)> {
+        self.groups.iter().filter(|(_, error)| matches!(error, Error::Nodes(_)))
+    }
+
+    /// Takes those of a search that has found nothing elsewhere which are damage, if it is not the
+    /// device that fails.
     ///
     /// # Errors
-    /// The first error, if there was one.
-    pub(super) fn end(self) -> Result<(), Error<E>> {
-        self.groups.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
+    /// The first error of the device, if there was one.
+    pub(super) fn end(mut self) -> Result<Self, Error<E>> {
+        let is_unreadable = |(_, error): &(&Group, Error<E>)| matches!(error, Error::Nodes(_));
+        match self.groups.iter().position(is_unreadable) {
+            Some(at) => Err(self.groups.swap_remove(at).1),
+            None => Ok(self),
+        }
     }
+}
+
+/// Returns whether damage that a group has shown is one of the whole volume: its log is not the one
+/// that was used last.
+pub(super) fn is_of_all(damage: &Damage) -> bool {
+    matches!(damage, Damage::Newer { .. })
 }

@@ -55,9 +55,9 @@ pub trait GroupNodes: Nodes {
         false
     }
 
-    /// Returns whether an error is one of the blocks of a group: damage, or an error of the device.
-    fn is_of_group(error: &Error<Self::Error>) -> bool {
-        matches!(error, Error::Damage(_))
+    /// Returns whether an error is one of reading the blocks of a group.
+    fn is_unreadable(_error: &Self::Error) -> bool {
+        false
     }
 
     /// Returns the error for a group that has no blocks left for its own trees.

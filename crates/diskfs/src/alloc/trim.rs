@@ -30,14 +30,18 @@ impl Groups {
         let Some(group) = self.group_of(range.start).and_then(|group| self.at(group)) else {
             return Ok(nothing(range.end));
         };
-        group.ensure_read(nodes)?;
+        if let Err(error) = group.ensure_read(nodes) {
+            self.leave_out_damaged(group, error)?;
+            return Ok(nothing(range.end.min(group.whole().blocks().end)));
+        }
         // Blocks by which the group has grown may not be accounted for yet.
         let accounted = range.start..range.end.min(group.layout().blocks().end);
         if accounted.is_empty() {
             return Ok(nothing(range.end.min(group.whole().blocks().end)));
         }
-        let found = group.claim_within(nodes, &accounted, (shortest, most))?;
+        let found = group.claim_within(nodes, &accounted, (shortest, most));
         self.shrink_indexes();
+        let found = found.or_else(|error| self.leave_out_damaged(group, error).map(|()| None))?;
         Ok(found.unwrap_or_else(|| nothing(accounted.end)))
     }
 }

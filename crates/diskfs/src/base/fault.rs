@@ -17,10 +17,10 @@ pub enum Fault {
     /// Damage on disk.
     #[error(transparent)]
     Damage(#[from] Damage),
-    /// Damage of the record of an inode, or of its block: it fails the calls that need the inode,
-    /// and the volume goes on.
+    /// Damage of one inode, block of inodes or group: it fails the calls that need this part, and
+    /// the volume goes on.
     #[error(transparent)]
-    Inode(Damage),
+    Local(Damage),
     /// The log failed, or was shut down by an earlier error.
     #[error(transparent)]
     Journal(#[from] vfscale_journal::Error),
@@ -62,10 +62,11 @@ impl Fault {
         }
     }
 
-    /// Returns the fault of a call that needs one inode, whose block has failed with this one.
-    pub(crate) fn of_inode(self) -> Self {
-        match self {
-            Self::Damage(damage) => Self::Inode(damage),
+    /// Returns the fault of a call that needs one part of the volume, which has failed with this
+    /// error. A log that is older than the volume is no damage of a part.
+    pub(crate) fn local(error: impl Into<Self>) -> Self {
+        match error.into() {
+            Self::Damage(damage) if !matches!(damage, Damage::Newer { .. }) => Self::Local(damage),
             fault => fault,
         }
     }
@@ -78,7 +79,7 @@ impl Fault {
             Self::Device(vfscale_block::Error::Locked { .. }) => Errno::BUSY,
             Self::Device(_) | Self::Journal(_) if self.is_no_space() => Errno::NOSPC,
             Self::Device(_) | Self::Journal(_) => Errno::IO,
-            Self::Damage(_) | Self::Inode(_) | Self::NeedsRepair => Errno::UCLEAN,
+            Self::Damage(_) | Self::Local(_) | Self::NeedsRepair => Errno::UCLEAN,
             Self::Open(error) => of_open(error),
             Self::NoSpace => Errno::NOSPC,
             Self::TooLarge => Errno::FBIG,

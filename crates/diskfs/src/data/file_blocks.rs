@@ -162,6 +162,10 @@ impl<'a> FileBlocks<'a> {
     /// Runs one transaction on the blocks `from` to `to`. Returns the first block that it has not
     /// processed.
     pub(super) fn step(&self, step: RangeStep, from: u64, to: u64) -> Result<u64, Fault> {
+        self.state.volume.beside_damage(|| self.step_once(step, from, to))
+    }
+
+    fn step_once(&self, step: RangeStep, from: u64, to: u64) -> Result<u64, Fault> {
         let extents = match self.state.log_blocks_max {
             0..500 => EXTENTS_PER_SMALL_TX,
             _ => EXTENTS_PER_TX,
@@ -369,7 +373,10 @@ impl Store for FileBlocks<'_> {
     fn claim(&self, file_block: u64, near: Option<u64>, blocks: u32) -> Result<BlockRange, Fault> {
         let volume = &self.state.volume;
         let near = near.map_or_else(|| self.near(file_block), Ok)?;
-        let claim = || volume.groups().claim(&volume.reader(), near, 1, blocks);
+        let claim = || {
+            let claimed = volume.groups().claim(&volume.reader(), near, 1, blocks);
+            claimed.map_err(Fault::local)
+        };
         if let Some(run) = claim()? {
             return Ok(run);
         }
@@ -478,11 +485,10 @@ fn cut(core: &mut InodeCore, size: u64) {
 
 /// Returns the fault of an extent outside of the blocks that files can have.
 fn outside(ino: u64, file_block: u64, start: u64, blocks: u64) -> Fault {
-    use crate::format::Damage;
     use crate::format::damage::{ExtentDamage, ExtentFault};
     let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
     let fault = ExtentFault::Outside { start, blocks };
-    Damage::from(ExtentDamage { ino, file_block, fault }).into()
+    Fault::Local(ExtentDamage { ino, file_block, fault }.into())
 }
 
 const _: () = assert!(FILE_BLOCKS_MAX == (i64::MAX as u64).div_ceil(PAGE));

@@ -159,6 +159,18 @@ impl Pass<'_> {
         }
         !is_hopeless
     }
+
+    /// Handles a segment whose new blocks can't be entered into their group, which is left out from
+    /// now on. Returns whether to try its pages again, with other blocks.
+    fn tries_elsewhere(&mut self, segment: Segment) -> bool {
+        let is_claimed = matches!(segment.target, SegmentTarget::Claimed(_));
+        let tries = is_claimed && self.failures_left > 0;
+        if tries {
+            self.failures_left -= 1;
+            self.cursor = segment.first;
+        }
+        tries
+    }
 }
 
 impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
@@ -283,6 +295,9 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
                     self.store.tell(Event::Failed(&fault));
                     pass.fail(fault, u64::MAX);
                 }
+            }
+            Err(Failed::Change(Fault::Local(_))) if pass.tries_elsewhere(segment) => {
+                self.redirty(first, pages, Some(batch));
             }
             Err(Failed::Write(fault) | Failed::Change(fault)) => {
                 pass.fail(self.give_up(first, pages, Some(batch), fault), first + pages);

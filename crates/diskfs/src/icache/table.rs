@@ -146,7 +146,7 @@ impl NodeTable {
     /// # Errors
     /// Device errors and corruption.
     pub fn get_untrusted(&self, volume: &Volume, ino: u64) -> Result<Option<Arc<Node>>, Fault> {
-        let is_there = || Ok::<_, Fault>(volume.groups().has_inode(&volume.reader(), ino)?);
+        let is_there = || volume.groups().has_inode(&volume.reader(), ino).map_err(Fault::local);
         self.find(ino, volume.cache(), || if is_there()? { read(volume, ino) } else { Ok(None) })
     }
 
@@ -261,7 +261,7 @@ fn read(volume: &Volume, ino: u64) -> Result<Option<InodeCore>, Fault> {
     let decoded = InodeCore::decode(ino, record, is_possible);
     Ok(Some(decoded.map_err(|damage| match record.is_whole() {
         true => Fault::Damage(damage),
-        false => Fault::Inode(damage),
+        false => Fault::Local(damage),
     })?))
 }
 

@@ -53,7 +53,7 @@ impl DiskFs {
     /// Returns the error number of a call whose fault may stop the volume.
     pub(super) fn failed(&self, fault: Fault) -> Errno {
         let is_damage =
-            matches!(fault, Fault::Damage(_) | Fault::Inode(_) | Fault::Refused(Errno::UCLEAN));
+            matches!(fault, Fault::Damage(_) | Fault::Local(_) | Fault::Refused(Errno::UCLEAN));
         if is_damage && self.stopped().is_some() {
             // Parts of the state in memory were never durable: this says nothing about the device.
             return Errno::IO;
@@ -72,6 +72,11 @@ impl DiskFs {
         }
         // The fault that stopped the volume was already logged.
         if was_told { fault.errno() } else { errno(fault) }
+    }
+
+    /// Makes a change of names, beside damage of groups.
+    pub(super) fn changed<T>(&self, change: impl Fn() -> Result<T, Fault>) -> Result<T, Errno> {
+        self.volume.beside_damage(change).map_err(|fault| self.failed(fault))
     }
 
     /// Returns the error number as [`failed`](Self::failed) does, for a call that makes changes

@@ -205,26 +205,26 @@ impl DirOps for DiskFs {
     }
 
     fn create(&self, dir: &Inode, name: &[u8], new: &NewInode<'_>) -> Result<InodeRef, Errno> {
-        self.make(dir, Some(name), new).map_err(|fault| self.failed(fault))
+        self.changed(|| self.make(dir, Some(name), new))
     }
 
     fn create_unnamed(&self, dir: &Inode, new: &NewInode<'_>) -> Result<InodeRef, Errno> {
-        self.make(dir, None, new).map_err(|fault| self.failed(fault))
+        self.changed(|| self.make(dir, None, new))
     }
 
     fn link(&self, inode: &Inode, dir: &Inode, name: &[u8]) -> Result<(), Errno> {
-        self.add_name(inode, dir, name).map_err(|fault| self.failed(fault))
+        self.changed(|| self.add_name(inode, dir, name))
     }
 
     fn unlink(&self, dir: &Inode, name: &[u8], inode: &Inode) -> Result<(), Errno> {
-        self.take_name(dir, name, inode).map_err(|fault| self.failed(fault))
+        self.changed(|| self.take_name(dir, name, inode))
     }
 
     fn rmdir(&self, dir: &Inode, name: &[u8], inode: &Inode) -> Result<(), Errno> {
-        self.take_name(dir, name, inode).map_err(|fault| self.failed(fault))
+        self.changed(|| self.take_name(dir, name, inode))
     }
 
     fn rename(&self, rename: &Rename<'_>) -> Result<(), Errno> {
-        self.move_name(rename).map_err(|fault| self.failed(fault))
+        self.changed(|| self.move_name(rename))
     }
 }

@@ -35,7 +35,7 @@ impl DelayedWriter {
                 Err(fault @ Fault::Device(_)) => {
                     tracing::warn!(%fault, "delayed changes can't be written, which is tried again");
                 }
-                Err(Fault::Damage(_)) => break,
+                Err(Fault::Local(_)) => break,
                 done => return done,
             }
         }
@@ -44,7 +44,7 @@ impl DelayedWriter {
             let done = write(true);
             let is_other = self.metadata.groups().left_out() > left_out;
             match done {
-                Err(Fault::Device(_) | Fault::Damage(_)) if is_other => self.metadata.withdraw(),
+                Err(Fault::Device(_) | Fault::Local(_)) if is_other => self.metadata.withdraw(),
                 done => return done,
             }
         }

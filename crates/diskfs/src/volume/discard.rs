@@ -166,7 +166,7 @@ impl Volume {
         let claimed = self.groups().claim_within(&self.reader(), range, (shortest, most));
         let blocks = claimed.as_ref().map_or(0, FreeRuns::blocks);
         space.come_back(most - blocks);
-        let found = claimed?;
+        let found = claimed.map_err(Fault::local)?;
         let discard = |run: &BlockRange| {
             self.device.discard(byte_of_block(run.start), run.len() * BLOCK_BYTES as u64)
         };

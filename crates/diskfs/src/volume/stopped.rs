@@ -25,7 +25,7 @@ pub(crate) fn cause(fault: &Fault) -> &Fault {
 /// Returns the number of the finding that the fault is.
 pub(crate) fn number(fault: &Fault) -> u32 {
     match cause(fault) {
-        Fault::Damage(damage) | Fault::Inode(damage) => damage.number(),
+        Fault::Damage(damage) | Fault::Local(damage) => damage.number(),
         _ => LOG,
     }
 }

@@ -216,7 +216,11 @@ impl Volume {
             Ok(Some(log)) => Ok((log, credit)),
             refused => {
                 self.space().give(need.space);
-                Err(refused.err().map_or(Fault::ReadOnly, Fault::from))
+                Err(match refused {
+                    Err(vfscale_journal::Error::Full) => Fault::NoSpace,
+                    Err(error) => error.into(),
+                    Ok(_) => Fault::ReadOnly,
+                })
             }
         }
     }
@@ -293,7 +297,7 @@ impl<'v> Tx<'v> {
         let claimed = self.metadata.groups().claim(&self.metadata.reader(), near, min, max);
         let blocks = claimed.as_ref().map_or(0, |run| run.map_or(0, BlockRange::len));
         self.give_space(u64::from(max) - blocks);
-        let run = claimed?.ok_or(Fault::NoSpace)?;
+        let run = claimed.map_err(Fault::local)?.ok_or(Fault::NoSpace)?;
         self.changes.use_claim(run);
         Ok(run)
     }
@@ -339,9 +343,8 @@ impl<'v> Tx<'v> {
         let reader = self.metadata.reader();
         let mut tries = INODES_TRIED;
         let node = loop {
-            let Some(ino) = groups.claim_inode(&reader, near, is_dir, &mut self.changes)? else {
-                break None;
-            };
+            let ino = groups.claim_inode(&reader, near, is_dir, &mut self.changes);
+            let Some(ino) = ino.map_err(Fault::local)? else { break None };
             let node = node_of(ino);
             tries -= 1;
             // One that a former inode of the number has left may be of a chunk that was freed.
@@ -354,7 +357,7 @@ impl<'v> Tx<'v> {
                 None => self.metadata.hold_home(&mut self.homes, &self.changes, &node),
             };
             match held {
-                Err(Fault::Device(_) | Fault::Inode(_)) if tries > 0 => {
+                Err(Fault::Device(_) | Fault::Local(_)) if tries > 0 => {
                     self.changes.withhold_inode(ino);
                 }
                 held => break Some(held.map(|()| node)?),
@@ -511,7 +514,7 @@ impl<'v> Tx<'v> {
         }
         let groups = self.metadata.groups();
         if !changes.is_empty() {
-            groups.finish(self, changes, finished)?;
+            groups.finish(self, changes, finished).map_err(Fault::local)?;
         }
         let has_home = |changed: &&ChangedNode| changed.has_home || changed.node.has_home();
         for changed in self.nodes.iter().filter(|changed| !has_home(changed)) {
@@ -536,7 +539,7 @@ impl<'v> Tx<'v> {
     /// The errors of the device and the log, and damage: the log has to be shut down.
     pub(super) fn write_group(mut self, group: u32) -> Result<(), Fault> {
         let groups = self.metadata.groups();
-        let written = groups.write_delayed(&mut self, group)?;
+        let written = groups.write_delayed(&mut self, group).map_err(Fault::local)?;
         let Some(mut finished) = written else { return Ok(()) };
         let changes = Changes::new();
         let committed = self.publish(&changes, &mut finished)?;
@@ -728,12 +731,8 @@ impl GroupNodes for Tx<'_> {
         self.leaves_out
     }
 
-    fn is_of_group(error: &Error<Fault>) -> bool {
-        match error {
-            Error::Damage(_) => true,
-            Error::Nodes(Fault::Device(error)) => !error.is_no_space(),
-            Error::Nodes(_) => false,
-        }
+    fn is_unreadable(error: &Fault) -> bool {
+        matches!(error, Fault::Device(error) if !error.is_no_space())
     }
 
     fn no_space() -> Fault {

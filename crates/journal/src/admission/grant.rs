@@ -25,6 +25,8 @@
 //!   what they may be waiting for, and they hold nothing.
 //! * A waiter requests a push of the tail, and each thread that returns space serves the queue from
 //!   its front.
+//! * A push that can't move the tail, because storage is short where items are written back,
+//!   refuses those that have not begun. Later ones request a push again: by then there may be room.
 //!
 //! # Why a waiter gets the bytes in the allowances of other CPUs
 //!
@@ -65,6 +67,8 @@ struct Queue {
 struct Waiter {
     bytes: u64,
     is_served: AtomicBool,
+    /// Whether it was taken from the queue because no space can be had.
+    is_refused: AtomicBool,
     served: Condvar,
 }
 
@@ -77,9 +81,14 @@ pub(crate) enum ReserveKind {
     Regrant,
 }
 
-/// The journal was shut down while a transaction waited.
+/// The reason why a transaction that waited got no space.
 #[derive(Debug)]
-pub(crate) struct Shut;
+pub(crate) enum Unserved {
+    /// The journal was shut down.
+    Shut,
+    /// The tail can't move now.
+    Refused,
+}
 
 impl Grant {
     /// Creates a grant of `bytes` bytes in `slots` slots, none of them taken.
@@ -120,7 +129,7 @@ impl Grant {
         bytes: u64,
         kind: ReserveKind,
         push_tail: impl Fn(),
-    ) -> Result<(), Shut> {
+    ) -> Result<(), Unserved> {
         // Relaxed: a waiter that is overlooked arrived at the same time.
         if self.waiting.load(Ordering::Relaxed) == 0 && self.budget.take_at(cpu, bytes) {
             return Ok(());
@@ -129,9 +138,9 @@ impl Grant {
     }
 
     #[cold]
-    fn wait(&self, bytes: u64, kind: ReserveKind, push_tail: impl Fn()) -> Result<(), Shut> {
-        let waiter =
-            Arc::new(Waiter { bytes, is_served: AtomicBool::new(false), served: Condvar::new() });
+    fn wait(&self, bytes: u64, kind: ReserveKind, push_tail: impl Fn()) -> Result<(), Unserved> {
+        let (is_served, is_refused) = (AtomicBool::new(false), AtomicBool::new(false));
+        let waiter = Arc::new(Waiter { bytes, is_served, is_refused, served: Condvar::new() });
         let mut queue = self.queue.lock();
         queue.of(kind).push_back(waiter.clone());
         self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -142,10 +151,13 @@ impl Grant {
             if waiter.is_served.load(Ordering::Relaxed) {
                 return Ok(());
             }
+            if waiter.is_refused.load(Ordering::Relaxed) {
+                return Err(Unserved::Refused);
+            }
             if queue.is_shut {
                 queue.of(kind).retain(|other| !Arc::ptr_eq(other, &waiter));
                 self.waiting.fetch_sub(1, Ordering::SeqCst);
-                return Err(Shut);
+                return Err(Unserved::Shut);
             }
             if !has_slept {
                 has_slept = true;
@@ -182,6 +194,19 @@ impl Grant {
         if self.waiting.load(Ordering::Relaxed) != 0 {
             self.serve(&mut self.queue.lock());
         }
+    }
+
+    /// Refuses all waiters that have not begun. Returns false if others are left, which can't be
+    /// refused.
+    pub(crate) fn refuse(&self) -> bool {
+        let mut queue = self.queue.lock();
+        let refused = std::mem::take(&mut queue.new);
+        self.waiting.fetch_sub(refused.len(), Ordering::SeqCst);
+        for waiter in &refused {
+            waiter.is_refused.store(true, Ordering::Relaxed);
+            waiter.served.notify_all();
+        }
+        queue.regrant.is_empty()
     }
 
     /// Wakes all waiters with an error. Later calls that would wait fail as well.

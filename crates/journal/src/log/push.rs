@@ -541,8 +541,9 @@ impl Log {
                 Ok(None) => {
                     self.ail.note_full(false);
                 }
-                // The next request tries again: until then there may be room.
-                Ok(Some(full)) if !self.grant.has_waiters() && !self.ail.is_crowded() => {
+                // The next request, such as that of the next transaction which finds too little log
+                // space, tries again: until then there may be room.
+                Ok(Some(full)) if !self.ail.is_crowded() && self.grant.refuse() => {
                     if !self.ail.note_full(true) {
                         tracing::warn!("{full}; changes stay in the log until there is room");
                     }

@@ -59,7 +59,7 @@ struct Maps {
     /// Free places that may have no storage.
     hollow: Box<[u64; WORDS]>,
     free: u64,
-    /// Whether its bitmaps have storage; if not, nothing more is taken.
+    /// Whether its bitmaps have storage; nothing is taken before they have.
     is_backed: bool,
 }
 
@@ -264,7 +264,7 @@ impl Space {
             }
             let Ok(mut guard) = self.loaded(zone) else { continue };
             let Some(maps) = guard.maps.as_mut() else { continue };
-            if !maps.is_backed {
+            if !self.has_bitmaps(zone, maps) {
                 refusals += 1;
                 continue;
             }
@@ -428,14 +428,27 @@ impl Space {
             }
         }
         let free = words.iter().map(|word| u64::from(word.count_zeros())).sum();
-        let (mut hollow, mut is_backed) = (Box::new([0; WORDS]), true);
+        let mut hollow = Box::new([0; WORDS]);
         if self.is_thin {
             hollow.iter_mut().zip(words.iter()).for_each(|(hollow, used)| *hollow = !used);
+        }
+        let is_backed = !self.is_thin;
+        let mut maps = Maps { committed: words.clone(), used: words, hollow, free, is_backed };
+        self.has_bitmaps(zone, &mut maps);
+        maps
+    }
+
+    /// Has the file system of the image allocate the bitmaps of a zone, unless they have storage.
+    /// Returns false if it is full: then searches and reservations try again.
+    fn has_bitmaps(&self, zone: usize, maps: &mut Maps) -> bool {
+        if !maps.is_backed {
+            let layout = &self.disk.layout;
             let bitmaps = offset(layout.bitmap(zone, false))..offset(layout.bitmap(zone, true) + 1);
             let allocated = self.disk.device.reserve_ranges(from_ref(&bitmaps));
-            is_backed = !allocated.is_err_and(|error| error.is_no_space());
+            maps.is_backed = !allocated.is_err_and(|error| error.is_no_space());
+            self.is_host_full.store(!maps.is_backed, Ordering::Relaxed);
         }
-        Maps { committed: words.clone(), used: words, hollow, free, is_backed }
+        maps.is_backed
     }
 
     /// Takes up to `most` consecutive places, at least `least`. The caller has taken as many from
@@ -492,7 +505,18 @@ impl Space {
                 }
             }
         }
-        Err(failed)
+        if self.has_room_again() { self.take_as(taker, lease, least, most) } else { Err(failed) }
+    }
+
+    /// Returns whether the file system of the image, which was full, has room for the bitmaps of
+    /// one more zone. Tries one.
+    fn has_room_again(&self) -> bool {
+        let backs = |zone: usize| {
+            let mut guard = self.zones[zone].lock();
+            let maps = guard.maps.as_mut().filter(|maps| !maps.is_backed)?;
+            Some(self.has_bitmaps(zone, maps))
+        };
+        self.is_host_full() && (0..self.zones.len()).find_map(backs).unwrap_or(false)
     }
 
     /// Ends a lease. Takes no lock.
@@ -514,8 +538,12 @@ impl Space {
             return Ok(None);
         }
         let mut guard = self.loaded(zone)?;
-        let has_some = |maps: &&mut Maps| maps.free >= least && maps.is_backed;
-        let Some(maps) = guard.maps.as_mut().filter(has_some) else { return Ok(None) };
+        let Some(maps) = guard.maps.as_mut().filter(|maps| maps.free >= least) else {
+            return Ok(None);
+        };
+        if !maps.is_backed && (self.is_host_full() || !self.has_bitmaps(zone, maps)) {
+            return Ok(None);
+        }
         let search = |words: &[u64; WORDS]| {
             find(words, lease.cursor, least, most).or_else(|| find(words, 0, least, most))
         };

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use vfscale_block::{Device, Discards, Error as DeviceError, MemoryDevice};
 
+use crate::disk::format::ZONE_PLACES;
 use crate::tests::full::UNIT;
 use crate::{Branch, Error, Pool};
 
@@ -166,4 +167,36 @@ fn a_fork_takes_the_storage_that_is_left() {
     assert_eq!(image.refused.load(Ordering::Relaxed), 0, "writes that the file system refused");
     drop(main);
     assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+}
+
+/// A zone that was met while the file system had no room for its bitmaps is used once there is
+/// room, whether or not other zones lack storage as well.
+#[test]
+fn a_zone_without_bitmaps_is_used_once_there_is_room() {
+    const STEP: u64 = 64;
+    for is_first_stored in [false, true] {
+        let image = Sparse::new(3 * ZONE_PLACES, 6_000);
+        let pool = Pool::create(image.clone(), [5; 16]).unwrap();
+        pool.create_branch("main", 3 * ZONE_PLACES * UNIT).unwrap();
+        let main = pool.branch("main").unwrap();
+        if is_first_stored {
+            let mut stored = image.stored.lock().unwrap();
+            stored.extend(0..ZONE_PLACES);
+            image.room.store(stored.len() as u64, Ordering::Relaxed);
+        }
+        let mut block = 0;
+        let mut fill = |end: u64| {
+            while block < end && main.write_at(block * UNIT, &[7; (STEP * UNIT) as usize]).is_ok() {
+                block += STEP;
+            }
+            block
+        };
+        let full = fill(2 * ZONE_PLACES);
+        assert!(full <= ZONE_PLACES, "{full}");
+        assert_eq!(fill(2 * ZONE_PLACES), full);
+        image.room.store(3 * ZONE_PLACES, Ordering::Relaxed);
+        assert!(fill(2 * ZONE_PLACES) >= 2 * ZONE_PLACES, "stored: {is_first_stored}");
+        main.flush().unwrap();
+        assert_eq!(image.refused.load(Ordering::Relaxed), 0, "writes that were refused");
+    }
 }

@@ -9,6 +9,7 @@ use crate::btree::memory::{Failure, number};
 use crate::btree::{Error, Nodes};
 use crate::format::BlockRange;
 use crate::format::group::{GroupHeader, RawChunk};
+use crate::format::inode::block_of;
 
 fn refused(world: &mut World, fill: impl FnOnce(&mut Changes)) -> Option<u32> {
     let before = world.nodes.clone();
@@ -23,23 +24,33 @@ fn refused(world: &mut World, fill: impl FnOnce(&mut Changes)) -> Option<u32> {
     number(&error)
 }
 
-#[test]
-fn a_group_refuses_to_free_free_blocks_and_to_use_used_ones() {
+/// Creates a world with twenty blocks in use.
+fn with_run() -> (World, BlockRange) {
     let mut world = World::new(4096, 10);
     let run = world.claim(500, 20, 20).unwrap();
     let mut changes = Changes::new();
     world.use_claim(0, &mut changes);
     world.commit(changes);
+    (world, run)
+}
+
+/// Blocks that no transaction can have are a fault of who frees or uses them, and of no group.
+#[test]
+fn a_group_refuses_to_free_free_blocks_and_to_use_used_ones() {
+    let (mut world, run) = with_run();
     let (start, end) = (run.start, run.end());
     for (start, blocks) in
         [(start - 1, 1), (start - 1, 2), (end, 1), (end - 1, 2), (700, 30), (start - 1, 22)]
     {
         let run = BlockRange::new(start, blocks);
+        let (mut world, _) = with_run();
         assert_eq!(refused(&mut world, |changes| changes.free(run)), Some(304), "{run:?}");
         let free = |changes: &mut Changes| {
             run.range().for_each(|block| changes.free_destroyed(block));
         };
+        let (mut world, _) = with_run();
         assert_eq!(refused(&mut world, free), Some(304), "{run:?}");
+        assert_eq!(world.groups.left_out(), 1);
     }
     let twice = |changes: &mut Changes| {
         changes.free(BlockRange::new(start, 5));
@@ -48,9 +59,10 @@ fn a_group_refuses_to_free_free_blocks_and_to_use_used_ones() {
     assert_eq!(refused(&mut world, twice), Some(304));
     for (start, blocks) in [(start, 1), (start - 1, 2), (end - 1, 3), (start, 20)] {
         let run = BlockRange::new(start, blocks);
+        let (mut world, _) = with_run();
         assert_eq!(refused(&mut world, |changes| changes.use_claim(run)), Some(305), "{run:?}");
     }
-    // Blocks that no transaction can have: reserved, of the log, of two groups, outside.
+    // Reserved, of the log, of two groups, outside.
     for (start, blocks) in
         [(0, 1), (7, 3), (1023, 2), (1024, 8), (2056, 3), (4095, 2), (1 << 40, 1), (u64::MAX, 9)]
     {
@@ -58,16 +70,64 @@ fn a_group_refuses_to_free_free_blocks_and_to_use_used_ones() {
         assert_eq!(refused(&mut world, |changes| changes.free(run)), Some(304), "{run:?}");
         assert_eq!(refused(&mut world, |changes| changes.use_claim(run)), Some(305), "{run:?}");
     }
+    assert_eq!(world.groups.left_out(), 0);
 }
 
 #[test]
 fn inodes_are_freed_once_and_only_where_there_are_any() {
-    let mut world = World::new(4096, 10);
     for ino in [65, 127, 63, 128, 1024 * 8, 4096 * 8, u64::MAX] {
+        let mut world = World::new(4096, 10);
         assert_eq!(refused(&mut world, |changes| changes.free_inode(ino)), Some(306), "{ino}");
+        let mut world = World::new(4096, 10);
         let orphan = |changes: &mut Changes| changes.set_orphan(ino, true);
         assert_eq!(refused(&mut world, orphan), Some(306), "{ino}");
     }
+}
+
+/// A group that contradicts a free is left out: the free is forgotten when it is tried again, and
+/// so are all others in the group. Nothing is claimed there.
+#[test]
+fn a_damaged_group_loses_what_is_freed_in_it() {
+    let (mut world, run) = with_run();
+    let group = world.groups.group_of(run.start).unwrap();
+    let freed = |world: &mut World, run| {
+        let mut changes = Changes::new();
+        changes.free(run);
+        let done = finish(&world.groups, &mut world.nodes, &mut changes);
+        let done = done.map(|finished| finished.parts.len()).map_err(|error| number(&error));
+        world.groups.abandon(changes);
+        done
+    };
+    let before = world.nodes.clone();
+    let wrong = BlockRange::new(run.end(), 1);
+    assert_eq!(freed(&mut world, wrong), Err(Some(304)));
+    world.nodes = before;
+    for run in [wrong, run, run] {
+        assert_eq!(freed(&mut world, run), Ok(0), "{run:?}");
+    }
+    assert!(world.groups.at(group).unwrap().is_damaged());
+    let claimed = world.claim(run.start, 1, 100).unwrap();
+    assert_ne!(world.groups.group_of(claimed.start), Some(group));
+    let mut changes = Changes::new();
+    let ino = world.groups.claim_inode(&world.nodes, run.start, false, &mut changes);
+    let ino = ino.unwrap().unwrap();
+    assert_ne!(world.groups.group_of(block_of(ino)), Some(group));
+    world.groups.abandon(changes);
+}
+
+/// A search in which all groups are damaged has found nothing.
+#[test]
+fn no_space_is_left_if_all_groups_are_damaged() {
+    let mut world = World::new(4096, 10);
+    for layout in world.layouts.clone() {
+        free_run(&mut world, &layout, layout.blocks().end - 1, 9);
+    }
+    world.nodes.commit();
+    let log = crate::LogPlace::inside(world.groups.geometry(), None);
+    let groups = Groups::load(&world.nodes, world.groups.geometry(), log, None).unwrap();
+    assert_eq!(groups.claim(&world.nodes, 500, 1, 9).unwrap(), None);
+    // One has the log, and nothing free.
+    assert_eq!(groups.left_out() + 1, groups.count());
 }
 
 /// Each operation that can fail fails once, in a transaction with changes of all kinds.

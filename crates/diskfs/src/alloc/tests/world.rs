@@ -208,10 +208,12 @@ impl World {
         let mut sum = (0, 0, 0, 0);
         for layout in &self.layouts {
             let (header, free) = self.check_disk(layout);
+            let is_left_out = self.groups.at(layout.group()).unwrap().is_left_out();
+            let free_inodes = if is_left_out { 0 } else { header.free_inodes };
             sum = (
                 sum.0 + header.free,
-                sum.1 + header.inodes,
-                sum.2 + header.free_inodes,
+                sum.1 + header.inodes - header.free_inodes + free_inodes,
+                sum.2 + free_inodes,
                 sum.3 + header.orphans,
             );
             self.check_index(layout, &header, &free);

@@ -25,7 +25,7 @@ fn each_fault_has_the_number_that_callers_expect() {
         (Fault::Device(full.clone()), Errno::NOSPC),
         (Fault::Journal(full.into()), Errno::NOSPC),
         (Fault::Damage(damage()), Errno::UCLEAN),
-        (Fault::Inode(damage()), Errno::UCLEAN),
+        (Fault::Local(damage()), Errno::UCLEAN),
         (Fault::NeedsRepair, Errno::UCLEAN),
         (Fault::Journal(vfscale_journal::Error::Closed), Errno::IO),
         (Fault::NoSpace, Errno::NOSPC),

@@ -272,7 +272,7 @@ fn inactivate(volume: &Volume, node: &Arc<Node>, cut: &CutFn) -> Result<(), Faul
     if core.is_regular() && (has_blocks(&core) || node.data().is_some()) {
         cut(node, 0)?;
     }
-    while !step(volume, node)? {}
+    while !volume.beside_damage(|| step(volume, node))? {}
     Ok(())
 }
 
@@ -331,7 +331,7 @@ fn step_of(volume: &Volume, core: &InodeCore) -> (usize, TxReservation) {
 fn recover(volume: &Volume, table: &NodeTable, cut: &CutFn) -> Result<Orphans, Fault> {
     let mut orphans = Orphans::default();
     for group in volume.groups().with_orphans() {
-        for ino in volume.groups().orphans(&volume.reader(), group)? {
+        for ino in volume.groups().orphans(&volume.reader(), group).map_err(Fault::local)? {
             match recover_one(volume, table, cut, ino) {
                 Ok(true) => orphans.removed += 1,
                 Ok(false) => orphans.cut += 1,

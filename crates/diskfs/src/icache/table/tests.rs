@@ -64,7 +64,7 @@ fn numbers_that_no_inode_has_are_no_nodes() {
         assert!(table.get(&volume, ino).unwrap().is_none());
     }
     let damage = table.get(&volume, ino_at(FIRST + INODE_BLOCKS, 0)).unwrap_err();
-    assert!(matches!(damage, Fault::Inode(_)), "{damage}");
+    assert!(matches!(damage, Fault::Local(_)), "{damage}");
     assert_eq!(table.len(), 0);
 }
 

@@ -87,7 +87,7 @@ fn a_transaction_that_fails_leaves_the_marks_as_they_were() {
             tx.set_orphan(&orphan, false);
             tx.free(BlockRange { start: 4000, blocks: 1 });
             if !is_dropped {
-                assert!(matches!(tx.commit(), Err(Fault::Damage(_))));
+                assert!(matches!(tx.commit(), Err(Fault::Local(_))));
             }
             assert!(!volume.orphans().has(&node) && volume.orphans().has(&orphan));
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::unreadable::{Unreadable, lose, made};
 use super::*;
 use crate::format::byte_of_block;
-use crate::format::group::{FREE_ROOT_AT, HEADER_AT};
+use crate::format::group::{CHUNK_ROOT_AT, FREE_ROOT_AT, HEADER_AT};
 use crate::format::inode::block_of;
 use crate::tools::check::{Finding, Options, Report, check};
 use crate::volume::copies::read_block;
@@ -222,4 +222,125 @@ fn opened_once(image: &Arc<MemoryDevice>, starts: Vec<u64>) -> (Arc<MemoryDevice
     mounted.fs.sync_fs().unwrap();
     let changed = group_of(&mounted, "/0/0");
     (mounted.copy(), starts.into_iter().filter(|start| *start != changed).collect())
+}
+
+/// The ways in which a group is met first after it was damaged.
+#[derive(Clone, Copy, Debug)]
+enum First {
+    /// Files are removed, and truncated.
+    Free,
+    /// Files are made.
+    Claim,
+    /// Delayed names are written.
+    Push,
+}
+
+/// Changes a byte of a block, on disk.
+fn spoil(device: &dyn Device, address: u64) {
+    let mut block = read_block(device, address).unwrap();
+    block.bytes_mut()[100] ^= 1;
+    device.write_at(byte_of_block(address), block.bytes()).unwrap();
+}
+
+/// Frees blocks of files, whole inodes, and both of directories.
+fn free_in_damaged(volume: &Unreadable, about: &str) {
+    let task = &volume.task;
+    for file in 0..8 {
+        task.remove_file(format!("/1/{file}")).expect(about);
+    }
+    for file in 8..12 {
+        task.open_with(format!("/1/{file}"), &OpenOptions::new().write(true))
+            .unwrap()
+            .set_len(0)
+            .expect(about);
+    }
+    for round in 0..4 {
+        let dir = format!("/1/dir-{round}");
+        task.create_dir(&dir).expect(about);
+        task.write(format!("{dir}/file"), [9; 5000]).expect(about);
+        task.remove_file(format!("{dir}/file")).expect(about);
+        task.remove_dir(&dir).expect(about);
+        volume.sync(about);
+        volume.fs.volume().journal().unwrap().quiesce().expect(about);
+        volume.drop_cached();
+    }
+}
+
+/// Uses a volume with one wrong byte in a block of a group in which directory `/1` is.
+fn use_damaged(image: &Arc<MemoryDevice>, (start, at): (u64, u64), first: First) {
+    let about = format!("block {at} of the group, {first:?} first");
+    let volume = Unreadable::open(copy_of(&**image));
+    let task = &volume.task;
+    let groups = volume.fs.volume().groups();
+    let (named, free) = (format!("block {}", start + at), free_of(task));
+    // The group is in use, or not.
+    let (mut links, journal) = (0, volume.fs.volume().journal().unwrap());
+    let add_names = |links: &mut usize| {
+        for _ in 0..100 {
+            task.hard_link("/15/0", format!("/1/link-{links:04}")).expect(&about);
+            *links += 1;
+        }
+    };
+    if let First::Push = first {
+        add_names(&mut links);
+        volume.sync(&about);
+        journal.quiesce().unwrap();
+        (0..20).for_each(|file| {
+            task.set_permissions(format!("/1/{file}"), Mode::from(0o640)).unwrap()
+        });
+        task.hard_link("/15/0", "/1/delayed").unwrap();
+    }
+    volume.drop_cached();
+    spoil(&**volume.device.inner(), start + at);
+    match first {
+        First::Free => {}
+        First::Claim => task.write("/1/new", [7; 30_000]).unwrap_or_else(|error| {
+            // A call that has met it may fail; the next one does not.
+            assert_eq!(error.errno(), Errno::UCLEAN, "{about}");
+            task.write("/1/new", [7; 30_000]).expect(&about);
+        }),
+        First::Push => add_names(&mut links),
+    }
+    volume.sync(&about);
+    free_in_damaged(&volume, &about);
+    assert_eq!(groups.left_out(), 1, "{about}");
+    let of_group = volume.fs.volume().geometry().group_blocks();
+    let left = free_of(task);
+    assert!(left + of_group / 2 < free, "{about}: {free} blocks were free, {left} are");
+    for file in 12..20 {
+        assert_eq!(task.read(format!("/1/{file}")).expect(&about), [1; 9000], "{about}");
+    }
+    let device = Arc::clone(volume.close(false).inner());
+    let report = checked(&device, false);
+    let is_named = |found: &Finding| found.to_string().contains(&named);
+    assert!(report.findings.iter().any(is_named), "{about}: {:?}", report.findings);
+    assert_eq!(checked(&device, true).left, 0, "{about}");
+    assert_eq!(checked(&device, true).count, 0, "{about}");
+    let mounted = opened(device);
+    (12..20).for_each(|file| assert_eq!(mounted.read(&format!("/1/{file}")), [1; 9000]));
+    (8..12).for_each(|file| assert_eq!(mounted.read(&format!("/1/{file}")), b""));
+    let is_link = |name: &&String| name.starts_with("link-");
+    assert_eq!(mounted.names("/1").iter().filter(is_link).count(), links, "{about}");
+    assert_eq!(mounted.names("/1").iter().filter(|name| name.len() == 1).count(), 2);
+    assert_eq!(free_of(&mounted.task) / of_group, free / of_group, "{about}");
+    mounted.again();
+}
+
+/// A wrong byte in any block of a group that describes it costs the free space of this group: calls
+/// that free there go on, and a repair finds the blocks.
+#[test]
+fn damage_that_a_free_a_claim_or_a_push_meets_costs_its_group() {
+    let mounted = made(64 * MIB);
+    for dir in [1_u8, 15] {
+        mounted.mkdir(&format!("/{dir}"));
+        (0..20).for_each(|file| mounted.write(&format!("/{dir}/{file}"), &[dir; 9000]));
+    }
+    let start = group_of(&mounted, "/1");
+    assert_ne!(start, group_of(&mounted, "/15"));
+    let image = mounted.again().copy();
+    for at in [HEADER_AT, FREE_ROOT_AT, CHUNK_ROOT_AT] {
+        for first in [First::Free, First::Claim, First::Push] {
+            use_damaged(&image, (start, at), first);
+        }
+    }
 }

@@ -52,7 +52,7 @@ impl Tx<'_> {
             DirLock::Shared => Ok(self.commit_noted(hash, steps)?.then(DirLinks::default)),
             DirLock::Alone => {
                 let links = self.write_steps(hash, steps, time)?;
-                self.commit_in_place(&[])?;
+                self.commit_in_place()?;
                 Ok(Some(links))
             }
         }

@@ -145,6 +145,27 @@ fn shutting_down_wakes_everybody() {
     assert!(grant.take(cpu::current(), 1, ReserveKind::New, || {}).is_err());
 }
 
+/// Race: Waiting for log space against a push that can't free any.
+#[test]
+fn waiters_that_have_not_begun_are_refused_and_come_again() {
+    let grant = &Grant::new(1000, 4);
+    take(grant, 1000);
+    assert!(grant.refuse(), "nobody waits");
+    thread::scope(|scope| {
+        let waits = [ReserveKind::New, ReserveKind::Regrant]
+            .map(|kind| scope.spawn(move || grant.take(10, kind, || {})));
+        until(|| grant.waits() == 2);
+        assert!(!grant.refuse(), "one goes on waiting");
+        let [new, regrant] = waits;
+        assert!(matches!(new.join().unwrap(), Err(Unserved::Refused)));
+        assert!(grant.has_waiters() && !regrant.is_finished());
+        grant.give(1000);
+        assert!(regrant.join().unwrap().is_ok());
+    });
+    take(grant, 990);
+    assert_eq!((grant.used(), grant.has_waiters()), (1000, false));
+}
+
 /// Race: Waiting for log space against space that is returned.
 #[test]
 fn the_sum_is_exact_under_stress() {
