@@ -22,11 +22,11 @@
 //! without the other inodes ([`MayLack`]).
 //!
 //! A sector that a logged record shares with a wrong one is not written, not even with the wrong
-//! bytes as they were read. A wrong checksum does not tell whether the bytes are wrong on the device
-//! or were so in this reading, and no number of readings does: a cache below repeats its error. In
-//! the second case the write would make an inode wrong for good that is right on the device. The
-//! log loses nothing by waiting: it is replayed as soon as the record is read right, or once a
-//! repair has given it up.
+//! bytes as they were read. A wrong checksum does not tell whether the bytes are wrong on the
+//! device or were so in this reading, and no number of readings does: a cache below repeats its
+//! error. In the second case the write would make an inode wrong for good that is right on the
+//! device. The log loses nothing by waiting: it is replayed as soon as the record is read right, or
+//! once a repair has given it up.
 //!
 //! # Invariants
 //!
