@@ -1,10 +1,8 @@
 //! Plays many sequences from one seed, shrinks those that differ, and counts the coverage.
 
-pub mod generate;
 pub mod known;
 pub mod lockstep;
 pub mod pairing;
-pub mod shrink;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,12 +12,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::calls::op::Step;
-use crate::calls::outcome::Outcome;
-use crate::campaign::generate::{Sequences, Shape};
+use vfscale_testkit::calls::op::Step;
+use vfscale_testkit::calls::outcome::Outcome;
+use vfscale_testkit::generate::{Sequences, Shape};
+use vfscale_testkit::shrink::shrink;
+use vfscale_testkit::world::World;
+
 use crate::campaign::lockstep::{Difference, Played, Tally, play};
-use crate::campaign::shrink::shrink;
-use crate::world::World;
 
 /// Options of a campaign.
 #[derive(Clone, Copy, Debug)]

@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use crate::common::{self, permitted};
-use vfscale_difftest::calls::Calls;
-use vfscale_difftest::calls::op::{FS_IMMUTABLE, Op, PathArg};
-use vfscale_difftest::calls::outcome::{Outcome, Value};
 use vfscale_difftest::campaign::lockstep;
 use vfscale_difftest::campaign::{self, FoundDifference, Pairing, Plan};
-use vfscale_difftest::world::oracle::{OraclePool, PooledOracle};
-use vfscale_difftest::world::subject::Subject;
-use vfscale_difftest::world::{Finished, World};
+use vfscale_testkit::calls::Calls;
+use vfscale_testkit::calls::op::{FS_IMMUTABLE, Op, PathArg};
+use vfscale_testkit::calls::outcome::{Outcome, Value};
+use vfscale_testkit::world::oracle::{OraclePool, PooledOracle};
+use vfscale_testkit::world::subject::Subject;
+use vfscale_testkit::world::{Finished, World};
 
 const SEED: u64 = 3;
 
@@ -98,7 +98,7 @@ fn lost_write(calls: &mut dyn Calls, op: &Op) -> Outcome {
     let Op::Pwrite { fd, data, off } = op else { return calls.call(op) };
     let nothing = Op::Pwrite {
         fd: *fd,
-        data: vfscale_difftest::calls::op::Data { len: 0, ..*data },
+        data: vfscale_testkit::calls::op::Data { len: 0, ..*data },
         off: *off,
     };
     match calls.call(&nothing) {

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use vfscale_difftest::calls::op::{CWD, Data, Op, PathArg, Probe, Step, Time};
-use vfscale_difftest::calls::outcome::Outcome;
 use vfscale_difftest::campaign::Pairing;
 use vfscale_difftest::campaign::lockstep;
 use vfscale_difftest::campaign::pairing::{TmpfsAndVfscale, TmpfsAndVolume, TmpfsTwice};
+use vfscale_testkit::calls::op::{CWD, Data, Op, PathArg, Probe, Step, Time};
+use vfscale_testkit::calls::outcome::Outcome;
 
 use crate::common::permitted;
 

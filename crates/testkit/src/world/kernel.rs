@@ -13,7 +13,7 @@ use crate::calls::Calls;
 use crate::calls::op::{CWD, LockKind, LockRange, Op, PathArg, Seek, Time};
 use crate::calls::outcome::{Outcome, SHOWN_FLAGS, StatView, TimeClass, Uncompared, Value};
 use crate::calls::users::{Caps, USERS};
-use crate::sys::{self, Handle, Result};
+use crate::world::sys::{self, Handle, Result};
 
 /// Lowest descriptor that belongs to the oracle instead of the sequence.
 pub(crate) const RESERVED_FD: i32 = 1000;

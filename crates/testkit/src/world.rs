@@ -6,6 +6,8 @@ pub mod mounted;
 mod mountinfo;
 pub mod oracle;
 pub mod subject;
+pub(crate) mod sys;
+pub mod tree;
 
 use crate::calls::Calls;
 use crate::calls::op::Op;

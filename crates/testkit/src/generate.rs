@@ -113,7 +113,7 @@ impl Sequences {
 /// sticky directories (the sysctl `protected_symlinks`). vfscale has no sysctls, and follows them.
 pub(crate) fn tame(mut step: Step) -> Step {
     if let Op::Mkdir { mode, .. } | Op::Chmod { mode, .. } = &mut step.op
-        && crate::sys::sysctl("protected_symlinks")
+        && crate::world::sys::sysctl("protected_symlinks")
     {
         *mode &= !0o1000;
     }

@@ -26,7 +26,7 @@ use crate::calls::Calls;
 use crate::calls::op::{CWD, LockKind, Op, PathArg, Seek, Time};
 use crate::calls::outcome::{Outcome, SHOWN_FLAGS, StatView, TimeClass, Uncompared, Value};
 use crate::calls::users::{Caps, USERS};
-use crate::tree;
+use crate::world::tree;
 use crate::world::{BlocklessCalls, Finished, INSPECTOR, TASKS, World};
 
 /// The library as a [`World`]. The calling thread makes the calls of all tasks.
@@ -210,7 +210,7 @@ type Done = Result<Value, Error>;
 
 /// Fails on the library's behalf, where its types do not admit the arguments.
 fn fail<T>(errno: Errno) -> Result<T, Error> {
-    Err(Error::new("difftest", errno))
+    Err(Error::new("test", errno))
 }
 
 fn fd_value(fd: Result<Fd, Error>) -> Done {
