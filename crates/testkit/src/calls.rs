@@ -1,7 +1,9 @@
 //! The interface to a task of either side.
 
+pub mod compound;
 pub mod op;
 pub mod outcome;
+pub mod pattern;
 mod show;
 pub mod users;
 

@@ -147,7 +147,7 @@ fn set_up() -> Vec<Step> {
         let (path, name, value) = (path.into(), name.into(), value.to_vec());
         root(Op::Setxattr { at: CWD, path, name, value, how: 0, flags: 0 })
     };
-    let write = |task, fd, seed, len| by(task, Op::Write { fd, data: Data { seed, len } });
+    let write = |task, fd, seed, len| by(task, Op::Write { fd, data: Data::Run { seed, len } });
     vec![
         root(Op::Chmod { at: CWD, path: "/".into(), mode: 0o777, flags: 0 }),
         mkdir("d", 0o777),

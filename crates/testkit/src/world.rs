@@ -1,6 +1,7 @@
 //! A side of the comparison: a new file system and tasks on it.
 
 mod clean;
+mod compound;
 mod kernel;
 pub mod mounted;
 mod mountinfo;

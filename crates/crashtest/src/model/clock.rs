@@ -22,7 +22,6 @@ use vfscale::Task;
 
 use crate::model::history::History;
 use crate::model::tree::{Times, Tree};
-use crate::script::op::Op;
 
 /// The times of each inode of the model after each call.
 #[derive(Clone, Debug)]
@@ -125,13 +124,13 @@ impl Clock {
 fn floor(history: &History, done: usize, prefix: usize, ino: u64) -> usize {
     let steps = history.steps.iter().enumerate();
     let synced = steps.clone().take(done).filter(|(_, step)| {
-        let is_own = step.synced == Some(ino) && !matches!(step.op, Op::Fdatasync(_));
+        let is_whole = step.op.synced().is_some_and(|(_, data_only)| !data_only);
+        let is_own = step.synced == Some(ino) && is_whole;
         is_own || step.op.syncs_all() && step.result.is_ok()
     });
     let set = steps.take(prefix).filter(|(at, step)| {
-        let is_set =
-            matches!(&step.op, Op::Times(path, _) if history.trees[*at].find(path) == Some(ino));
-        is_set && step.result.is_ok()
+        let set = step.op.timed().and_then(|path| history.trees[*at].find(path));
+        set == Some(ino) && step.result.is_ok()
     });
     let last = synced.chain(set).map(|(at, _)| at + 1).max().unwrap_or(0);
     last.max(history.last_kept_change(ino, prefix))

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vfscale::posix::{At, AtFlags, Stat, Whence};
+use vfscale::posix::{At, AtFlags, InodeFlags, Stat, Whence};
 use vfscale::{Errno, FileType, Task};
 
 /// Maximum size of a file that is read whole.
@@ -67,6 +67,8 @@ pub struct Node {
     pub nlink: u32,
     /// Device number of a device file.
     pub rdev: u64,
+    /// Inode flags.
+    pub flags: InodeFlags,
     /// Times before anything was read. Trees are compared without them
     /// ([`crate::model::clock`]).
     pub times: Times,
@@ -90,14 +92,14 @@ impl Node {
 
     /// Returns whether both inodes are equal apart from data, names and times.
     fn same_attributes(&self, other: &Node) -> bool {
-        let attributes = |n: &Node| (n.mode, n.uid, n.gid, n.nlink, n.rdev, n.xattrs.clone());
-        attributes(self) == attributes(other)
+        let attributes = |n: &Node| (n.mode, n.uid, n.gid, n.nlink, n.rdev, n.flags);
+        attributes(self) == attributes(other) && self.xattrs == other.xattrs
     }
 
     /// Returns whether both are directories, and equal apart from their entries and times.
     pub(crate) fn same_but_entries(&self, other: &Node) -> bool {
         let is_dir = |node: &Node| matches!(node.body, Body::Dir(_));
-        let rest = |n: &Node| (n.mode, n.uid, n.gid);
+        let rest = |n: &Node| (n.mode, n.uid, n.gid, n.flags);
         is_dir(self)
             && is_dir(other)
             && rest(self) == rest(other)
@@ -165,6 +167,7 @@ impl Tree {
             gid: stat.gid,
             nlink: stat.nlink,
             rdev: stat.rdev,
+            flags: stat.flags,
             times: Times::of(&stat),
             xattrs: xattrs(task, path)?,
             body: body(task, path, &stat)?,
@@ -235,12 +238,13 @@ impl Tree {
             if !one.same_attributes(two) {
                 let text = |n: &Node| {
                     format!(
-                        "{:o} {}:{} {} links, rdev {}, {} attributes",
+                        "{:o} {}:{} {} links, rdev {}, {:?}, {} attributes",
                         n.mode,
                         n.uid,
                         n.gid,
                         n.nlink,
                         n.rdev,
+                        n.flags,
                         n.xattrs.len()
                     )
                 };

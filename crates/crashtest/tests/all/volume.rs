@@ -12,13 +12,13 @@ use vfscale::Vfs;
 use vfscale_block::{Device, MemoryDevice, Operation};
 use vfscale_crashtest::faults::{Extent, Faults, WorstError};
 use vfscale_crashtest::number;
-use vfscale_crashtest::script::op::Op;
 use vfscale_crashtest::script::{self, Script};
 use vfscale_crashtest::subject::volume::Volumes;
 use vfscale_crashtest::subject::{Disk, Opened, Subject};
 use vfscale_crashtest::sweep::{Summary, Sweep, SweepPlan};
 use vfscale_diskfs::check;
 use vfscale_sync::random::{Random, seed};
+use vfscale_testkit::calls::compound::Compound;
 use vfscale_testkit::{CrashPlan, CrashState, Fault, FaultyDevice, RecordingDevice};
 
 const DEVICE: u64 = 32 << 20;
@@ -151,12 +151,12 @@ fn inodes_that_cannot_be_read() {
     let run = |device: Disk, directory: &str| {
         let opened = subject.open(&[device]).unwrap();
         let task = opened.vfs().task();
-        Op::Mkdir(directory.into()).run(&task).unwrap();
+        Compound::mkdir(directory).run(&task).unwrap();
         for n in 0..20 {
-            Op::Create(format!("{directory}/{n}")).run(&task).unwrap();
-            Op::Chmod("/".into(), 0o700 + n).run(&task).unwrap();
+            Compound::create(format!("{directory}/{n}")).run(&task).unwrap();
+            Compound::chmod("/", 0o700 + n).run(&task).unwrap();
         }
-        Op::Sync.run(&task).unwrap();
+        Compound::sync().run(&task).unwrap();
         drop(task);
         opened.close().unwrap();
     };

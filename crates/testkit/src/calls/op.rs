@@ -3,6 +3,8 @@
 //! Nothing in an [`Op`] depends on the state of a file system: names are from a small pool and
 //! descriptors are small numbers, so any part of a sequence is a sequence again.
 
+use crate::calls::pattern;
+
 /// The flag of an immutable inode (`FS_IMMUTABLE_FL`).
 pub const FS_IMMUTABLE: u32 = 0x10;
 /// The flag of an inode that is only appended to (`FS_APPEND_FL`).
@@ -32,6 +34,11 @@ impl From<&str> for PathArg {
 }
 
 impl PathArg {
+    /// Returns the path as text; an empty one if it is not UTF-8.
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+
     /// Removes the numbers of nameless files (`#123`), which differ between implementations.
     pub fn without_numbers(self) -> PathArg {
         let Some(mark) = self.0.iter().position(|&b| b == b'#') else { return self };
@@ -40,19 +47,60 @@ impl PathArg {
     }
 }
 
-/// Data to write: `len` bytes determined by `seed`.
+/// Data to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Data {
-    /// The first byte; each following byte is 31 higher, modulo 256.
-    pub seed: u8,
-    /// Number of bytes.
-    pub len: u32,
+pub enum Data {
+    /// Bytes of which each is 31 higher than the one before, modulo 256.
+    Run {
+        /// The first byte.
+        seed: u8,
+        /// Number of bytes.
+        len: u32,
+    },
+    /// The [`pattern`] of a tag, which tells where bytes come from.
+    Tagged {
+        /// The tag.
+        tag: u32,
+        /// Offset in the pattern.
+        at: u64,
+        /// Number of bytes.
+        len: u32,
+    },
 }
 
 impl Data {
     /// Returns the bytes.
     pub fn bytes(self) -> Vec<u8> {
-        (0..self.len).map(|i| self.seed.wrapping_add((i as u8).wrapping_mul(31))).collect()
+        match self {
+            Data::Run { seed, len } => {
+                (0..len).map(|i| seed.wrapping_add((i as u8).wrapping_mul(31))).collect()
+            }
+            Data::Tagged { tag, at, len } => pattern::bytes(tag, at, len as usize),
+        }
+    }
+
+    /// Returns the number of bytes.
+    pub fn len(self) -> u64 {
+        let (Data::Run { len, .. } | Data::Tagged { len, .. }) = self;
+        len.into()
+    }
+
+    /// Returns whether there are no bytes.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the data behind the first `done` bytes.
+    fn rest(self, done: u64) -> Data {
+        match self {
+            Data::Run { seed, len } => {
+                let seed = seed.wrapping_add((done as u8).wrapping_mul(31));
+                Data::Run { seed, len: len - done as u32 }
+            }
+            Data::Tagged { tag, at, len } => {
+                Data::Tagged { tag, at: at + done, len: len - done as u32 }
+            }
+        }
     }
 }
 
@@ -217,6 +265,11 @@ pub enum Op {
         fd: i32,
         data_only: bool,
     },
+    Syncfs {
+        fd: i32,
+    },
+    /// `FITRIM` of all free space of the root's file system.
+    Trim,
     ReadDir {
         fd: i32,
     },
@@ -432,6 +485,8 @@ impl Op {
             Op::Fallocate { .. } => "fallocate",
             Op::CopyRange { .. } => "copy_file_range",
             Op::Fsync { .. } => "fsync",
+            Op::Syncfs { .. } => "syncfs",
+            Op::Trim => "fitrim",
             Op::ReadDir { .. } => "getdents",
             Op::Stat { .. } => "stat",
             Op::Access { .. } => "faccessat",
@@ -499,6 +554,84 @@ impl Op {
         )
     }
 
+    /// Returns whether the call changes the data of a file and nothing else.
+    pub(crate) fn is_of_data(&self) -> bool {
+        self.to_write().is_some()
+            || matches!(self, Op::Ftruncate { .. } | Op::Truncate { .. } | Op::Fallocate { .. })
+    }
+
+    /// Returns how many bytes the call is to write.
+    pub(crate) fn to_write(&self) -> Option<u64> {
+        match self {
+            Op::Write { data, .. } | Op::Pwrite { data, .. } => Some(data.len()),
+            Op::Writev { parts, .. } => Some(parts.iter().map(|data| data.len()).sum()),
+            Op::CopyRange { len, .. } => Some(*len),
+            _ => None,
+        }
+    }
+
+    /// Returns the call that goes on after one that has written only `done` bytes.
+    pub(crate) fn rest(&self, done: u64) -> Op {
+        let more = |off: Option<u64>| off.map(|off| off + done);
+        match self.clone() {
+            Op::Write { fd, data } => Op::Write { fd, data: data.rest(done) },
+            Op::Pwrite { fd, data, off } => {
+                Op::Pwrite { fd, data: data.rest(done), off: off + done }
+            }
+            Op::Writev { fd, parts, off } => {
+                let mut skip = done;
+                let parts = parts.into_iter().map(|part| {
+                    let from = skip.min(part.len());
+                    skip -= from;
+                    part.rest(from)
+                });
+                Op::Writev { fd, parts: parts.collect(), off: more(off) }
+            }
+            Op::CopyRange { from, off_in, to, off_out, len } => {
+                let (off_in, off_out, len) = (more(off_in), more(off_out), len - done);
+                Op::CopyRange { from, off_in, to, off_out, len }
+            }
+            other => other,
+        }
+    }
+
+    /// Returns the paths that the call names.
+    pub fn paths(&self) -> Vec<&PathArg> {
+        match self {
+            Op::Link { path, to, .. } | Op::Rename { path, to, .. } => vec![path, to],
+            Op::Bind { source, target, .. } | Op::MoveMount { source, target } => {
+                vec![source, target]
+            }
+            Op::Open { path, .. }
+            | Op::Openat2 { path, .. }
+            | Op::Truncate { path, .. }
+            | Op::Stat { path, .. }
+            | Op::Access { path, .. }
+            | Op::Mkdir { path, .. }
+            | Op::Mknod { path, .. }
+            | Op::Unlink { path, .. }
+            | Op::Symlink { path, .. }
+            | Op::Readlink { path, .. }
+            | Op::Chmod { path, .. }
+            | Op::Chown { path, .. }
+            | Op::Utimens { path, .. }
+            | Op::Getxattr { path, .. }
+            | Op::Setxattr { path, .. }
+            | Op::Listxattr { path, .. }
+            | Op::Removexattr { path, .. }
+            | Op::Chdir { path }
+            | Op::Chroot { path }
+            | Op::Statfs { path, .. }
+            | Op::Mount { path, .. }
+            | Op::Umount { path, .. }
+            | Op::Remount { path, .. }
+            | Op::SetPropagation { path, .. }
+            | Op::RemountBind { path, .. }
+            | Op::SaveHandle { path, .. } => vec![path],
+            _ => Vec::new(),
+        }
+    }
+
     /// Returns the descriptors that the call names.
     pub(crate) fn descriptors_mut(&mut self) -> Vec<&mut i32> {
         match self {
@@ -544,6 +677,7 @@ impl Op {
             | Op::Ftruncate { fd, .. }
             | Op::Fallocate { fd, .. }
             | Op::Fsync { fd, .. }
+            | Op::Syncfs { fd }
             | Op::ReadDir { fd }
             | Op::Fchdir { fd }
             | Op::PathOf { fd }

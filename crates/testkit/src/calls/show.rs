@@ -160,7 +160,10 @@ impl fmt::Display for Off {
 
 impl fmt::Display for Data {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}x{}", self.seed, self.len)
+        match self {
+            Data::Run { seed, len } => write!(f, "{seed}x{len}"),
+            Data::Tagged { tag, at, len } => write!(f, "tag {tag}[{at}]x{len}"),
+        }
     }
 }
 
@@ -214,6 +217,7 @@ impl fmt::Display for Op {
             | Op::GetInodeFlags { fd }
             | Op::GetCloexec { fd }
             | Op::ReadDir { fd }
+            | Op::Syncfs { fd }
             | Op::Fchdir { fd }
             | Op::PathOf { fd } => write!(f, "{fd}"),
             Op::DupFrom { fd, min, cloexec } => write!(f, "{fd}, {min}, cloexec={cloexec}"),
@@ -222,7 +226,7 @@ impl fmt::Display for Op {
             Op::SetUser { user } => write!(f, "{}", crate::calls::users::USERS[*user].name),
             Op::Fork { into } => write!(f, "as t{into}"),
             Op::Chdir { path } | Op::Chroot { path } => write!(f, "{path}"),
-            Op::Getcwd => Ok(()),
+            Op::Getcwd | Op::Trim => Ok(()),
             _ => show_data(self, f),
         }?;
         f.write_str(")")

@@ -236,6 +236,7 @@ impl KernelTask {
                 number(sys::copy_file_range(*from, &mut off_in, *to, &mut off_out, *len))
             }
             Op::Fsync { fd, data_only } => unit(sys::fsync(*fd, *data_only)),
+            Op::Syncfs { fd } => unit(sys::syncfs(*fd)),
             Op::ReadDir { fd } => read_dir(*fd),
             Op::Flock { fd, kind } => {
                 let operation = match kind {

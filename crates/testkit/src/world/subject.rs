@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use vfscale::block::{Device, MemoryDevice};
 use vfscale::posix::{
-    Access, At, AtFlags, FallocateFlags, Fd, FileHandle, InodeFlags, LockRange, MountFlags, OFlags,
-    OpenHow, Owner, Propagation, RecordLock, RenameFlags, ResolveFlags, SetTime, Stat, StatFs,
-    UmountFlags, Whence, XattrFlags,
+    Access, At, AtFlags, FallocateFlags, Fd, FileHandle, FstrimRange, InodeFlags, LockRange,
+    MountFlags, OFlags, OpenHow, Owner, Propagation, RecordLock, RenameFlags, ResolveFlags,
+    SetTime, Stat, StatFs, UmountFlags, Whence, XattrFlags,
 };
 use vfscale::{
     Capabilities, Credentials, Errno, Error, File, FileType, MemFs, Mode, Task, Timestamp, Vfs,
@@ -38,7 +38,7 @@ pub struct Subject {
 }
 
 /// A task and its saved handles.
-struct LibraryTask {
+pub(crate) struct LibraryTask {
     task: Task,
     handles: [Option<FileHandle>; 4],
 }
@@ -132,6 +132,10 @@ impl LibraryTask {
     fn new(vfs: &Vfs) -> LibraryTask {
         let task = vfs.task();
         task.umask(Mode::empty());
+        LibraryTask::of(task)
+    }
+
+    pub(crate) fn of(task: Task) -> LibraryTask {
         LibraryTask { task, handles: [None; 4] }
     }
 }
@@ -206,7 +210,7 @@ impl World for Subject {
     }
 }
 
-type Done = Result<Value, Error>;
+pub(crate) type Done = Result<Value, Error>;
 
 /// Fails on the library's behalf, where its types do not admit the arguments.
 fn fail<T>(errno: Errno) -> Result<T, Error> {
@@ -284,7 +288,8 @@ impl LibraryTask {
         }
     }
 
-    fn files(&mut self, op: &Op) -> Done {
+    /// Makes a call.
+    pub(crate) fn files(&mut self, op: &Op) -> Done {
         let task = &self.task;
         match op {
             Op::Open { at: dir, path: p, flags, mode } => {
@@ -407,6 +412,7 @@ impl LibraryTask {
                 let file = self.file(*fd)?;
                 unit(if *data_only { file.sync_data() } else { file.sync_all() })
             }
+            Op::Syncfs { fd } => unit(self.file(*fd)?.sync_fs()),
             Op::ReadDir { fd } => read_dir(&self.file(*fd)?),
             Op::Flock { fd, kind } => unit(self.file(*fd)?.flock(lock_kind(*kind), None)),
             _ => self.locks(op),
@@ -538,6 +544,10 @@ impl LibraryTask {
     fn mounts(&mut self, op: &Op) -> Done {
         let task = &self.task;
         match op {
+            Op::Trim => {
+                let all = FstrimRange { start: 0, len: u64::MAX, minlen: 0 };
+                unit(task.posix().trim_fs(At::Cwd, "/", all).map(drop))
+            }
             Op::Statfs { at: dir, path: p } => {
                 task.posix().statfs(at(*dir), path(p)).map(|stat| statfs(&stat))
             }

@@ -13,9 +13,9 @@ use std::path::Path;
 use vfscale::posix::{At, AtFlags, FallocateFlags, OFlags, RenameFlags, XattrFlags};
 use vfscale::{Errno, Mode, Task, Vfs};
 use vfscale_sync::random::Random;
+use vfscale_testkit::calls::pattern;
 
 use crate::model::tree::{Body, Tree};
-use crate::script::pattern;
 
 /// The shared directory.
 pub const DIR: &str = "/crowd";
