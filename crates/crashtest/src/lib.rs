@@ -42,7 +42,6 @@ pub mod passing;
 pub mod script;
 pub mod subject;
 pub mod sweep;
-pub mod watch;
 
 /// Returns the number in an environment variable, or `default`.
 #[must_use]

@@ -31,6 +31,7 @@ pub mod limited;
 pub mod recording;
 #[cfg(feature = "calls")]
 pub mod shrink;
+pub mod watch;
 #[cfg(feature = "calls")]
 pub mod world;
 
