@@ -5,6 +5,7 @@ pub mod op;
 pub mod outcome;
 pub mod pattern;
 mod show;
+mod table;
 pub mod users;
 
 use crate::calls::op::{CWD, Op, PathArg};

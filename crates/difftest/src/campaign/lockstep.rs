@@ -350,7 +350,7 @@ impl<L: World, R: World> Game<'_, L, R> {
     /// Compares the mounts that each task sees.
     fn compare_mounts(&mut self, at: usize) -> Result<(), Box<Difference>> {
         for task in 0..=INSPECTOR {
-            let mounts = |task: &mut dyn Calls| task.call(&Op::Mounts);
+            let mounts = |task: &mut dyn Calls| task.call(&Op::Mounts {});
             let (left, right) = (self.oracle.run(task, mounts), self.subject.run(task, mounts));
             if left != right {
                 let text = format!("mounts of t{task}\n  expected {left:?}\n  got      {right:?}");

@@ -219,7 +219,7 @@ impl Compound {
 
     /// Discards all free space, where that is supported.
     pub fn trim() -> Self {
-        Self::one(Op::Trim)
+        Self::one(Op::Trim {})
     }
 }
 

@@ -4,6 +4,7 @@
 //! descriptors are small numbers, so any part of a sequence is a sequence again.
 
 use crate::calls::pattern;
+use crate::calls::table::every_call;
 
 /// The flag of an immutable inode (`FS_IMMUTABLE_FL`).
 pub const FS_IMMUTABLE: u32 = 0x10;
@@ -144,401 +145,103 @@ pub struct LockRange {
     pub len: i64,
 }
 
-/// A call. `at` and `fd` are descriptor numbers, `flags` the kernel's bits. The path `""` with
-/// `AT_EMPTY_PATH` makes a call on a path one on a descriptor (`fstat`, `fchmod` ...).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
-pub enum Op {
-    Open {
-        at: i32,
-        path: PathArg,
-        flags: u32,
-        mode: u32,
-    },
-    Openat2 {
-        at: i32,
-        path: PathArg,
-        flags: u64,
-        mode: u64,
-        resolve: u64,
-    },
-    Reopen {
-        fd: i32,
-        flags: u32,
-    },
-    Close {
-        fd: i32,
-    },
-    Dup {
-        fd: i32,
-    },
-    Dup2 {
-        fd: i32,
-        to: i32,
-    },
-    Dup3 {
-        fd: i32,
-        to: i32,
-        flags: u32,
-    },
-    DupFrom {
-        fd: i32,
-        min: i32,
-        cloexec: bool,
-    },
-    GetCloexec {
-        fd: i32,
-    },
-    SetCloexec {
-        fd: i32,
-        on: bool,
-    },
-    GetFlags {
-        fd: i32,
-    },
-    SetFlags {
-        fd: i32,
-        flags: u32,
-    },
-    GetInodeFlags {
-        fd: i32,
-    },
-    SetInodeFlags {
-        fd: i32,
-        flags: u32,
-    },
-    Read {
-        fd: i32,
-        len: u32,
-    },
-    Write {
-        fd: i32,
-        data: Data,
-    },
-    Pread {
-        fd: i32,
-        len: u32,
-        off: u64,
-    },
-    Pwrite {
-        fd: i32,
-        data: Data,
-        off: u64,
-    },
-    Readv {
-        fd: i32,
-        lens: Vec<u32>,
-        off: Option<u64>,
-    },
-    Writev {
-        fd: i32,
-        parts: Vec<Data>,
-        off: Option<u64>,
-    },
-    Lseek {
-        fd: i32,
-        whence: Seek,
-        off: i64,
-    },
-    Ftruncate {
-        fd: i32,
-        len: u64,
-    },
-    Truncate {
-        path: PathArg,
-        len: u64,
-    },
-    Fallocate {
-        fd: i32,
-        mode: u32,
-        off: u64,
-        len: u64,
-    },
-    CopyRange {
-        from: i32,
-        off_in: Option<u64>,
-        to: i32,
-        off_out: Option<u64>,
-        len: u64,
-    },
-    Fsync {
-        fd: i32,
-        data_only: bool,
-    },
-    Syncfs {
-        fd: i32,
-    },
-    /// `FITRIM` of all free space of the root's file system.
-    Trim,
-    ReadDir {
-        fd: i32,
-    },
-    Stat {
-        at: i32,
-        path: PathArg,
-        flags: u32,
-    },
-    Access {
-        at: i32,
-        path: PathArg,
-        mode: u32,
-        flags: u32,
-    },
-    Mkdir {
-        at: i32,
-        path: PathArg,
-        mode: u32,
-    },
-    Mknod {
-        at: i32,
-        path: PathArg,
-        mode: u32,
-        rdev: u64,
-    },
-    Unlink {
-        at: i32,
-        path: PathArg,
-        flags: u32,
-    },
-    Link {
-        at: i32,
-        path: PathArg,
-        to_at: i32,
-        to: PathArg,
-        flags: u32,
-    },
-    Symlink {
-        target: PathArg,
-        at: i32,
-        path: PathArg,
-    },
-    Readlink {
-        at: i32,
-        path: PathArg,
-    },
-    Rename {
-        at: i32,
-        path: PathArg,
-        to_at: i32,
-        to: PathArg,
-        flags: u32,
-    },
-    Chmod {
-        at: i32,
-        path: PathArg,
-        mode: u32,
-        flags: u32,
-    },
-    Chown {
-        at: i32,
-        path: PathArg,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        flags: u32,
-    },
-    Utimens {
-        at: i32,
-        path: PathArg,
-        atime: Time,
-        mtime: Time,
-        flags: u32,
-    },
-    Getxattr {
-        at: i32,
-        path: PathArg,
-        name: PathArg,
-        flags: u32,
-    },
-    Setxattr {
-        at: i32,
-        path: PathArg,
-        name: PathArg,
-        value: Vec<u8>,
-        how: u32,
-        flags: u32,
-    },
-    Listxattr {
-        at: i32,
-        path: PathArg,
-        flags: u32,
-    },
-    Removexattr {
-        at: i32,
-        path: PathArg,
-        name: PathArg,
-        flags: u32,
-    },
-    Chdir {
-        path: PathArg,
-    },
-    Fchdir {
-        fd: i32,
-    },
-    Chroot {
-        path: PathArg,
-    },
-    Getcwd,
-    PathOf {
-        fd: i32,
-    },
-    Umask {
-        mode: u32,
-    },
-    SetUser {
-        user: usize,
-    },
-    Fork {
-        into: usize,
-    },
-    Statfs {
-        at: i32,
-        path: PathArg,
-    },
-    Mount {
-        path: PathArg,
-        flags: u32,
-    },
-    Bind {
-        source: PathArg,
-        target: PathArg,
-        recursive: bool,
-    },
-    MoveMount {
-        source: PathArg,
-        target: PathArg,
-    },
-    Umount {
-        path: PathArg,
-        flags: u32,
-    },
-    Remount {
-        path: PathArg,
-        flags: u32,
-    },
-    SetPropagation {
-        path: PathArg,
-        flags: u32,
-    },
-    /// `fork` followed by `unshare` of the mount namespace.
-    Unshare {
-        into: usize,
-    },
-    Mounts,
-    RemountBind {
-        path: PathArg,
-        flags: u32,
-    },
-    Flock {
-        fd: i32,
-        kind: LockKind,
-    },
-    Lock {
-        fd: i32,
-        ofd: bool,
-        kind: LockKind,
-        range: LockRange,
-    },
-    GetLock {
-        fd: i32,
-        ofd: bool,
-        kind: LockKind,
-        range: LockRange,
-    },
-    SaveHandle {
-        at: i32,
-        path: PathArg,
-        flags: u32,
-        slot: usize,
-    },
-    OpenHandle {
-        mount: i32,
-        slot: usize,
-        flags: u32,
-    },
+/// Returns the type of a kind of argument.
+macro_rules! type_of {
+    (at) => { i32 };
+    (fd) => { i32 };
+    (int) => { i32 };
+    (path) => { PathArg };
+    (text) => { PathArg };
+    (open64) => { u64 };
+    (octal64) => { u64 };
+    (hex64) => { u64 };
+    (resolve) => { u64 };
+    (size) => { u64 };
+    (off) => { u64 };
+    (position) => { Option<u64> };
+    (distance) => { i64 };
+    (flag) => { bool };
+    (data) => { Data };
+    (parts) => { Vec<Data> };
+    (counts) => { Vec<u32> };
+    (value) => { Vec<u8> };
+    (whence) => { Seek };
+    (lock) => { LockKind };
+    (range) => { LockRange };
+    (time) => { Time };
+    (id) => { Option<u32> };
+    (user) => { usize };
+    (task) => { usize };
+    (slot) => { usize };
+    // Bits and counts.
+    ($other:ident) => { u32 };
 }
 
-impl Op {
-    /// Returns the call's name, which groups differences.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Op::Open { .. } => "openat",
-            Op::Openat2 { .. } => "openat2",
-            Op::Reopen { .. } => "reopen",
-            Op::Close { .. } => "close",
-            Op::Dup { .. } => "dup",
-            Op::Dup2 { .. } => "dup2",
-            Op::Dup3 { .. } => "dup3",
-            Op::DupFrom { .. } => "dupfd",
-            Op::GetCloexec { .. } => "getfd",
-            Op::SetCloexec { .. } => "setfd",
-            Op::GetFlags { .. } => "getfl",
-            Op::SetFlags { .. } => "setfl",
-            Op::Read { .. } => "read",
-            Op::Write { .. } => "write",
-            Op::Pread { .. } => "pread",
-            Op::Pwrite { .. } => "pwrite",
-            Op::Readv { .. } => "readv",
-            Op::Writev { .. } => "writev",
-            Op::Lseek { .. } => "lseek",
-            Op::Ftruncate { .. } => "ftruncate",
-            Op::Truncate { .. } => "truncate",
-            Op::Fallocate { .. } => "fallocate",
-            Op::CopyRange { .. } => "copy_file_range",
-            Op::Fsync { .. } => "fsync",
-            Op::Syncfs { .. } => "syncfs",
-            Op::Trim => "fitrim",
-            Op::ReadDir { .. } => "getdents",
-            Op::Stat { .. } => "stat",
-            Op::Access { .. } => "faccessat",
-            Op::Mkdir { .. } => "mkdirat",
-            Op::Mknod { .. } => "mknodat",
-            Op::Unlink { .. } => "unlinkat",
-            Op::Link { .. } => "linkat",
-            Op::Symlink { .. } => "symlinkat",
-            Op::Readlink { .. } => "readlinkat",
-            Op::Rename { .. } => "renameat2",
-            Op::Chmod { .. } => "fchmodat",
-            _ => self.name_more(),
-        }
-    }
-
-    fn name_more(&self) -> &'static str {
-        match self {
-            Op::Chown { .. } => "fchownat",
-            Op::Utimens { .. } => "utimensat",
-            Op::Getxattr { .. } => "getxattr",
-            Op::Setxattr { .. } => "setxattr",
-            Op::Listxattr { .. } => "listxattr",
-            Op::Removexattr { .. } => "removexattr",
-            Op::Chdir { .. } => "chdir",
-            Op::Fchdir { .. } => "fchdir",
-            Op::Chroot { .. } => "chroot",
-            Op::Getcwd => "getcwd",
-            Op::PathOf { .. } => "path_of",
-            Op::Umask { .. } => "umask",
-            Op::SetUser { .. } => "setuser",
-            Op::Fork { .. } => "fork",
-            Op::Statfs { .. } => "statfs",
-            Op::Mount { .. } => "mount",
-            Op::Bind { .. } => "bind",
-            Op::MoveMount { .. } => "move_mount",
-            Op::Umount { .. } => "umount",
-            Op::Remount { .. } => "remount",
-            Op::SetPropagation { .. } => "set_propagation",
-            Op::Unshare { .. } => "unshare",
-            Op::Mounts => "mountinfo",
-            Op::RemountBind { .. } => "remount_bind",
-            Op::Flock { .. } => "flock",
-            Op::Lock { .. } => "setlk",
-            Op::GetLock { .. } => "getlk",
-            Op::SaveHandle { .. } => "name_to_handle",
-            Op::OpenHandle { .. } => "open_by_handle",
-            Op::GetInodeFlags { .. } => "getflags",
-            Op::SetInodeFlags { .. } => "setflags",
-            _ => "call",
-        }
-    }
+/// Adds a descriptor to a list, and nothing else.
+macro_rules! add_descriptor {
+    (at, $arg:expr, $all:expr) => {
+        $all.push($arg)
+    };
+    (fd, $arg:expr, $all:expr) => {
+        $all.push($arg)
+    };
+    ($other:ident, $arg:expr, $all:expr) => {
+        _ = $arg
+    };
 }
+
+/// Adds a path to a list, and nothing else.
+macro_rules! add_path {
+    (path, $arg:expr, $all:expr) => {
+        $all.push($arg)
+    };
+    ($other:ident, $arg:expr, $all:expr) => {
+        _ = $arg
+    };
+}
+
+macro_rules! define {
+    ($($call:ident $name:literal { $($arg:ident: $kind:ident),* })*) => {
+        /// A call. `at` and `fd` are descriptor numbers, `flags` the kernel's bits. The path `""`
+        /// with `AT_EMPTY_PATH` makes a call on a path one on a descriptor (`fstat`, `fchmod` ...).
+        /// `Unshare` is `fork` followed by `unshare` of the mount namespace, `Trim` is `FITRIM` of
+        /// all free space of the root's file system.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        #[allow(missing_docs)]
+        pub enum Op {
+            $($call { $($arg: type_of!($kind)),* }),*
+        }
+
+        impl Op {
+            /// Returns the call's name, which groups differences.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Op::$call { .. } => $name),*
+                }
+            }
+
+            /// Returns the descriptors that the call names.
+            pub(crate) fn descriptors_mut(&mut self) -> Vec<&mut i32> {
+                let mut all = Vec::new();
+                match self {
+                    $(Op::$call { $($arg),* } => { $(add_descriptor!($kind, $arg, all);)* })*
+                }
+                all
+            }
+
+            /// Returns the paths of files that the call names.
+            pub fn paths(&self) -> Vec<&PathArg> {
+                let mut all = Vec::new();
+                match self {
+                    $(Op::$call { $($arg),* } => { $(add_path!($kind, $arg, all);)* })*
+                }
+                all
+            }
+        }
+    };
+}
+
+every_call!(define);
 
 impl Op {
     /// Returns whether the call allocates the lowest free descriptor.
@@ -592,99 +295,6 @@ impl Op {
                 Op::CopyRange { from, off_in, to, off_out, len }
             }
             other => other,
-        }
-    }
-
-    /// Returns the paths that the call names.
-    pub fn paths(&self) -> Vec<&PathArg> {
-        match self {
-            Op::Link { path, to, .. } | Op::Rename { path, to, .. } => vec![path, to],
-            Op::Bind { source, target, .. } | Op::MoveMount { source, target } => {
-                vec![source, target]
-            }
-            Op::Open { path, .. }
-            | Op::Openat2 { path, .. }
-            | Op::Truncate { path, .. }
-            | Op::Stat { path, .. }
-            | Op::Access { path, .. }
-            | Op::Mkdir { path, .. }
-            | Op::Mknod { path, .. }
-            | Op::Unlink { path, .. }
-            | Op::Symlink { path, .. }
-            | Op::Readlink { path, .. }
-            | Op::Chmod { path, .. }
-            | Op::Chown { path, .. }
-            | Op::Utimens { path, .. }
-            | Op::Getxattr { path, .. }
-            | Op::Setxattr { path, .. }
-            | Op::Listxattr { path, .. }
-            | Op::Removexattr { path, .. }
-            | Op::Chdir { path }
-            | Op::Chroot { path }
-            | Op::Statfs { path, .. }
-            | Op::Mount { path, .. }
-            | Op::Umount { path, .. }
-            | Op::Remount { path, .. }
-            | Op::SetPropagation { path, .. }
-            | Op::RemountBind { path, .. }
-            | Op::SaveHandle { path, .. } => vec![path],
-            _ => Vec::new(),
-        }
-    }
-
-    /// Returns the descriptors that the call names.
-    pub(crate) fn descriptors_mut(&mut self) -> Vec<&mut i32> {
-        match self {
-            Op::Dup2 { fd, to } | Op::Dup3 { fd, to, .. } => vec![fd, to],
-            Op::CopyRange { from, to, .. } => vec![from, to],
-            Op::Link { at, to_at, .. } | Op::Rename { at, to_at, .. } => vec![at, to_at],
-            Op::Open { at: fd, .. }
-            | Op::Openat2 { at: fd, .. }
-            | Op::Stat { at: fd, .. }
-            | Op::Access { at: fd, .. }
-            | Op::Mkdir { at: fd, .. }
-            | Op::Mknod { at: fd, .. }
-            | Op::Unlink { at: fd, .. }
-            | Op::Symlink { at: fd, .. }
-            | Op::Readlink { at: fd, .. }
-            | Op::Chmod { at: fd, .. }
-            | Op::Chown { at: fd, .. }
-            | Op::Utimens { at: fd, .. }
-            | Op::Getxattr { at: fd, .. }
-            | Op::Setxattr { at: fd, .. }
-            | Op::Listxattr { at: fd, .. }
-            | Op::Removexattr { at: fd, .. }
-            | Op::Statfs { at: fd, .. }
-            | Op::SaveHandle { at: fd, .. }
-            | Op::OpenHandle { mount: fd, .. }
-            | Op::Reopen { fd, .. }
-            | Op::Close { fd }
-            | Op::Dup { fd }
-            | Op::DupFrom { fd, .. }
-            | Op::GetCloexec { fd }
-            | Op::SetCloexec { fd, .. }
-            | Op::GetFlags { fd }
-            | Op::SetFlags { fd, .. }
-            | Op::GetInodeFlags { fd }
-            | Op::SetInodeFlags { fd, .. }
-            | Op::Read { fd, .. }
-            | Op::Write { fd, .. }
-            | Op::Pread { fd, .. }
-            | Op::Pwrite { fd, .. }
-            | Op::Readv { fd, .. }
-            | Op::Writev { fd, .. }
-            | Op::Lseek { fd, .. }
-            | Op::Ftruncate { fd, .. }
-            | Op::Fallocate { fd, .. }
-            | Op::Fsync { fd, .. }
-            | Op::Syncfs { fd }
-            | Op::ReadDir { fd }
-            | Op::Fchdir { fd }
-            | Op::PathOf { fd }
-            | Op::Flock { fd, .. }
-            | Op::Lock { fd, .. }
-            | Op::GetLock { fd, .. } => vec![fd],
-            _ => Vec::new(),
         }
     }
 }

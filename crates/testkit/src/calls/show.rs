@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::calls::op::{CWD, Data, LockRange, Op, PathArg, Seek, Step, Time};
+use crate::calls::op::{CWD, Data, LockKind, LockRange, Op, PathArg, Seek, Step, Time};
+use crate::calls::table::every_call;
+use crate::calls::users::USERS;
 
 /// Names of `O_*` bits, without the access mode.
 const OPEN: &[(u64, &str)] = &[
@@ -100,7 +102,7 @@ impl fmt::Display for Bits {
 }
 
 /// Open flags with the access mode.
-pub(crate) struct Open(pub u64);
+struct Open(u64);
 
 impl fmt::Display for Open {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -147,17 +149,6 @@ impl fmt::Display for PathArg {
     }
 }
 
-struct Off(Option<u64>);
-
-impl fmt::Display for Off {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(off) => write!(f, "@{off}"),
-            None => f.write_str("@pos"),
-        }
-    }
-}
-
 impl fmt::Display for Data {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -177,172 +168,73 @@ impl fmt::Display for Time {
     }
 }
 
-struct Id(Option<u32>);
-
-impl fmt::Display for Id {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(id) => write!(f, "{id}"),
-            None => f.write_str("-1"),
-        }
-    }
-}
-
-impl fmt::Display for LockRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}+{}", self.start, self.len)
-    }
-}
-
-impl fmt::Display for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}(", self.name())?;
-        match self {
-            Op::Open { at, path, flags, mode } => {
-                write!(f, "{}, {path}, {}, {mode:#o}", At(*at), Open((*flags).into()))
+macro_rules! display {
+    ($($call:ident $name:literal { $($arg:ident: $kind:ident),* })*) => {
+        impl fmt::Display for Op {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let args: Vec<String> = match self {
+                    $(Op::$call { $($arg),* } => vec![$(text::$kind(stringify!($arg), $arg)),*]),*
+                };
+                write!(f, "{}({})", self.name(), args.join(", "))
             }
-            Op::Openat2 { at, path, flags, mode, resolve } => {
-                let resolve = Bits(*resolve, RESOLVE);
-                write!(f, "{}, {path}, {}, {mode:#o}, {resolve}", At(*at), Open(*flags))
-            }
-            Op::Reopen { fd, flags } | Op::SetFlags { fd, flags } => {
-                write!(f, "{fd}, {}", Open((*flags).into()))
-            }
-            Op::SetInodeFlags { fd, flags } => write!(f, "{fd}, {flags:#x}"),
-            Op::Dup2 { fd, to } => write!(f, "{fd}, {to}"),
-            Op::Dup3 { fd, to, flags } => write!(f, "{fd}, {to}, {}", Open((*flags).into())),
-            Op::Close { fd }
-            | Op::Dup { fd }
-            | Op::GetFlags { fd }
-            | Op::GetInodeFlags { fd }
-            | Op::GetCloexec { fd }
-            | Op::ReadDir { fd }
-            | Op::Syncfs { fd }
-            | Op::Fchdir { fd }
-            | Op::PathOf { fd } => write!(f, "{fd}"),
-            Op::DupFrom { fd, min, cloexec } => write!(f, "{fd}, {min}, cloexec={cloexec}"),
-            Op::SetCloexec { fd, on } => write!(f, "{fd}, {on}"),
-            Op::Umask { mode } => write!(f, "{mode:#o}"),
-            Op::SetUser { user } => write!(f, "{}", crate::calls::users::USERS[*user].name),
-            Op::Fork { into } => write!(f, "as t{into}"),
-            Op::Chdir { path } | Op::Chroot { path } => write!(f, "{path}"),
-            Op::Getcwd | Op::Trim => Ok(()),
-            _ => show_data(self, f),
-        }?;
-        f.write_str(")")
-    }
+        }
+    };
 }
 
-fn show_data(op: &Op, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    match op {
-        Op::Read { fd, len } => write!(f, "{fd}, {len}"),
-        Op::Write { fd, data } => write!(f, "{fd}, {data}"),
-        Op::Pread { fd, len, off } => write!(f, "{fd}, {len}, @{off}"),
-        Op::Pwrite { fd, data, off } => write!(f, "{fd}, {data}, @{off}"),
-        Op::Readv { fd, lens, off } => write!(f, "{fd}, {lens:?}, {}", Off(*off)),
-        Op::Writev { fd, parts, off } => {
-            write!(f, "{fd}, [")?;
-            for part in parts {
-                write!(f, "{part} ")?;
-            }
-            write!(f, "], {}", Off(*off))
-        }
-        Op::Lseek { fd, whence, off } => {
-            let name = match whence {
-                Seek::Set => "SET",
-                Seek::Cur => "CUR",
-                Seek::End => "END",
-                Seek::Data => "DATA",
-                Seek::Hole => "HOLE",
-            };
-            write!(f, "{fd}, {name}, {off}")
-        }
-        Op::Ftruncate { fd, len } => write!(f, "{fd}, {len}"),
-        Op::Truncate { path, len } => write!(f, "{path}, {len}"),
-        Op::Fallocate { fd, mode, off, len } => {
-            write!(f, "{fd}, {}, @{off}, {len}", Bits((*mode).into(), FALLOC))
-        }
-        Op::CopyRange { from, off_in, to, off_out, len } => {
-            write!(f, "{from}, {}, {to}, {}, {len}", Off(*off_in), Off(*off_out))
-        }
-        Op::Fsync { fd, data_only } => write!(f, "{fd}, data_only={data_only}"),
-        Op::Flock { fd, kind } => write!(f, "{fd}, {kind:?}"),
-        Op::Lock { fd, ofd, kind, range } | Op::GetLock { fd, ofd, kind, range } => {
-            write!(f, "{fd}, {}, {kind:?}, {range}", if *ofd { "OFD" } else { "POSIX" })
-        }
-        Op::OpenHandle { mount, slot, flags } => {
-            write!(f, "{mount}, h{slot}, {}", Open((*flags).into()))
-        }
-        _ => show_names(op, f),
-    }
-}
+every_call!(display);
 
-fn show_names(op: &Op, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let bits = |flags: &u32| Bits((*flags).into(), AT);
-    match op {
-        Op::Stat { at, path, flags } | Op::Listxattr { at, path, flags } => {
-            write!(f, "{}, {path}, {}", At(*at), bits(flags))
-        }
-        Op::Unlink { at, path, flags } => write!(f, "{}, {path}, {}", At(*at), bits(flags)),
-        Op::Access { at, path, mode, flags } => {
-            write!(f, "{}, {path}, {mode}, {}", At(*at), bits(flags))
-        }
-        Op::Mkdir { at, path, mode } => write!(f, "{}, {path}, {mode:#o}", At(*at)),
-        Op::Mknod { at, path, mode, rdev } => {
-            write!(f, "{}, {path}, {mode:#o}, {rdev:#x}", At(*at))
-        }
-        Op::Link { at, path, to_at, to, flags } => {
-            write!(f, "{}, {path}, {}, {to}, {}", At(*at), At(*to_at), bits(flags))
-        }
-        Op::Symlink { target, at, path } => write!(f, "{target}, {}, {path}", At(*at)),
-        Op::Readlink { at, path } | Op::Statfs { at, path } => write!(f, "{}, {path}", At(*at)),
-        Op::Rename { at, path, to_at, to, flags } => {
-            let flags = Bits((*flags).into(), RENAME);
-            write!(f, "{}, {path}, {}, {to}, {flags}", At(*at), At(*to_at))
-        }
-        Op::Chmod { at, path, mode, flags } => {
-            write!(f, "{}, {path}, {mode:#o}, {}", At(*at), bits(flags))
-        }
-        Op::Chown { at, path, uid, gid, flags } => {
-            write!(f, "{}, {path}, {}, {}, {}", At(*at), Id(*uid), Id(*gid), bits(flags))
-        }
-        Op::Utimens { at, path, atime, mtime, flags } => {
-            write!(f, "{}, {path}, {atime}, {mtime}, {}", At(*at), bits(flags))
-        }
-        Op::SaveHandle { at, path, flags, slot } => {
-            write!(f, "{}, {path}, {}, h{slot}", At(*at), bits(flags))
-        }
-        _ => show_rest(op, f),
-    }
-}
+/// The texts of arguments, by kind.
+mod text {
+    use super::*;
 
-fn show_rest(op: &Op, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let bits = |flags: &u32| Bits((*flags).into(), AT);
-    match op {
-        Op::Getxattr { at, path, name, flags } | Op::Removexattr { at, path, name, flags } => {
-            write!(f, "{}, {path}, {name}, {}", At(*at), bits(flags))
-        }
-        Op::Setxattr { at, path, name, value, how, flags } => {
-            let how = Bits((*how).into(), &[(1, "CREATE"), (2, "REPLACE")]);
-            let head = &value[..value.len().min(64)];
-            write!(f, "{}, {path}, {name}, {}x", At(*at), value.len())?;
-            write!(f, "[{}], {how}, {}", head.escape_ascii(), bits(flags))
-        }
-        Op::SetPropagation { path, flags } => {
-            write!(f, "{path}, {}", Bits((*flags).into(), PROPAGATION))
-        }
-        Op::Unshare { into } => write!(f, "as t{into}"),
-        Op::Mounts => Ok(()),
-        Op::Mount { path, flags } | Op::Remount { path, flags } => {
-            write!(f, "{path}, {}", Bits((*flags).into(), MOUNT))
-        }
-        Op::RemountBind { path, flags } => write!(f, "{path}, {}", Bits((*flags).into(), MOUNT)),
-        Op::Bind { source, target, recursive } => {
-            write!(f, "{source}, {target}, recursive={recursive}")
-        }
-        Op::MoveMount { source, target } => write!(f, "{source}, {target}"),
-        Op::Umount { path, flags } => write!(f, "{path}, {}", Bits((*flags).into(), UMOUNT)),
-        other => write!(f, "{other:?}"),
+    /// Makes functions that print an argument, given its name, by an expression.
+    macro_rules! texts {
+        ($($kind:ident($name:pat, $arg:ident: $type:ty) = $text:expr;)*) => {
+            $(pub(super) fn $kind($name: &str, $arg: &$type) -> String { $text.to_string() })*
+        };
+    }
+
+    texts! {
+        at(_, fd: i32) = At(*fd);
+        fd(_, fd: i32) = fd;
+        int(_, number: i32) = number;
+        count(_, number: u32) = number;
+        size(_, number: u64) = number;
+        distance(_, number: i64) = number;
+        path(_, path: PathArg) = path;
+        text(_, text: PathArg) = text;
+        open(_, flags: u32) = Open((*flags).into());
+        open64(_, flags: u64) = Open(*flags);
+        octal(_, mode: u32) = format!("{mode:#o}");
+        octal64(_, mode: u64) = format!("{mode:#o}");
+        hex(_, bits: u32) = format!("{bits:#x}");
+        hex64(_, bits: u64) = format!("{bits:#x}");
+        resolve(_, flags: u64) = Bits(*flags, RESOLVE);
+        walk(_, flags: u32) = Bits((*flags).into(), AT);
+        rename(_, flags: u32) = Bits((*flags).into(), RENAME);
+        space(_, flags: u32) = Bits((*flags).into(), FALLOC);
+        mount(_, flags: u32) = Bits((*flags).into(), MOUNT);
+        umount(_, flags: u32) = Bits((*flags).into(), UMOUNT);
+        propagation(_, flags: u32) = Bits((*flags).into(), PROPAGATION);
+        xattr(_, flags: u32) = Bits((*flags).into(), &[(1, "CREATE"), (2, "REPLACE")]);
+        flag(name, is_on: bool) = format!("{name}={is_on}");
+        off(_, off: u64) = format!("@{off}");
+        position(_, off: Option<u64>) = off.map_or("@pos".into(), |off| format!("@{off}"));
+        data(_, data: Data) = data;
+        parts(_, parts: [Data]) = format!("{:?}", Vec::from_iter(parts.iter().map(Data::to_string)));
+        counts(_, counts: [u32]) = format!("{counts:?}");
+        whence(_, whence: Seek) = format!("{whence:?}").to_uppercase();
+        lock(_, kind: LockKind) = format!("{kind:?}");
+        range(_, range: LockRange) = format!("{}+{}", range.start, range.len);
+        time(_, time: Time) = time;
+        id(_, id: Option<u32>) = id.map_or("-1".into(), |id| id.to_string());
+        user(_, user: usize) = USERS[*user].name;
+        task(_, task: usize) = format!("as t{task}");
+        slot(_, slot: usize) = format!("h{slot}");
+    }
+
+    pub(super) fn value(_: &str, value: &[u8]) -> String {
+        format!("{}x[{}]", value.len(), value[..value.len().min(64)].escape_ascii())
     }
 }
 

@@ -17,7 +17,7 @@ impl Compound {
         self.0.iter().try_for_each(|op| match task.files(op).map_err(Errno::from) {
             Ok(Value::Number(done)) => go_on(&mut task, op, done as u64),
             // A file system that has nothing to discard.
-            Err(Errno::OPNOTSUPP) if *op == Op::Trim => Ok(()),
+            Err(Errno::OPNOTSUPP) if *op == Op::Trim {} => Ok(()),
             made => made.map(drop),
         })
     }

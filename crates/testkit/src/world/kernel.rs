@@ -194,7 +194,7 @@ impl KernelTask {
             Op::Chdir { path } => unit(sys::chdir(&c(path))),
             Op::Fchdir { fd } => unit(sys::fchdir(*fd)),
             Op::Chroot { path } => unit(sys::chroot(&c(path))),
-            Op::Getcwd => sys::getcwd().map(|path| Value::Path(PathArg(path))),
+            Op::Getcwd {} => sys::getcwd().map(|path| Value::Path(PathArg(path))),
             Op::PathOf { fd } => {
                 sys::fcntl(*fd, libc::F_GETFD, 0)?;
                 let path = sys::readlinkat(PROC_FD, &proc_link(*fd))?;
@@ -350,7 +350,7 @@ impl KernelTask {
                 unit(sys::mount(none, &c(path), None, (*flags).into(), None))
             }
             Op::Unshare { .. } => self.unshare_mounts(),
-            Op::Mounts => {
+            Op::Mounts {} => {
                 let text = crate::world::mountinfo::text(&mountinfo()?);
                 crate::world::mountinfo::normal(&text).map(Value::Mounts).map_err(|_| libc::EINVAL)
             }

@@ -340,7 +340,7 @@ impl LibraryTask {
             Op::Chdir { path: p } => unit(task.posix().chdir(path(p))),
             Op::Fchdir { fd } => unit(task.posix().fchdir(&self.file(*fd)?)),
             Op::Chroot { path: p } => unit(task.posix().chroot(path(p))),
-            Op::Getcwd => task.posix().getcwd().map(from_path),
+            Op::Getcwd {} => task.posix().getcwd().map(from_path),
             Op::PathOf { fd } => {
                 let path = task.posix().path_of(&self.file(*fd)?)?.into_os_string().into_vec();
                 Ok(Value::Path(PathArg(path).without_numbers()))
@@ -544,7 +544,7 @@ impl LibraryTask {
     fn mounts(&mut self, op: &Op) -> Done {
         let task = &self.task;
         match op {
-            Op::Trim => {
+            Op::Trim {} => {
                 let all = FstrimRange { start: 0, len: u64::MAX, minlen: 0 };
                 unit(task.posix().trim_fs(At::Cwd, "/", all).map(drop))
             }
@@ -583,7 +583,7 @@ impl LibraryTask {
                 self.task = task.posix().unshare_mounts()?;
                 Ok(Value::Unit)
             }
-            Op::Mounts => {
+            Op::Mounts {} => {
                 let lines = task.posix().mounts();
                 let lines: Vec<_> = lines.iter().map(|m| m.mountinfo().to_string()).collect();
                 let mounts = crate::world::mountinfo::normal(&lines.join("\n"));
