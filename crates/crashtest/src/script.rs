@@ -8,6 +8,7 @@ use vfscale::FileType;
 use vfscale::posix::{InodeFlags, RenameFlags};
 use vfscale_sync::random::Random;
 use vfscale_testkit::calls::compound::{Compound, Space};
+use vfscale_testkit::generate::compounds::Compounds;
 
 /// A named list of calls.
 #[derive(Clone, Debug)]
@@ -86,102 +87,27 @@ impl Focus {
     }
 }
 
-/// A kind of call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "each is the call of its name")]
-pub enum Kind {
-    Create,
-    Mkdir,
-    Mkfifo,
-    Link,
-    Symlink,
-    LongSymlink,
-    Rename,
-    RenameOver,
-    RenameDir,
-    Exchange,
-    NoReplace,
-    Unlink,
-    Rmdir,
-    Write,
-    WriteFar,
-    Append,
-    AppendMuch,
-    Publish,
-    Shrink,
-    Grow,
-    Allocate,
-    AllocateKeep,
-    Punch,
-    ZeroRange,
-    SetXattr,
-    SetLongXattr,
-    RemoveXattr,
-    Chmod,
-    Chown,
-    Times,
-    Fsync,
-    Fdatasync,
-    FsyncDir,
-    Sync,
-    Trim,
-    Whiteout,
-    Device,
-    Writev,
-    CopyRange,
-    OpenTruncate,
-    AccessAcl,
-    SetFlags,
+macro_rules! kinds {
+    ($($kind:ident)*) => {
+        /// A kind of call.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "each is the call of its name")]
+        pub enum Kind {
+            $($kind),*
+        }
+
+        /// All kinds.
+        pub const KINDS: &[Kind] = &[$(Kind::$kind),*];
+    };
 }
 
-/// All kinds.
-pub const KINDS: [Kind; 42] = {
-    use Kind::*;
-    [
-        Create,
-        Mkdir,
-        Mkfifo,
-        Link,
-        Symlink,
-        LongSymlink,
-        Rename,
-        RenameOver,
-        RenameDir,
-        Exchange,
-        NoReplace,
-        Unlink,
-        Rmdir,
-        Write,
-        WriteFar,
-        Append,
-        AppendMuch,
-        Publish,
-        Shrink,
-        Grow,
-        Allocate,
-        AllocateKeep,
-        Punch,
-        ZeroRange,
-        SetXattr,
-        SetLongXattr,
-        RemoveXattr,
-        Chmod,
-        Chown,
-        Times,
-        Fsync,
-        Fdatasync,
-        FsyncDir,
-        Sync,
-        Trim,
-        Whiteout,
-        Device,
-        Writev,
-        CopyRange,
-        OpenTruncate,
-        AccessAcl,
-        SetFlags,
-    ]
-};
+kinds! {
+    Create Mkdir Mkfifo Link Symlink LongSymlink Rename RenameOver RenameDir Exchange
+    NoReplace Unlink Rmdir Write WriteFar Append AppendMuch Publish Shrink Grow Allocate
+    AllocateKeep Punch ZeroRange SetXattr SetLongXattr RemoveXattr Chmod Chown Times Fsync
+    Fdatasync FsyncDir Sync Trim Whiteout Device Writev CopyRange OpenTruncate AccessAcl
+    SetFlags
+}
 
 impl Kind {
     /// Returns the call on the files of `focus`; `tag` identifies its writes.
@@ -269,8 +195,8 @@ impl Kind {
 #[must_use]
 pub fn pairs() -> Vec<Script> {
     let mut scripts = Vec::new();
-    for first in KINDS {
-        for second in KINDS {
+    for &first in KINDS {
+        for &second in KINDS {
             let one = first.op(&Focus::first(), 1);
             let same = second.op(&first.moves(Focus::first()), 2);
             let other = second.op(&Focus::elsewhere(), 2);
@@ -309,6 +235,20 @@ pub fn removals() -> Vec<Script> {
     ]
 }
 
+/// Returns a random script of `length` calls, half of which are any of the differential test.
+#[must_use]
+pub fn any(random: &mut Random, length: usize) -> Script {
+    let mut script = self::random(random, length);
+    let mut compounds = Compounds::new(random.number());
+    for (op, tag) in script.ops.iter_mut().take(length).zip(1..) {
+        if random.below(2) == 0 {
+            *op = compounds.next(tag);
+        }
+    }
+    script.name = "any calls".into();
+    script
+}
+
 /// Returns a random script of `length` calls, which move the focus or switch to unrelated files.
 #[must_use]
 pub fn random(random: &mut Random, length: usize) -> Script {
@@ -321,7 +261,7 @@ pub fn random(random: &mut Random, length: usize) -> Script {
             1 => focus = Focus::elsewhere(),
             _ => {}
         }
-        let kind = random.one(&KINDS);
+        let kind = random.one(KINDS);
         ops.push(kind.op(&focus, tag));
         focus = kind.moves(focus);
         name.push(format!("{kind:?}"));

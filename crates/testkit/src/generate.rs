@@ -16,6 +16,7 @@ use crate::calls::op::{
 use crate::calls::users::USERS;
 use crate::world::TASKS;
 
+pub mod compounds;
 pub mod pools;
 
 use pools::*;

@@ -45,17 +45,21 @@ impl Clock {
     }
 
     /// Stores the times of the files that call number `call` used, after it has returned. Other
-    /// files are not read, to avoid caching them in memory.
+    /// files are not read, to avoid caching them in memory, unless a path has dots or links.
     ///
     /// # Errors
     /// Returns the error of a call that failed.
     pub fn note(&mut self, history: &History, call: usize, task: &Task) -> Result<(), String> {
-        let (before, after) = (&history.trees[call], &history.trees[call + 1]);
+        let trees = [&history.trees[call], &history.trees[call + 1]];
+        let after = trees[1];
+        let paths = history.steps[call].op.paths();
+        if !paths.iter().all(|path| trees.iter().all(|tree| tree.is_plain(path))) {
+            return self.note_all(after, call + 1, task, after.nodes.keys().copied());
+        }
         let mut inodes = BTreeSet::new();
-        for path in history.steps[call].op.paths() {
+        for path in paths {
             let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-            let places =
-                [path, parent].into_iter().flat_map(|path| [before, after].map(|t| t.find(path)));
+            let places = [path, parent].into_iter().flat_map(|path| trees.map(|t| t.find(path)));
             inodes.extend(places.flatten());
         }
         let there = inodes.into_iter().filter(|ino| after.nodes.contains_key(ino));

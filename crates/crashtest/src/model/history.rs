@@ -78,7 +78,8 @@ impl History {
                 tree.share_data(before);
                 let change = change(before, &tree);
                 let synced = op.synced().filter(|_| result.is_ok());
-                let synced = synced.and_then(|(path, _)| before.find(path));
+                let synced = synced.and_then(|(path, _)| task.metadata(path).ok());
+                let synced = synced.map(|found| found.ino);
                 steps.push(Step { op: op.clone(), result, change, synced, is_partial: false });
             }
             trees.push(tree);

@@ -213,6 +213,16 @@ impl Tree {
         Some(ino)
     }
 
+    /// Returns whether a path has no dots, and no symbolic link that a walk would follow.
+    pub(crate) fn is_plain(&self, path: &str) -> bool {
+        let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
+        let is_link = |end: usize| {
+            let found = self.find(&path[..end]).and_then(|ino| self.nodes.get(&ino));
+            found.is_some_and(|node| matches!(node.body, Body::Link(_)))
+        };
+        !path.split('/').any(|name| matches!(name, "." | "..")) && !ends.into_iter().any(is_link)
+    }
+
     /// Compares the names, attributes and links of two trees, but not the data of regular files.
     /// Returns the number in `other` of each inode of `self`.
     ///

@@ -113,13 +113,15 @@ fn scripts_around_a_small_log() {
     assert!(cycle > 1, "the log came to round {cycle} only");
 }
 
-/// Long scripts, and changes that become durable by the background write-back.
+/// Long scripts, and changes that become durable by the background write-back: of every kind, and
+/// of all calls of the differential test.
 #[test]
 fn long_scripts() {
     let seed = seed();
     let mut random = Random::new(seed);
     let count = (states() / 4 / 100).max(1);
-    let scripts: Vec<Script> = (0..count).map(|_| script::random(&mut random, 60)).collect();
+    let mut scripts: Vec<Script> = (0..count).map(|_| script::random(&mut random, 60)).collect();
+    scripts.extend((0..count).map(|_| script::any(&mut random, 60)));
     let plan = SweepPlan { device_bytes: DEVICE, states_of_script: 100, seed };
     let sync_interval = Some(Duration::from_millis(20));
     let subject = Volumes { sync_interval, ..Volumes::default() };

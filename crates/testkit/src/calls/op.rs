@@ -237,6 +237,15 @@ macro_rules! define {
                 }
                 all
             }
+
+            /// Returns the same paths, to change them.
+            pub(crate) fn paths_mut(&mut self) -> Vec<&mut PathArg> {
+                let mut all = Vec::new();
+                match self {
+                    $(Op::$call { $($arg),* } => { $(add_path!($kind, $arg, all);)* })*
+                }
+                all
+            }
         }
     };
 }
