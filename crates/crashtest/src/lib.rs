@@ -1,6 +1,6 @@
 //! The crash test: checks the states that a crash may leave in the middle of a script of calls.
 //!
-//! A [`Script`](script::Script) is a list of calls ([`script::op::Op`]). It runs twice: on a memory
+//! A [`Script`](script::Script) is a list of calls ([`Compound`]). It runs twice: on a memory
 //! file system, the model, which gives the tree after each prefix of the calls
 //! ([`model::history::History`]), and on a volume over a recording device. Each state that a crash
 //! might have left on the device ([`sweep`]) is opened, which recovers the volume. Its whole tree
@@ -24,12 +24,15 @@
 //! # Invariants
 //!
 //! * The bytes of each write are distinguishable from all other writes of the script
-//!   ([`script::pattern`]).
+//!   ([`pattern`]).
 //! * Runs are deterministic, given the seed and the timing of background threads.
 //!
 //! # Locks
 //!
 //! The crate defines no locks. One thread makes all calls of a script.
+//!
+//! [`Compound`]: vfscale_testkit::calls::compound::Compound
+//! [`pattern`]: vfscale_testkit::calls::pattern
 
 pub mod faults;
 pub mod fuzz;
@@ -39,7 +42,6 @@ pub mod passing;
 pub mod script;
 pub mod subject;
 pub mod sweep;
-pub mod watch;
 
 /// Returns the number in an environment variable, or `default`.
 #[must_use]

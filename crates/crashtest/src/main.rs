@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use vfscale_crashtest::fuzz::{FuzzTally, Fuzzer};
-use vfscale_crashtest::watch::Watch;
+use vfscale_testkit::watch::Watch;
 
 /// Damages volumes, in their logs and elsewhere, and checks the results.
 #[derive(Parser)]
@@ -40,7 +40,7 @@ const ROUND_MAX: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let watch = Watch::begin(ROUND_MAX, |_| "a round of the last seed".into());
+    let watch = Watch::begin(ROUND_MAX, |_| "a round of the last seed".into()).for_panics();
     let end = Instant::now() + Duration::from_secs(args.seconds);
     let first = args.seed.unwrap_or_else(vfscale_sync::random::fresh_seed);
     let (mut total, mut bad, mut seeds) = (FuzzTally::default(), 0, 0);

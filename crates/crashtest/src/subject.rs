@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use vfscale::{Errno, Vfs};
 use vfscale_block::Device;
-
-use crate::script::op::Op;
+use vfscale_testkit::calls::compound::Compound;
 
 /// A device of a file system.
 pub type Disk = Arc<dyn Device>;
@@ -81,7 +80,7 @@ pub trait Opened {
     ///
     /// # Errors
     /// Returns the final error of the call.
-    fn done(&self, op: &Op) -> Result<(), Errno> {
+    fn done(&self, op: &Compound) -> Result<(), Errno> {
         let _ = op;
         Ok(())
     }

@@ -8,13 +8,13 @@ use std::time::Duration;
 use vfscale::posix::MountFlags;
 use vfscale_block::{CowDevice, Device, MemoryDevice};
 use vfscale_sync::random::Random;
+use vfscale_testkit::calls::compound::Compound;
 use vfscale_testkit::{CrashId, CrashPlan, CrashState, Moment, RecordingDevice};
 
 use crate::model::clock::Clock;
 use crate::model::history::History;
 use crate::model::tree::Tree;
 use crate::model::verdict;
-use crate::script::op::Op;
 use crate::script::{Script, setup};
 use crate::subject::{Disk, LostRange, Opened, Subject};
 
@@ -210,7 +210,7 @@ pub(crate) fn prepare(subject: &dyn Subject, device_bytes: u64) -> Result<Vec<Di
     for op in setup() {
         op.run(&task).map_err(|errno| format!("setup: {op}: {errno}"))?;
     }
-    opened.done(&Op::Sync).map_err(|errno| format!("setup: {errno}"))?;
+    opened.done(&Compound::sync()).map_err(|errno| format!("setup: {errno}"))?;
     drop(task);
     opened.close()?;
     subject.check(&disks)?;
@@ -257,9 +257,6 @@ pub(crate) fn record(
     let task = opened.vfs().task();
     let mut clock = Clock::start(history, &task, subject.keeps_all_times())?;
     for (number, step) in history.steps.iter().enumerate() {
-        if step.op == Op::Close {
-            continue;
-        }
         let result = step.op.run(&task).and_then(|()| opened.done(&step.op));
         if result != step.result {
             return Err(format!("call {number}: {result:?} instead of {:?}", step.result));
@@ -354,11 +351,11 @@ pub(crate) fn recover(
 fn work(opened: &dyn Opened) -> Result<(), String> {
     let task = opened.vfs().task();
     let ops = [
-        Op::Mkdir("/new".into()),
-        Op::Create("/new/file".into()),
-        Op::Append { path: "/new/file".into(), len: 50_000, tag: 9_999 },
-        Op::Fsync("/new/file".into()),
-        Op::Sync,
+        Compound::mkdir("/new"),
+        Compound::create("/new/file"),
+        Compound::append("/new/file", 50_000, 9_999),
+        Compound::fsync("/new/file"),
+        Compound::sync(),
     ];
     for op in ops {
         op.run(&task).map_err(|errno| format!("after recovery: {op}: {errno}"))?;
@@ -367,7 +364,7 @@ fn work(opened: &dyn Opened) -> Result<(), String> {
         let path = entry.map_err(|error| error.to_string())?.path();
         task.remove_dir_all(&path).map_err(|e| format!("after recovery: removing: {e}"))?;
     }
-    Op::Sync.run(&task).map_err(|errno| format!("after recovery: sync: {errno}"))
+    Compound::sync().run(&task).map_err(|errno| format!("after recovery: sync: {errno}"))
 }
 
 #[cfg(test)]

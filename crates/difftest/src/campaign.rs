@@ -1,25 +1,23 @@
 //! Plays many sequences from one seed, shrinks those that differ, and counts the coverage.
 
-pub mod generate;
 pub mod known;
 pub mod lockstep;
 pub mod pairing;
-pub mod shrink;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use crate::calls::op::Step;
-use crate::calls::outcome::Outcome;
-use crate::campaign::generate::{Sequences, Shape};
+use vfscale_testkit::calls::op::Step;
+use vfscale_testkit::calls::outcome::Outcome;
+use vfscale_testkit::generate::{Sequences, Shape};
+use vfscale_testkit::shrink::shrink;
+use vfscale_testkit::watch::Watch;
+use vfscale_testkit::world::World;
+
 use crate::campaign::lockstep::{Difference, Played, Tally, play};
-use crate::campaign::shrink::shrink;
-use crate::world::World;
 
 /// Options of a campaign.
 #[derive(Clone, Copy, Debug)]
@@ -110,11 +108,17 @@ pub fn run<A: Pairing>(
     let sequences = Sequences::new(plan.shape);
     let mut summary = Summary::default();
     let mut number = plan.first;
-    let watchdog = Watchdog::start(plan.seed);
+    let current = Current::default();
+    let (watched, seed) = (Arc::clone(&current), plan.seed);
+    let watch = Watch::begin(SEQUENCE_MAX, move |_| describe(seed, &watched));
+    let begin = |number, steps: &Arc<Vec<Step>>| {
+        *current.lock().unwrap_or_else(PoisonError::into_inner) = (number, Arc::clone(steps));
+        watch.next();
+    };
     while summary.calls < plan.calls && summary.found.len() < plan.kinds_max {
         let candidate = sequences.get(plan.seed, number);
         let steps = Arc::new(candidate.steps.clone());
-        watchdog.begin(number, &steps);
+        begin(number, &steps);
         match play_once(pairing, &steps)? {
             Ok((tally, log)) => summary.add(tally, &log),
             Err(difference) => {
@@ -125,7 +129,7 @@ pub fn run<A: Pairing>(
                     Some(found) => found.count += 1,
                     None => {
                         let play = |steps: &Arc<Vec<Step>>| {
-                            watchdog.begin(number, steps);
+                            begin(number, steps);
                             Ok(play_once(pairing, steps)?.err())
                         };
                         let (steps, difference) =
@@ -202,60 +206,15 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Prints the sequence and ends the process if it takes far too long, because a deadlock would
-/// report nothing.
-struct Watchdog {
-    state: Arc<WatchdogState>,
-}
-
-struct WatchdogState {
-    current: Mutex<(u64, Arc<Vec<Step>>)>,
-    began_ms: AtomicU64,
-    start: Instant,
-}
-
 /// Time limit of one sequence.
 const SEQUENCE_MAX: Duration = Duration::from_secs(120);
 
-impl Watchdog {
-    fn start(seed: u64) -> Watchdog {
-        let state = Arc::new(WatchdogState {
-            current: Mutex::new((0, Arc::default())),
-            began_ms: AtomicU64::new(0),
-            start: Instant::now(),
-        });
-        let weak = Arc::downgrade(&state);
-        std::thread::spawn(move || {
-            while let Some(state) = weak.upgrade() {
-                state.check(seed);
-                drop(state);
-                std::thread::sleep(Duration::from_millis(500));
-            }
-        });
-        Watchdog { state }
-    }
+/// The sequence that is being played, with its number.
+type Current = Arc<Mutex<(u64, Arc<Vec<Step>>)>>;
 
-    fn begin(&self, number: u64, steps: &Arc<Vec<Step>>) {
-        if let Ok(mut current) = self.state.current.lock() {
-            *current = (number, Arc::clone(steps));
-        }
-        let now = self.state.start.elapsed().as_millis() as u64;
-        self.state.began_ms.store(now, Ordering::Relaxed);
-    }
-}
-
-impl WatchdogState {
-    fn check(&self, seed: u64) {
-        let began = Duration::from_millis(self.began_ms.load(Ordering::Relaxed));
-        if self.start.elapsed().saturating_sub(began) < SEQUENCE_MAX {
-            return;
-        }
-        if let Ok(current) = self.current.lock() {
-            eprintln!("HANG: seed {seed}, sequence {} has not ended:", current.0);
-            for step in current.1.iter() {
-                eprintln!("    {step}");
-            }
-        }
-        std::process::exit(3);
-    }
+/// Describes the sequence that does not end, because a deadlock would report nothing.
+fn describe(seed: u64, current: &Current) -> String {
+    let current = current.lock().unwrap_or_else(PoisonError::into_inner);
+    let steps = current.1.iter().map(|step| format!("    {step}\n"));
+    format!("seed {seed}, sequence {}:\n{}", current.0, steps.collect::<String>())
 }

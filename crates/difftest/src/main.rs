@@ -9,11 +9,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use vfscale_difftest::campaign::generate::Shape;
 use vfscale_difftest::campaign::pairing::{
     TmpfsAndMount, TmpfsAndMountedVolume, TmpfsAndVfscale, TmpfsAndVolume, TmpfsTwice,
 };
 use vfscale_difftest::campaign::{self, Event, Pairing, Plan, Summary};
+use vfscale_testkit::generate::Shape;
 
 /// Plays random call sequences on vfscale and on the kernel's tmpfs and prints the differences.
 #[derive(Parser)]

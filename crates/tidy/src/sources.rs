@@ -64,7 +64,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("lab/commute/src/trace/record/tests.rs", "a system call to be recorded"),
     ("lab/commute/src/runner.rs", "system calls: the clock"),
     ("lab/commute/src/trace/symbols.rs", "system calls: where the program lies"),
-    ("crates/difftest/src/sys.rs", "system calls"),
+    ("crates/testkit/src/world/sys.rs", "system calls"),
     ("lab/bench/src/base/sys.rs", "system calls: working directories, handles"),
     ("crates/vfscale/tests/forks.rs", "system calls: fork"),
     ("crates/vfscale/tests/sandbox.rs", "system calls: prctl, seccomp"),

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use vfscale_block::Device;
 use vfscale_crashtest::load::kills::{Kills, KillsPlan, KillsTally};
-use vfscale_crashtest::watch::Watch;
+use vfscale_testkit::watch::Watch;
 
 /// Cuts the power of volumes under load, again and again, and checks the results.
 #[derive(Parser)]
@@ -70,7 +70,7 @@ const REPORT: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let watch = Watch::begin(LOAD_MAX, |load| format!("load {load}"));
+    let watch = Watch::begin(LOAD_MAX, |load| format!("load {load}")).for_panics();
     let seed = args.seed.unwrap_or_else(vfscale_sync::random::fresh_seed);
     println!("seed {seed}{}", if cfg!(debug_assertions) { ", with assertions" } else { "" });
     match run(&args, seed, &watch) {

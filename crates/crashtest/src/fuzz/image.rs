@@ -5,9 +5,9 @@ use std::sync::Arc;
 use vfscale_block::{CowDevice, Device, MemoryDevice};
 use vfscale_diskfs::{Superblock, mkfs, mkfs::MkfsOptions};
 use vfscale_sync::random::Random;
+use vfscale_testkit::calls::compound::Compound;
 
 use crate::script;
-use crate::script::op::Op;
 
 /// Size of the smallest possible volume: little of it is free space, so damage seldom hits that.
 const DEVICE_BYTES: u64 = 16 << 20;
@@ -41,10 +41,10 @@ impl Image {
 
 /// Makes calls on a volume and ignores their errors, syncs it, and stops it as a crash would: by
 /// abandoning it, so its log must be replayed.
-pub(super) fn run(device: &Arc<dyn Device>, ops: Vec<Op>) -> Result<(), String> {
+pub(super) fn run(device: &Arc<dyn Device>, ops: Vec<Compound>) -> Result<(), String> {
     let volume = open(device.clone())?;
     let task = volume.task();
-    for op in ops.into_iter().filter(|op| *op != Op::Close).chain([Op::Sync]) {
+    for op in ops.into_iter().chain([Compound::sync()]) {
         let _ = op.run(&task);
     }
     drop(task);

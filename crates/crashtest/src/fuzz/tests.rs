@@ -99,8 +99,11 @@ fn files(task: &Task) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
     for directory in ["/crowd", "/lost+found"] {
         for entry in task.read_dir(directory).into_iter().flatten().flatten() {
-            // `/lost+found` may contain directories, too.
+            // `/lost+found` may contain directories and pipes, too.
             let path = format!("{directory}/{}", entry.file_name().display());
+            if !task.symlink_metadata(&path).is_ok_and(|found| found.is_file()) {
+                continue;
+            }
             let Ok(bytes) = task.read(path) else { continue };
             if let Ok(number) = bytes.try_into() {
                 found.insert(usize::from_le_bytes(number));

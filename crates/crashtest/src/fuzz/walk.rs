@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::{panic, thread};
 
-use vfscale::posix::{At, AtFlags, InodeFlags, OFlags, RenameFlags, Whence};
+use vfscale::posix::{At, AtFlags, InodeFlags, OFlags, Whence};
 use vfscale::{Errno, Error, File, FileType, Mode, Task, Volume};
-
-use crate::script::op::Op;
+use vfscale_testkit::calls::compound::Compound;
 
 /// Limit on the depth: an inconsistent tree may have loops, or too many names.
 const DEPTH_MAX: usize = 12;
@@ -113,15 +112,15 @@ pub(super) fn side_by_side(volume: &Volume) -> Vec<String> {
         let path = |dir: &str, at: usize| format!("{dir}/side-{thread}-{at}");
         for dir in &dirs {
             let ops = (0..NAMES).flat_map(|at| {
-                let made = Op::Create(path(dir, at));
-                let other = (at % 3 == 1).then(|| {
-                    Op::Rename(path(dir, at), path(dir, NAMES + at), RenameFlags::empty())
-                });
+                let made = Compound::create(path(dir, at));
+                let other = (at % 3 == 1)
+                    .then(|| Compound::rename(path(dir, at), path(dir, NAMES + at), 0));
                 std::iter::once(made).chain(other)
             });
             let left = (0..NAMES).map(|at| if at % 3 == 1 { NAMES + at } else { at });
-            let ops = ops.chain([Op::Sync]).chain(left.map(|at| Op::Unlink(path(dir, at))));
-            for op in ops.chain([Op::Sync]) {
+            let ops =
+                ops.chain([Compound::sync()]).chain(left.map(|at| Compound::unlink(path(dir, at))));
+            for op in ops.chain([Compound::sync()]) {
                 errors.extend(op.run(&task).err().map(|errno| format!("{op}: {errno}")));
             }
         }
@@ -149,13 +148,13 @@ fn directories(task: &Task) -> Vec<String> {
 pub(super) fn work(task: &Task) -> Vec<String> {
     let mut errors = Vec::new();
     let ops = [
-        Op::Mkdir("/made".into()),
-        Op::Create("/made/file".into()),
-        Op::Append { path: "/made/file".into(), len: 50_000, tag: 9_999 },
-        Op::Fsync("/made/file".into()),
-        Op::Truncate("/made/file".into(), 10_000),
-        Op::SetXattr("/made/file".into(), "user.made", 3_000, b'x'),
-        Op::Sync,
+        Compound::mkdir("/made"),
+        Compound::create("/made/file"),
+        Compound::append("/made/file", 50_000, 9_999),
+        Compound::fsync("/made/file"),
+        Compound::truncate("/made/file", 10_000),
+        Compound::setxattr("/made/file", "user.made", vec![b'x'; 3_000]),
+        Compound::sync(),
     ];
     for op in ops {
         errors.extend(op.run(task).err().map(|errno| format!("{op}: {errno}")));
@@ -169,7 +168,7 @@ pub(super) fn work(task: &Task) -> Vec<String> {
         }
         Err(error) => errors.push(error.to_string()),
     }
-    errors.extend(Op::Sync.run(task).err().map(|errno| format!("sync: {errno}")));
+    errors.extend(Compound::sync().run(task).err().map(|errno| format!("sync: {errno}")));
     errors
 }
 

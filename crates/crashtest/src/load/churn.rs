@@ -26,8 +26,7 @@ use vfscale_block::Device;
 use vfscale_sync::cpu;
 use vfscale_sync::random::Random;
 use vfscale_testkit::RecordingDevice;
-
-use crate::script::pattern;
+use vfscale_testkit::calls::pattern;
 
 /// Number of names that a thread uses at a time.
 const NAMES: u64 = 3;

@@ -14,12 +14,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use vfscale::Task;
-use vfscale::posix::RenameFlags;
 use vfscale_block::MemoryDevice;
 use vfscale_sync::random::Random;
+use vfscale_testkit::calls::compound::Compound;
+use vfscale_testkit::calls::op::Op;
 
 use crate::load::joined;
-use crate::script::op::Op;
 use crate::subject::volume::Volumes;
 use crate::subject::{Disk, Subject};
 use crate::sweep::{Recorded, disks, dynamic, recording, sample};
@@ -84,12 +84,12 @@ fn path(thread: usize, call: usize) -> String {
 
 /// Returns call number `call` of a thread: it makes names, moves every other one to the name of a
 /// later call, and removes most.
-fn op(thread: usize, call: usize) -> Op {
+fn op(thread: usize, call: usize) -> Compound {
     match call % 6 {
-        3 => Op::Rename(path(thread, call - 3), path(thread, call), RenameFlags::empty()),
-        4 => Op::Unlink(path(thread, call - 3)),
-        5 if call >= 60 && call % 12 == 5 => Op::Unlink(path(thread, call - 50)),
-        _ => Op::Create(path(thread, call)),
+        3 => Compound::rename(path(thread, call - 3), path(thread, call), 0),
+        4 => Compound::unlink(path(thread, call - 3)),
+        5 if call >= 60 && call % 12 == 5 => Compound::unlink(path(thread, call - 50)),
+        _ => Compound::create(path(thread, call)),
     }
 }
 
@@ -97,14 +97,14 @@ fn op(thread: usize, call: usize) -> Op {
 fn paths_after(thread: usize, calls: usize) -> BTreeSet<String> {
     let mut paths = BTreeSet::new();
     for call in 0..calls {
-        match op(thread, call) {
-            Op::Create(path) => _ = paths.insert(path),
-            Op::Unlink(path) => _ = paths.remove(&path),
-            Op::Rename(from, to, _) => {
-                paths.remove(&from);
-                paths.insert(to);
+        let op = op(thread, call);
+        match (&*op.0, &*op.paths()) {
+            ([Op::Rename { .. }], [from, to]) => {
+                paths.remove(*from);
+                paths.insert((*to).to_owned());
             }
-            _ => {}
+            ([Op::Unlink { .. }], [path]) => _ = paths.remove(*path),
+            (_, made) => paths.extend(made.iter().map(|path| (*path).to_owned())),
         }
     }
     paths
@@ -160,12 +160,12 @@ fn make(
 ) -> Result<(NamesTally, Vec<Promised>), String> {
     let opened = subject.open(&dynamic(recorded))?;
     let (vfs, promised) = (opened.vfs(), Mutex::new(Vec::new()));
-    let run = |op: Op, task: &Task| op.run(task).map_err(|errno| format!("{op}: {errno}"));
+    let run = |op: Compound, task: &Task| op.run(task).map_err(|errno| format!("{op}: {errno}"));
     let task = vfs.task();
     for dir in DIRS {
-        run(Op::Mkdir(dir.into()), &task)?;
+        run(Compound::mkdir(dir), &task)?;
     }
-    run(Op::Sync, &task)?;
+    run(Compound::sync(), &task)?;
     drop(task);
     // Before this moment the directories need not be there.
     recorded[0].mark("begun");
@@ -175,7 +175,7 @@ fn make(
             run(op(thread, call), &task)?;
             if random.below(CALLS_OF_SYNC) == 0 {
                 if !plan.promises_more {
-                    run(Op::Sync, &task)?;
+                    run(Compound::sync(), &task)?;
                 }
                 let mark = recorded[0].mark(format!("thread {thread}: {} calls", call + 1));
                 let mut promised = promised.lock().unwrap_or_else(PoisonError::into_inner);

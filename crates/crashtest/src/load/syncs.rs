@@ -31,12 +31,12 @@ use vfscale::posix::{MountFlags, OFlags};
 use vfscale::{Errno, Mode, Task, Vfs};
 use vfscale_block::{MemoryDevice, Operation};
 use vfscale_sync::random::Random;
+use vfscale_testkit::calls::compound::Compound;
+use vfscale_testkit::calls::pattern;
 use vfscale_testkit::{CrashId, Fault, FaultyDevice};
 
 use crate::load::churn::{Promise, Promises};
 use crate::load::joined;
-use crate::script::op::Op;
-use crate::script::pattern;
 use crate::subject::volume::Volumes;
 use crate::subject::{Disk, Subject};
 use crate::sweep::{Recorded, disks, recording, sample};
@@ -239,8 +239,8 @@ impl Work {
     fn sync(&self, vfs: &Vfs) -> Result<SyncsTally, String> {
         let (task, mut tally, mut said) = (vfs.task(), SyncsTally::default(), BTreeMap::new());
         let sync = match self.planted {
-            SyncFault::SyncOfTheLogOnly => Op::FsyncDir("/".into()),
-            _ => Op::Sync,
+            SyncFault::SyncOfTheLogOnly => Compound::fsync_dir("/"),
+            _ => Compound::sync(),
         };
         while !self.is_over.load(Ordering::Acquire) {
             let written = self.written();

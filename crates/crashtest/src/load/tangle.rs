@@ -27,11 +27,12 @@ use vfscale::{Errno, Mode, Task, Vfs};
 use vfscale_block::Device;
 use vfscale_sync::random::Random;
 use vfscale_testkit::RecordingDevice;
+use vfscale_testkit::calls::compound::{Compound, Space};
+use vfscale_testkit::calls::op::Op;
 
 use crate::model::history::History;
 use crate::model::tree::Tree;
 use crate::model::verdict;
-use crate::script::op::{Op, Space};
 use crate::script::{self, setup};
 
 pub mod crowd;
@@ -106,8 +107,8 @@ impl<D: Device + 'static> Tangle<D> {
         let own = |thread| {
             let mut ops = setup();
             ops.extend(script::random(random, calls).ops);
-            ops.retain(|op| *op != Op::Close);
-            let ops: Vec<Op> = ops.into_iter().map(|op| tagged(op, thread as u32)).collect();
+            let base = TAGS + thread as u32 * TAGS_OF_THREAD;
+            let ops: Vec<_> = ops.into_iter().map(|op| op.tagged(|tag| base + tag)).collect();
             Ok(ThreadScript { dir: format!("/own{thread}"), history: History::of(&[], &ops)? })
         };
         let own = (0..threads).map(own).collect::<Result<_, String>>()?;
@@ -132,7 +133,7 @@ impl<D: Device + 'static> Tangle<D> {
             task.posix().mkdirat(At::Cwd, dir, Mode::from_bits_retain(mode))?;
             task.set_permissions(dir, Mode::from_bits_retain(mode))?;
         }
-        Op::Sync.run(task)?;
+        Compound::sync().run(task)?;
         let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
         *ready = Some(self.device.mark("threads have their directories"));
         Ok(())
@@ -159,13 +160,13 @@ impl<D: Device + 'static> Tangle<D> {
     }
 
     /// Makes a call or its faulty variant. `before` is the expected tree before the call.
-    fn make(&self, task: &Task, op: Op, before: Option<&Tree>) -> Result<(), Errno> {
+    fn make(&self, task: &Task, op: Compound, before: Option<&Tree>) -> Result<(), Errno> {
         let class = before.and_then(|tree| class(&op, tree));
         match self.planted {
             Some(CallFault::Forgets(forgotten)) if class == Some(forgotten) => Ok(()),
             Some(CallFault::InSteps(broken)) if class == Some(broken) => in_steps(task, &op),
-            Some(CallFault::CopiesLinks) if class == Some(Class::Link) => match &op {
-                Op::Link(old, new) => Ok(task.write(new, task.read(old)?)?),
+            Some(CallFault::CopiesLinks) if class == Some(Class::Link) => match *op.paths() {
+                [old, new] => Ok(task.write(new, task.read(old)?)?),
                 _ => op.run(task),
             },
             _ => op.run(task),
@@ -201,63 +202,60 @@ impl<D: Device + 'static> Tangle<D> {
     }
 }
 
-/// Replaces the tags of a call's writes by those of its thread.
-fn tagged(op: Op, thread: u32) -> Op {
-    let base = TAGS + thread * TAGS_OF_THREAD;
-    match op {
-        Op::Write { path, offset, len, tag } => Op::Write { path, offset, len, tag: base + tag },
-        Op::Append { path, len, tag } => Op::Append { path, len, tag: base + tag },
-        other => other,
-    }
-}
-
 /// Returns the kind of a call on this tree.
-fn class(op: &Op, tree: &Tree) -> Option<Class> {
+fn class(op: &Compound, tree: &Tree) -> Option<Class> {
     let is_dir = |path: &str| {
         let node = tree.find(path).and_then(|ino| tree.nodes.get(&ino));
         node.is_some_and(|node| matches!(node.body, crate::model::tree::Body::Dir(_)))
     };
-    Some(match op {
-        Op::Rename(old, new, _) if tree.find(old).is_none() || old == new => return None,
-        Op::Rename(_, new, flags) if flags.contains(RenameFlags::EXCHANGE) => {
-            tree.find(new).map(|_| Class::Exchange)?
-        }
-        Op::Rename(old, ..) if is_dir(old) => Class::RenameDir,
-        Op::Rename(old, new, flags) if flags.is_empty() => match (tree.find(old), tree.find(new)) {
-            (_, None) => Class::Rename,
-            (one, other) if one != other && !is_dir(new) => Class::RenameOver,
-            _ => return None,
-        },
-        Op::Link(..) => Class::Link,
-        Op::Symlink(..) => Class::Symlink,
-        Op::SetXattr(..) => Class::SetXattr,
-        Op::RemoveXattr(..) => Class::RemoveXattr,
-        Op::Mkdir(_) => Class::Mkdir,
-        Op::Rmdir(_) => Class::Rmdir,
-        Op::Fallocate(_, Space::Take, ..) => Class::Allocate,
-        Op::Fallocate(_, Space::Punch, ..) => Class::Punch,
-        Op::Fsync(_) => Class::Fsync,
-        Op::FsyncDir(_) => Class::FsyncDir,
-        Op::Sync => Class::Sync,
-        _ => return None,
-    })
+    if let Some((old, new, flags)) = op.renamed() {
+        let (one, other) = (tree.find(old)?, tree.find(new));
+        let flags = RenameFlags::from_bits_retain(flags);
+        return match other {
+            _ if old == new => None,
+            _ if flags.contains(RenameFlags::EXCHANGE) => other.map(|_| Class::Exchange),
+            _ if is_dir(old) => Some(Class::RenameDir),
+            None if flags.is_empty() => Some(Class::Rename),
+            Some(other) if flags.is_empty() && one != other && !is_dir(new) => {
+                Some(Class::RenameOver)
+            }
+            _ => None,
+        };
+    }
+    match op.synced() {
+        _ if op.syncs_all() => return Some(Class::Sync),
+        Some(_) if op.is_fsync_of_dir() => return Some(Class::FsyncDir),
+        Some((_, data_only)) => return (!data_only).then_some(Class::Fsync),
+        None => {}
+    }
+    match (&*op.0, op.allocated()) {
+        ([Op::Link { .. }], _) => Some(Class::Link),
+        ([Op::Symlink { .. }], _) => Some(Class::Symlink),
+        ([Op::Setxattr { .. }], _) => Some(Class::SetXattr),
+        ([Op::Removexattr { .. }], _) => Some(Class::RemoveXattr),
+        ([Op::Mkdir { .. }], _) => Some(Class::Mkdir),
+        ([Op::Unlink { flags: 1.., .. }], _) => Some(Class::Rmdir),
+        (_, Some(Space::Take)) => Some(Class::Allocate),
+        (_, Some(Space::Punch)) => Some(Class::Punch),
+        _ => None,
+    }
 }
 
 /// Makes a rename in more than one transaction.
-fn in_steps(task: &Task, op: &Op) -> Result<(), Errno> {
-    let Op::Rename(old, new, flags) = op else { return op.run(task) };
+fn in_steps(task: &Task, op: &Compound) -> Result<(), Errno> {
+    let Some((old, new, flags)) = op.renamed() else { return op.run(task) };
     let rename = |from: &str, to: &str| {
         task.rename(from, to)?;
-        Op::Sync.run(task)
+        Compound::sync().run(task)
     };
-    if flags.contains(RenameFlags::EXCHANGE) {
+    if RenameFlags::from_bits_retain(flags).contains(RenameFlags::EXCHANGE) {
         let aside = "/aside";
         rename(old, aside)?;
         rename(new, old)?;
         return rename(aside, new);
     }
     task.remove_file(Path::new(new))?;
-    Op::Sync.run(task)?;
+    Compound::sync().run(task)?;
     rename(old, new)
 }
 

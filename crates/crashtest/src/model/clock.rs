@@ -22,7 +22,6 @@ use vfscale::Task;
 
 use crate::model::history::History;
 use crate::model::tree::{Times, Tree};
-use crate::script::op::Op;
 
 /// The times of each inode of the model after each call.
 #[derive(Clone, Debug)]
@@ -46,17 +45,21 @@ impl Clock {
     }
 
     /// Stores the times of the files that call number `call` used, after it has returned. Other
-    /// files are not read, to avoid caching them in memory.
+    /// files are not read, to avoid caching them in memory, unless a path has dots or links.
     ///
     /// # Errors
     /// Returns the error of a call that failed.
     pub fn note(&mut self, history: &History, call: usize, task: &Task) -> Result<(), String> {
-        let (before, after) = (&history.trees[call], &history.trees[call + 1]);
+        let trees = [&history.trees[call], &history.trees[call + 1]];
+        let after = trees[1];
+        let paths = history.steps[call].op.paths();
+        if !paths.iter().all(|path| trees.iter().all(|tree| tree.is_plain(path))) {
+            return self.note_all(after, call + 1, task, after.nodes.keys().copied());
+        }
         let mut inodes = BTreeSet::new();
-        for path in history.steps[call].op.paths() {
+        for path in paths {
             let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-            let places =
-                [path, parent].into_iter().flat_map(|path| [before, after].map(|t| t.find(path)));
+            let places = [path, parent].into_iter().flat_map(|path| trees.map(|t| t.find(path)));
             inodes.extend(places.flatten());
         }
         let there = inodes.into_iter().filter(|ino| after.nodes.contains_key(ino));
@@ -125,13 +128,13 @@ impl Clock {
 fn floor(history: &History, done: usize, prefix: usize, ino: u64) -> usize {
     let steps = history.steps.iter().enumerate();
     let synced = steps.clone().take(done).filter(|(_, step)| {
-        let is_own = step.synced == Some(ino) && !matches!(step.op, Op::Fdatasync(_));
+        let is_whole = step.op.synced().is_some_and(|(_, data_only)| !data_only);
+        let is_own = step.synced == Some(ino) && is_whole;
         is_own || step.op.syncs_all() && step.result.is_ok()
     });
     let set = steps.take(prefix).filter(|(at, step)| {
-        let is_set =
-            matches!(&step.op, Op::Times(path, _) if history.trees[*at].find(path) == Some(ino));
-        is_set && step.result.is_ok()
+        let set = step.op.timed().and_then(|path| history.trees[*at].find(path));
+        set == Some(ino) && step.result.is_ok()
     });
     let last = synced.chain(set).map(|(at, _)| at + 1).max().unwrap_or(0);
     last.max(history.last_kept_change(ino, prefix))

@@ -1,29 +1,42 @@
 //! The effects of a script, prefix by prefix, as the memory file system (the model) shows them.
 
 use vfscale::{Errno, Vfs};
+use vfscale_testkit::calls::compound::Compound;
 
 use crate::model::tree::{Node, Tree};
-use crate::script::op::{Op, Space};
-use crate::script::pattern;
 
 /// A change of a file's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A write of these bytes at this offset.
-    Write(u64, Vec<u8>),
-    /// An extension to this size with zeros.
-    Grow(u64),
+    /// A write of these bytes at this offset, or an extension by them.
+    Write(usize, Vec<u8>),
     /// A truncation to this size.
-    Cut(u64),
-    /// Zeros in a range, and the resulting size.
-    Zero(std::ops::Range<u64>, u64),
+    Cut(usize),
+}
+
+impl Change {
+    /// Returns the change from one content to another, if they differ. It begins and ends with
+    /// bytes that differ.
+    fn between(old: &[u8], new: &[u8]) -> Option<Change> {
+        if new.len() < old.len() {
+            return Some(Change::Cut(new.len()));
+        }
+        let differs = |(a, b): (&u8, &u8)| a != b;
+        let end = if new.len() > old.len() {
+            new.len()
+        } else {
+            old.iter().zip(new).rposition(differs)? + 1
+        };
+        let start = old.iter().zip(new).position(differs).unwrap_or(old.len());
+        Some(Change::Write(start, new[start..end].into()))
+    }
 }
 
 /// A call, its result, and its effect on data.
 #[derive(Clone, Debug)]
 pub struct Step {
     /// The call.
-    pub op: Op,
+    pub op: Compound,
     /// Its result.
     pub result: Result<(), Errno>,
     /// The inode and the change of its data.
@@ -50,7 +63,7 @@ impl History {
     ///
     /// # Errors
     /// If a call of `setup` fails, or the model can't be read.
-    pub fn of(setup: &[Op], ops: &[Op]) -> Result<History, String> {
+    pub fn of(setup: &[Compound], ops: &[Compound]) -> Result<History, String> {
         let vfs = model()?;
         let task = vfs.task();
         for op in setup {
@@ -63,8 +76,10 @@ impl History {
             let mut tree = Tree::read(&task)?;
             if let Some(before) = trees.last() {
                 tree.share_data(before);
-                let change = result.is_ok().then(|| change(op, before, &tree)).flatten();
-                let synced = result.is_ok().then(|| synced(op, before)).flatten();
+                let change = change(before, &tree);
+                let synced = op.synced().filter(|_| result.is_ok());
+                let synced = synced.and_then(|(path, _)| task.metadata(path).ok());
+                let synced = synced.map(|found| found.ino);
                 steps.push(Step { op: op.clone(), result, change, synced, is_partial: false });
             }
             trees.push(tree);
@@ -77,7 +92,7 @@ impl History {
     pub fn floor(&self, done: usize) -> usize {
         let promised = |(at, step): (usize, &Step)| match step.synced {
             _ if step.op.syncs_all() && step.result.is_ok() => at + 1,
-            Some(_) if matches!(step.op, Op::Fdatasync(_)) => 0,
+            Some(_) if step.op.synced().is_some_and(|(_, data_only)| data_only) => 0,
             Some(ino) => self.last_change(ino, at),
             None => 0,
         };
@@ -166,42 +181,13 @@ fn model() -> Result<Vfs, String> {
     vfscale::memory().size(256 << 20).build().map_err(|error| error.to_string())
 }
 
-fn synced(op: &Op, tree: &Tree) -> Option<u64> {
-    match op {
-        Op::Fsync(path) | Op::Fdatasync(path) | Op::FsyncDir(path) => tree.find(path),
-        _ => None,
-    }
-}
-
-fn change(op: &Op, before: &Tree, after: &Tree) -> Option<(u64, Change)> {
-    let file = |path: &str| {
-        let ino = before.find(path)?;
-        let old = before.nodes.get(&ino)?.data()?.len() as u64;
-        let new = after.nodes.get(&ino)?.data()?.len() as u64;
-        Some((ino, old, new))
-    };
-    Some(match op {
-        Op::Write { path, offset, len, tag } => {
-            let (ino, ..) = file(path)?;
-            (ino, Change::Write(*offset, pattern::bytes(*tag, *offset, *len)))
-        }
-        Op::Append { path, len, tag } => {
-            let (ino, old, _) = file(path)?;
-            (ino, Change::Write(old, pattern::bytes(*tag, old, *len)))
-        }
-        Op::Truncate(path, size) => {
-            let (ino, old, _) = file(path)?;
-            (ino, if *size < old { Change::Cut(*size) } else { Change::Grow(*size) })
-        }
-        Op::Fallocate(path, Space::Take | Space::Keep, ..) => {
-            let (ino, _, new) = file(path)?;
-            (ino, Change::Grow(new))
-        }
-        Op::Fallocate(path, Space::Punch | Space::Zero, offset, len) => {
-            let (ino, _, new) = file(path)?;
-            (ino, Change::Zero(*offset..(*offset + *len).min(new), new))
-        }
-        _ => return None,
+/// Returns the file whose data a call has changed, and the change.
+fn change(before: &Tree, after: &Tree) -> Option<(u64, Change)> {
+    before.nodes.iter().find_map(|(ino, old)| {
+        let (old, new) = (old.data()?, after.nodes.get(ino)?.data()?);
+        // Equal data are shared.
+        let is_same = std::ptr::eq(old, new);
+        Some((*ino, Change::between(old, new).filter(|_| !is_same)?))
     })
 }
 

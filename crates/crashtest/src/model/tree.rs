@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vfscale::posix::{At, AtFlags, Stat, Whence};
+use vfscale::posix::{At, AtFlags, InodeFlags, Stat, Whence};
 use vfscale::{Errno, FileType, Task};
 
 /// Maximum size of a file that is read whole.
@@ -67,6 +67,8 @@ pub struct Node {
     pub nlink: u32,
     /// Device number of a device file.
     pub rdev: u64,
+    /// Inode flags.
+    pub flags: InodeFlags,
     /// Times before anything was read. Trees are compared without them
     /// ([`crate::model::clock`]).
     pub times: Times,
@@ -90,14 +92,14 @@ impl Node {
 
     /// Returns whether both inodes are equal apart from data, names and times.
     fn same_attributes(&self, other: &Node) -> bool {
-        let attributes = |n: &Node| (n.mode, n.uid, n.gid, n.nlink, n.rdev, n.xattrs.clone());
-        attributes(self) == attributes(other)
+        let attributes = |n: &Node| (n.mode, n.uid, n.gid, n.nlink, n.rdev, n.flags);
+        attributes(self) == attributes(other) && self.xattrs == other.xattrs
     }
 
     /// Returns whether both are directories, and equal apart from their entries and times.
     pub(crate) fn same_but_entries(&self, other: &Node) -> bool {
         let is_dir = |node: &Node| matches!(node.body, Body::Dir(_));
-        let rest = |n: &Node| (n.mode, n.uid, n.gid);
+        let rest = |n: &Node| (n.mode, n.uid, n.gid, n.flags);
         is_dir(self)
             && is_dir(other)
             && rest(self) == rest(other)
@@ -165,6 +167,7 @@ impl Tree {
             gid: stat.gid,
             nlink: stat.nlink,
             rdev: stat.rdev,
+            flags: stat.flags,
             times: Times::of(&stat),
             xattrs: xattrs(task, path)?,
             body: body(task, path, &stat)?,
@@ -210,6 +213,16 @@ impl Tree {
         Some(ino)
     }
 
+    /// Returns whether a path has no dots, and no symbolic link that a walk would follow.
+    pub(crate) fn is_plain(&self, path: &str) -> bool {
+        let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]);
+        let is_link = |end: usize| {
+            let found = self.find(&path[..end]).and_then(|ino| self.nodes.get(&ino));
+            found.is_some_and(|node| matches!(node.body, Body::Link(_)))
+        };
+        !path.split('/').any(|name| matches!(name, "." | "..")) && !ends.into_iter().any(is_link)
+    }
+
     /// Compares the names, attributes and links of two trees, but not the data of regular files.
     /// Returns the number in `other` of each inode of `self`.
     ///
@@ -235,12 +248,13 @@ impl Tree {
             if !one.same_attributes(two) {
                 let text = |n: &Node| {
                     format!(
-                        "{:o} {}:{} {} links, rdev {}, {} attributes",
+                        "{:o} {}:{} {} links, rdev {}, {:?}, {} attributes",
                         n.mode,
                         n.uid,
                         n.gid,
                         n.nlink,
                         n.rdev,
+                        n.flags,
                         n.xattrs.len()
                     )
                 };

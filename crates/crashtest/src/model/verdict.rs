@@ -11,11 +11,11 @@
 
 use std::ops::RangeInclusive;
 
+use vfscale_testkit::calls::pattern;
+
 use crate::model::clock::Clock;
 use crate::model::history::{Change, History};
 use crate::model::tree::Tree;
-use crate::script::op::Op;
-use crate::script::pattern;
 
 /// Unit that a device writes atomically: of a page, some sectors may be old and others new.
 const SECTOR: usize = 512;
@@ -85,8 +85,10 @@ fn judge_file(
         if let Some((ino, change)) = &step.change
             && *ino == ours
         {
-            if matches!(step.op, Op::Append { .. }) && partial.is_some_and(|first| first < number) {
-                // The end of the file is unknown.
+            let is_known = partial.is_none_or(|first| first > number);
+            let copies = step.op.copies();
+            if (step.op.appends() || copies) && !is_known || copies && history.loses_data() {
+                // The end of the file, or what is copied, is unknown.
                 return Ok(());
             }
             data.change(change, number < prefix && !step.is_partial);
@@ -137,13 +139,11 @@ impl PossibleData {
         let old = self.latest.len();
         match change {
             Change::Write(offset, bytes) => {
-                let start = *offset as usize;
-                self.grow(start + bytes.len());
-                self.latest[start..][..bytes.len()].copy_from_slice(bytes);
+                self.grow(offset + bytes.len());
+                self.latest[*offset..][..bytes.len()].copy_from_slice(bytes);
             }
-            Change::Grow(size) => self.grow(*size as usize),
             Change::Cut(size) if counts => {
-                let size = *size as usize;
+                let size = *size;
                 // The zeros beyond the end in the last block are data as well, and may be lost.
                 let kept = if self.may_be_lost { size.next_multiple_of(BLOCK) } else { size };
                 for version in &mut self.versions {
@@ -159,7 +159,7 @@ impl PossibleData {
             Change::Cut(size) => {
                 // The rest of the block that it cuts may become zeros before the truncation takes
                 // effect.
-                let start = (*size as usize).min(old);
+                let start = (*size).min(old);
                 let mut end = start.next_multiple_of(BLOCK).min(old);
                 if self.may_be_lost {
                     // The truncation may have taken effect.
@@ -167,11 +167,6 @@ impl PossibleData {
                     self.sizes.push(start..=old);
                 }
                 self.latest[start..end].fill(0);
-            }
-            Change::Zero(range, size) => {
-                self.grow(*size as usize);
-                let end = (range.end as usize).min(self.latest.len());
-                self.latest[(range.start as usize).min(end)..end].fill(0);
             }
         }
         // Data beyond the old end are written page by page, and the size follows.

@@ -9,7 +9,7 @@ use crate::model::tree::Tree;
 
 #[test]
 fn every_kind_is_there_and_does_something_alone() {
-    for kind in KINDS {
+    for &kind in KINDS {
         let op = kind.op(&Focus::first(), 1);
         let history = History::of(&setup(), std::slice::from_ref(&op)).unwrap();
         assert_eq!(history.steps[0].result, Ok(()), "{op}");

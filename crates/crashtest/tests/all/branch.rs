@@ -13,7 +13,6 @@ use std::time::Duration;
 use vfscale::{Errno, OpenOptions, Task, Vfs, Volume};
 use vfscale_block::{CowDevice, Device, MemoryDevice};
 use vfscale_crashtest::number;
-use vfscale_crashtest::script::op::Op;
 use vfscale_crashtest::script::{self, Script};
 use vfscale_crashtest::subject::volume::Volumes;
 use vfscale_crashtest::subject::{Disk, Opened, Subject};
@@ -22,6 +21,7 @@ use vfscale_diskfs::{Cut, copies};
 use vfscale_pool::{Branch, Kind, Pool};
 use vfscale_sync::random::{Random, seed};
 use vfscale_testkit::CrashPlan;
+use vfscale_testkit::calls::compound::Compound;
 
 const DEVICE: u64 = 40 << 20;
 const BRANCH: u64 = 24 << 20;
@@ -48,13 +48,13 @@ impl Opened for Open {
         self.volume.vfs()
     }
 
-    fn done(&self, op: &Op) -> Result<(), Errno> {
+    fn done(&self, op: &Compound) -> Result<(), Errno> {
         self.volume.done(op)
     }
 
     fn close(self: Box<Self>) -> Result<(), String> {
         if self.forks_child {
-            Op::Sync.run(&self.vfs().task()).map_err(text)?;
+            Compound::sync().run(&self.vfs().task()).map_err(text)?;
             drop(self.volume);
             self.branch.close().map_err(text)?;
             self.pool.fork("main", "child", false).map_err(text)?;
@@ -100,8 +100,8 @@ impl Subject for Branches {
             // Something of each depth.
             Self::with(&pool, "main", |disks| {
                 let opened = self.volumes.open(disks)?;
-                Op::Mkdir(format!("/depth{fork}")).run(&opened.vfs().task()).map_err(text)?;
-                Op::Rmdir(format!("/depth{fork}")).run(&opened.vfs().task()).map_err(text)?;
+                Compound::mkdir(format!("/depth{fork}")).run(&opened.vfs().task()).map_err(text)?;
+                Compound::rmdir(format!("/depth{fork}")).run(&opened.vfs().task()).map_err(text)?;
                 opened.close()
             })?;
             pool.fork("main", &format!("sibling{fork}"), fork % 2 == 0).map_err(text)?;
@@ -235,16 +235,16 @@ fn a_fork_of_a_mounted_volume() {
     Branches::with(&pool, "main", |disks| Volumes::default().format(disks)).unwrap();
     let parent = open(&pool, "main");
     for n in 0..50 {
-        Op::Mkdir(format!("/both{n}")).run(&parent.task()).unwrap();
+        Compound::mkdir(format!("/both{n}")).run(&parent.task()).unwrap();
     }
-    Op::Sync.run(&parent.task()).unwrap();
+    Compound::sync().run(&parent.task()).unwrap();
     pool.fork("main", "child", false).unwrap();
     let child = open(&pool, "child");
     for n in 0..50 {
-        Op::Mkdir(format!("/parent{n}")).run(&parent.task()).unwrap();
-        Op::Mkdir(format!("/child{n}")).run(&child.task()).unwrap();
-        Op::Rmdir(format!("/both{n}")).run(&child.task()).unwrap();
-        Op::Sync.run(&child.task()).unwrap();
+        Compound::mkdir(format!("/parent{n}")).run(&parent.task()).unwrap();
+        Compound::mkdir(format!("/child{n}")).run(&child.task()).unwrap();
+        Compound::rmdir(format!("/both{n}")).run(&child.task()).unwrap();
+        Compound::sync().run(&child.task()).unwrap();
     }
     for (volume, own, other) in [(parent, "parent", "child"), (child, "child", "parent")] {
         let found = names(&volume);
@@ -402,7 +402,7 @@ fn power_cuts_around_a_fork_of_unsynced_work() {
     parent.driver().cut(fork).unwrap().unwrap();
     recorded.mark("forked");
     write(RECORDS..RECORDS + 20);
-    Op::Sync.run(&parent.task()).unwrap();
+    Compound::sync().run(&parent.task()).unwrap();
     recorded.mark("synced");
     drop((parent, pool));
     let (mut forked, mut not) = (0, 0);

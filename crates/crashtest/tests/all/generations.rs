@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use vfscale_block::MemoryDevice;
 use vfscale_crashtest::number;
-use vfscale_crashtest::script::op::Op;
 use vfscale_crashtest::subject::volume::Volumes;
 use vfscale_crashtest::subject::{Disk, Subject};
 use vfscale_crashtest::sweep::{disks, dynamic, recording, sample};
 use vfscale_sync::random::{Random, seed};
 use vfscale_testkit::CrashState;
+use vfscale_testkit::calls::compound::Compound;
 
 const DEVICE: u64 = 16 << 20;
 /// Size of the smallest possible log.
@@ -75,7 +75,7 @@ fn live(
             (format!("/file {value}"), vec![value as u8; random.below(9000) as usize]);
         task.write(&path, &bytes).unwrap();
         task.write(COUNTER, value.to_le_bytes()).unwrap();
-        Op::Sync.run(&task).unwrap();
+        Compound::sync().run(&task).unwrap();
         recorded[0].mark(path.as_str());
         made.push((path, bytes, value));
     }

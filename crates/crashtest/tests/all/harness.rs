@@ -8,15 +8,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vfscale::posix::{At, AtFlags, SetTime, XattrFlags};
+use vfscale::posix::{At, AtFlags, InodeFlags, SetTime, XattrFlags};
 use vfscale::{Errno, FileType, Mode, Task, Timestamp, Vfs};
 use vfscale_block::{Device, Operation};
 use vfscale_crashtest::faults::{Extent, Faults, WorstError};
-use vfscale_crashtest::script::op::Op;
 use vfscale_crashtest::script::{self, Script};
 use vfscale_crashtest::subject::{Disk, Opened, Subject};
 use vfscale_crashtest::sweep::{Summary, Sweep, SweepPlan, Violation};
 use vfscale_sync::random::Random;
+use vfscale_testkit::calls::compound::Compound;
 
 const DEVICE: u64 = 32 << 20;
 const SLOT: u64 = 8 << 20;
@@ -87,15 +87,12 @@ impl Opened for Image {
         &self.vfs
     }
 
-    fn done(&self, op: &Op) -> Result<(), Errno> {
-        match op {
-            Op::Fsync(_) if self.planted == Planted::NoTimesOfFsync => self.store_with(false),
-            Op::Sync if self.planted != Planted::SyncLies => self.store(),
-            Op::Fsync(_) | Op::Fdatasync(_) | Op::FsyncDir(_)
-                if self.planted != Planted::FsyncLies =>
-            {
-                self.store()
-            }
+    fn done(&self, op: &Compound) -> Result<(), Errno> {
+        let timeless = self.planted == Planted::NoTimesOfFsync && !op.is_fsync_of_dir();
+        match op.synced() {
+            _ if op.syncs_all() && self.planted != Planted::SyncLies => self.store(),
+            Some((_, false)) if timeless => self.store_with(false),
+            Some(_) if self.planted != Planted::FsyncLies => self.store(),
             _ => Ok(()),
         }
     }
@@ -179,6 +176,8 @@ impl Image {
             part(&mut text, path);
             part(&mut text, &stat.mode.to_le_bytes());
             part(&mut text, &stat.uid.to_le_bytes());
+            part(&mut text, &(stat.rdev as u32).to_le_bytes());
+            part(&mut text, &stat.flags.bits().to_le_bytes());
             part(&mut text, &if times { stat.mtime.0 } else { 0 }.to_le_bytes());
             let body = match stat.file_type() {
                 FileType::RegularFile => {
@@ -246,6 +245,7 @@ fn load(task: &Task, text: &[u8]) {
             continue;
         }
         let (mode, owner) = (parts.number(), parts.number());
+        let (rdev, inode_flags) = (parts.number().into(), parts.number());
         times.push((path, i64::from_le_bytes(parts.next().try_into().unwrap())));
         let body = parts.next();
         let permissions = Mode::from_bits_retain(mode & 0o7777);
@@ -255,12 +255,16 @@ fn load(task: &Task, text: &[u8]) {
             FileType::Directory => task.posix().mkdirat(At::Cwd, path, permissions).unwrap(),
             FileType::RegularFile => task.write(path, body).unwrap(),
             FileType::Symlink => task.symlink(OsStr::from_bytes(body), path).unwrap(),
-            other => task.posix().mknodat(At::Cwd, path, other, permissions, 0).unwrap(),
+            other => task.posix().mknodat(At::Cwd, path, other, permissions, rdev).unwrap(),
         }
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         task.posix().fchownat(At::Cwd, path, Some(owner), Some(owner), flags).unwrap();
         if file_type != FileType::Symlink {
             task.set_permissions(path, permissions).unwrap();
+        }
+        if inode_flags != 0 {
+            let file = task.open(path).unwrap();
+            task.posix().ioctl_setflags(&file, InodeFlags::from_bits_retain(inode_flags)).unwrap();
         }
         for _ in 0..parts.number() {
             let (name, value) = (OsStr::from_bytes(parts.next()), parts.next());

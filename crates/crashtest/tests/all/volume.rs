@@ -12,13 +12,13 @@ use vfscale::Vfs;
 use vfscale_block::{Device, MemoryDevice, Operation};
 use vfscale_crashtest::faults::{Extent, Faults, WorstError};
 use vfscale_crashtest::number;
-use vfscale_crashtest::script::op::Op;
 use vfscale_crashtest::script::{self, Script};
 use vfscale_crashtest::subject::volume::Volumes;
 use vfscale_crashtest::subject::{Disk, Opened, Subject};
 use vfscale_crashtest::sweep::{Summary, Sweep, SweepPlan};
 use vfscale_diskfs::check;
 use vfscale_sync::random::{Random, seed};
+use vfscale_testkit::calls::compound::Compound;
 use vfscale_testkit::{CrashPlan, CrashState, Fault, FaultyDevice, RecordingDevice};
 
 const DEVICE: u64 = 32 << 20;
@@ -113,13 +113,15 @@ fn scripts_around_a_small_log() {
     assert!(cycle > 1, "the log came to round {cycle} only");
 }
 
-/// Long scripts, and changes that become durable by the background write-back.
+/// Long scripts, and changes that become durable by the background write-back: of every kind, and
+/// of all calls of the differential test.
 #[test]
 fn long_scripts() {
     let seed = seed();
     let mut random = Random::new(seed);
     let count = (states() / 4 / 100).max(1);
-    let scripts: Vec<Script> = (0..count).map(|_| script::random(&mut random, 60)).collect();
+    let mut scripts: Vec<Script> = (0..count).map(|_| script::random(&mut random, 60)).collect();
+    scripts.extend((0..count).map(|_| script::any(&mut random, 60)));
     let plan = SweepPlan { device_bytes: DEVICE, states_of_script: 100, seed };
     let sync_interval = Some(Duration::from_millis(20));
     let subject = Volumes { sync_interval, ..Volumes::default() };
@@ -151,12 +153,12 @@ fn inodes_that_cannot_be_read() {
     let run = |device: Disk, directory: &str| {
         let opened = subject.open(&[device]).unwrap();
         let task = opened.vfs().task();
-        Op::Mkdir(directory.into()).run(&task).unwrap();
+        Compound::mkdir(directory).run(&task).unwrap();
         for n in 0..20 {
-            Op::Create(format!("{directory}/{n}")).run(&task).unwrap();
-            Op::Chmod("/".into(), 0o700 + n).run(&task).unwrap();
+            Compound::create(format!("{directory}/{n}")).run(&task).unwrap();
+            Compound::chmod("/", 0o700 + n).run(&task).unwrap();
         }
-        Op::Sync.run(&task).unwrap();
+        Compound::sync().run(&task).unwrap();
         drop(task);
         opened.close().unwrap();
     };

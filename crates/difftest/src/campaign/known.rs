@@ -1,7 +1,7 @@
 //! Intended differences, each with its reason. Every other difference is a defect.
 
-use crate::calls::op::{Op, Seek, Step};
-use crate::calls::outcome::{Outcome, Value};
+use vfscale_testkit::calls::op::{Op, Seek, Step};
+use vfscale_testkit::calls::outcome::{Outcome, Value};
 
 /// An intended difference.
 pub struct KnownDifference {

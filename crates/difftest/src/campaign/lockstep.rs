@@ -5,12 +5,14 @@ use std::fmt::{self, Write as _};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use crate::calls::Calls;
-use crate::calls::op::{CWD, Op, Seek, Step};
-use crate::calls::outcome::{Outcome, Value};
+use vfscale_testkit::calls::Calls;
+use vfscale_testkit::calls::op::{CWD, Op, Seek, Step};
+use vfscale_testkit::calls::outcome::{Outcome, Value};
+use vfscale_testkit::shrink::Finding;
+use vfscale_testkit::world::tree::{self, Moved, Watched};
+use vfscale_testkit::world::{Finished, INSPECTOR, World};
+
 use crate::campaign::known::known;
-use crate::tree::{self, Moved, Watched};
-use crate::world::{Finished, INSPECTOR, World};
 
 /// Number of calls between two comparisons of the whole tree.
 const SNAPSHOT_EVERY: usize = 60;
@@ -40,6 +42,20 @@ impl fmt::Display for Difference {
             writeln!(f, "{line}")?;
         }
         write!(f, "  {}", self.text.replace('\n', "\n  "))
+    }
+}
+
+impl Finding for Box<Difference> {
+    fn signature(&self) -> &str {
+        &self.signature
+    }
+
+    fn at(&self) -> usize {
+        self.at
+    }
+
+    fn log(&self) -> &[(Step, Outcome)] {
+        &self.log
     }
 }
 
@@ -334,7 +350,7 @@ impl<L: World, R: World> Game<'_, L, R> {
     /// Compares the mounts that each task sees.
     fn compare_mounts(&mut self, at: usize) -> Result<(), Box<Difference>> {
         for task in 0..=INSPECTOR {
-            let mounts = |task: &mut dyn Calls| task.call(&Op::Mounts);
+            let mounts = |task: &mut dyn Calls| task.call(&Op::Mounts {});
             let (left, right) = (self.oracle.run(task, mounts), self.subject.run(task, mounts));
             if left != right {
                 let text = format!("mounts of t{task}\n  expected {left:?}\n  got      {right:?}");

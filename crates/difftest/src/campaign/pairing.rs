@@ -1,10 +1,11 @@
 //! The pairs of sides to compare.
 
+use vfscale_testkit::world::Blockless;
+use vfscale_testkit::world::mounted::{Fuse, ThroughMount};
+use vfscale_testkit::world::oracle::{OraclePool, PooledOracle};
+use vfscale_testkit::world::subject::Subject;
+
 use crate::campaign::Pairing;
-use crate::world::Blockless;
-use crate::world::mounted::{Fuse, ThroughMount};
-use crate::world::oracle::{OraclePool, PooledOracle};
-use crate::world::subject::Subject;
 
 /// tmpfs against tmpfs, which must never differ: shows that the test itself is sound and compares
 /// nothing that depends on chance.
@@ -33,7 +34,7 @@ impl Pairing for TmpfsAndVfscale {
 
 /// Returns why this machine does not permit the kernel's side, or `None` if it does.
 pub fn reason_to_skip() -> Option<String> {
-    crate::world::oracle::Oracle::new().err()
+    vfscale_testkit::world::oracle::Oracle::new().err()
 }
 
 /// tmpfs against vfscale on a volume. Block counts are not compared: a disk counts them differently

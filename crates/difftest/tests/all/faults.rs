@@ -7,14 +7,14 @@
 use std::sync::Arc;
 
 use crate::common::{self, permitted};
-use vfscale_difftest::calls::Calls;
-use vfscale_difftest::calls::op::{FS_IMMUTABLE, Op, PathArg};
-use vfscale_difftest::calls::outcome::{Outcome, Value};
 use vfscale_difftest::campaign::lockstep;
 use vfscale_difftest::campaign::{self, FoundDifference, Pairing, Plan};
-use vfscale_difftest::world::oracle::{OraclePool, PooledOracle};
-use vfscale_difftest::world::subject::Subject;
-use vfscale_difftest::world::{Finished, World};
+use vfscale_testkit::calls::Calls;
+use vfscale_testkit::calls::op::{Data, FS_IMMUTABLE, Op, PathArg};
+use vfscale_testkit::calls::outcome::{Outcome, Value};
+use vfscale_testkit::world::oracle::{OraclePool, PooledOracle};
+use vfscale_testkit::world::subject::Subject;
+use vfscale_testkit::world::{Finished, World};
 
 const SEED: u64 = 3;
 
@@ -96,22 +96,17 @@ fn missing_entry(calls: &mut dyn Calls, op: &Op) -> Outcome {
 /// Writes nothing and reports success.
 fn lost_write(calls: &mut dyn Calls, op: &Op) -> Outcome {
     let Op::Pwrite { fd, data, off } = op else { return calls.call(op) };
-    let nothing = Op::Pwrite {
-        fd: *fd,
-        data: vfscale_difftest::calls::op::Data { len: 0, ..*data },
-        off: *off,
-    };
+    let nothing = Op::Pwrite { fd: *fd, data: Data::Run { seed: 0, len: 0 }, off: *off };
     match calls.call(&nothing) {
-        Outcome::Ok(_) => Outcome::Ok(Value::Number(data.len.into())),
+        Outcome::Ok(_) => Outcome::Ok(Value::Number(data.len() as i64)),
         refused => refused,
     }
 }
 
 fn wrong_byte(calls: &mut dyn Calls, op: &Op) -> Outcome {
     match op {
-        Op::Write { fd, data } if data.len > 100 => {
-            let mut data = *data;
-            data.seed ^= 1;
+        Op::Write { fd, data: Data::Run { seed, len } } if *len > 100 => {
+            let data = Data::Run { seed: seed ^ 1, len: *len };
             calls.call(&Op::Write { fd: *fd, data })
         }
         _ => calls.call(op),

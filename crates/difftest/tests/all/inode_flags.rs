@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use vfscale_difftest::calls::op::{CWD, Data, Op, PathArg, Probe, Step, Time};
-use vfscale_difftest::calls::outcome::Outcome;
 use vfscale_difftest::campaign::Pairing;
 use vfscale_difftest::campaign::lockstep;
 use vfscale_difftest::campaign::pairing::{TmpfsAndVfscale, TmpfsAndVolume, TmpfsTwice};
+use vfscale_testkit::calls::op::{CWD, Data, Op, PathArg, Probe, Step, Time};
+use vfscale_testkit::calls::outcome::Outcome;
 
 use crate::common::permitted;
 
@@ -55,7 +55,7 @@ fn times(name: &str, atime: Time, mtime: Time) -> Op {
 }
 
 fn pwrite(fd: i32, off: u64) -> Op {
-    Op::Pwrite { fd, data: Data { seed: 9, len: 10 }, off }
+    Op::Pwrite { fd, data: Data::Run { seed: 9, len: 10 }, off }
 }
 
 /// Descriptors that the calls below use: of the file, opened for writing and for appending, and of
@@ -108,7 +108,7 @@ fn uses() -> Vec<Op> {
     let appends = (libc::O_APPEND | libc::O_NONBLOCK) as u32;
     vec![
         pwrite(WRITER, 3),
-        Op::Write { fd: APPENDER, data: Data { seed: 1, len: 7 } },
+        Op::Write { fd: APPENDER, data: Data::Run { seed: 1, len: 7 } },
         Op::Ftruncate { fd: WRITER, len: 20 },
         Op::Ftruncate { fd: APPENDER, len: 30 },
         fallocate(0),

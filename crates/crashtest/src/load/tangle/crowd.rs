@@ -10,12 +10,13 @@
 
 use std::path::Path;
 
-use vfscale::posix::{At, AtFlags, FallocateFlags, OFlags, RenameFlags, XattrFlags};
+use vfscale::posix::{OFlags, RenameFlags};
 use vfscale::{Errno, Mode, Task, Vfs};
 use vfscale_sync::random::Random;
+use vfscale_testkit::calls::compound::{Compound as C, Space};
+use vfscale_testkit::calls::pattern;
 
 use crate::model::tree::{Body, Tree};
-use crate::script::pattern;
 
 /// The shared directory.
 pub const DIR: &str = "/crowd";
@@ -82,57 +83,35 @@ fn name(random: &mut Random) -> String {
 const KINDS: u64 = 15;
 
 fn call(task: &Task, kind: u64, random: &mut Random) -> Result<(), Errno> {
-    let (one, other) = (name(random), name(random));
-    let rename = |flags| task.posix().renameat2(At::Cwd, &one, At::Cwd, &other, flags);
-    let open = |flags| {
-        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        task.posix().open(&one, flags, Mode::from(0o644))
-    };
+    let (one, other) = (&name(random), &name(random));
+    let rename = |flags: RenameFlags| C::rename(one, other, flags.bits());
     let at = random.below(UNITS_MAX) * pattern::UNIT;
     let len = (1 + random.below(UNITS_MAX)) * pattern::UNIT;
-    match kind {
+    let calls = match kind {
         0..3 => {
-            let file = open(OFlags::CREATE | OFlags::RDWR)?;
+            let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+            let file = task.posix().open(one, flags, Mode::from(0o644))?;
             file.pwrite(&pattern::bytes(TAG, at, len as usize), at)?;
-            if kind == 0 {
-                file.sync_all()?;
-            }
+            return if kind == 0 { Ok(file.sync_all()?) } else { Ok(()) };
         }
-        3 => rename(RenameFlags::empty())?,
-        4 => rename(RenameFlags::EXCHANGE)?,
-        5 => rename(RenameFlags::NOREPLACE)?,
-        6 => task.hard_link(&one, &other)?,
-        7 => task.symlink(&other, &one)?,
-        8 => task.remove_file(&one)?,
-        9 => task.create_dir(&one)?,
-        10 => task.remove_dir(&one)?,
-        11 => {
-            let (value, flags) = (vec![b'v'; len as usize % 5000], AtFlags::SYMLINK_NOFOLLOW);
-            task.posix().setxattrat(
-                At::Cwd,
-                &one,
-                "user.crowd",
-                &value,
-                XattrFlags::empty(),
-                flags,
-            )?;
-        }
-        12 => task.posix().removexattrat(At::Cwd, &one, "user.crowd", AtFlags::SYMLINK_NOFOLLOW)?,
-        13 => {
-            let file = open(OFlags::RDWR)?;
-            file.truncate(at)?;
-            file.fallocate(FallocateFlags::empty(), at, len)?;
-            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            file.fallocate(hole, at / 2 / pattern::UNIT * pattern::UNIT, len)?;
-        }
-        _ => {
-            let (path, _) = one.rsplit_once('/').unwrap_or_default();
-            task.posix()
-                .open(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?
-                .sync_all()?;
-        }
-    }
-    Ok(())
+        3 => vec![rename(RenameFlags::empty())],
+        4 => vec![rename(RenameFlags::EXCHANGE)],
+        5 => vec![rename(RenameFlags::NOREPLACE)],
+        6 => vec![C::link(one, other)],
+        7 => vec![C::symlink(other, one)],
+        8 => vec![C::unlink(one)],
+        9 => vec![C::mkdir(one)],
+        10 => vec![C::rmdir(one)],
+        11 => vec![C::setxattr(one, "user.crowd", vec![b'v'; len as usize % 5000])],
+        12 => vec![C::removexattr(one, "user.crowd")],
+        13 => vec![
+            C::truncate(one, at),
+            C::fallocate(one, Space::Take, at, len),
+            C::fallocate(one, Space::Punch, at / 2 / pattern::UNIT * pattern::UNIT, len),
+        ],
+        _ => vec![C::fsync_dir(one.rsplit_once('/').unwrap_or_default().0)],
+    };
+    calls.iter().try_for_each(|call| call.run(task))
 }
 
 /// Judges a recovered tree, which contains the directories if they were durable.

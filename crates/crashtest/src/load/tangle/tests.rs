@@ -37,8 +37,9 @@ fn kinds_are_told_apart() {
     let (tangle, _) = ran(None);
     let history = &tangle.own[0].history;
     let tree = &history.trees[setup().len()];
-    let rename =
-        |old: &str, new: &str, flags| class(&Op::Rename(old.into(), new.into(), flags), tree);
+    let rename = |old: &str, new: &str, flags: RenameFlags| {
+        class(&Compound::rename(old, new, flags.bits()), tree)
+    };
     let (plain, exchange) = (RenameFlags::empty(), RenameFlags::EXCHANGE);
     assert_eq!(rename("/d/f", "/d/n", plain), Some(Class::Rename));
     assert_eq!(rename("/d/f", "/d/s", plain), Some(Class::RenameOver));

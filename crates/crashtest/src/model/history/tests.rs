@@ -1,21 +1,23 @@
 //! Tests of the point in time from which a call is guaranteed.
 
+use vfscale_testkit::calls::pattern;
+
 use super::*;
 
-fn ops() -> Vec<Op> {
-    let write = |offset, tag| Op::Write { path: "/f".into(), offset, len: 10, tag };
+fn ops() -> Vec<Compound> {
+    let write = |offset, tag| Compound::write("/f", offset, 10, tag);
     vec![
-        Op::Create("/f".into()),
+        Compound::create("/f"),
         write(0, 1),
-        Op::Mkdir("/d".into()),
-        Op::Fsync("/f".into()),
-        Op::Create("/d/x".into()),
-        Op::Create("/d/x".into()),
+        Compound::mkdir("/d"),
+        Compound::fsync("/f"),
+        Compound::create("/d/x"),
+        Compound::create("/d/x"),
         write(10, 2),
-        Op::FsyncDir("/d".into()),
-        Op::Chmod("/f".into(), 0o600),
-        Op::Sync,
-        Op::Truncate("/f".into(), 5),
+        Compound::fsync_dir("/d"),
+        Compound::chmod("/f", 0o600),
+        Compound::sync(),
+        Compound::truncate("/f", 5),
     ]
 }
 
@@ -49,6 +51,17 @@ fn changes_of_data_are_known() {
 }
 
 #[test]
+fn a_change_leads_from_one_content_to_the_other() {
+    let between = |old: &str, new: &str| Change::between(old.as_bytes(), new.as_bytes());
+    let write = |at, text: &str| Some(Change::Write(at, text.into()));
+    assert_eq!(between("same", "same"), None);
+    assert_eq!(between("abcde", "abXYe"), write(2, "XY"));
+    assert_eq!(between("abc", "abc\0\0"), write(3, "\0\0"));
+    assert_eq!(between("abc", "Xbcd"), write(0, "Xbcd"));
+    assert_eq!(between("abc", "ab"), Some(Change::Cut(2)));
+}
+
+#[test]
 fn a_setup_has_to_succeed() {
-    assert!(History::of(&[Op::Rmdir("/none".into())], &[]).is_err());
+    assert!(History::of(&[Compound::rmdir("/none")], &[]).is_err());
 }

@@ -1,8 +1,8 @@
 //! Tests of the judge: trees and contents that it must accept, and others that it must reject.
 
 use super::*;
-use crate::script::op::Op;
-use crate::script::pattern::bytes;
+use vfscale_testkit::calls::compound::Compound;
+use vfscale_testkit::calls::pattern::bytes;
 
 fn old() -> Vec<u8> {
     bytes(1, 0, 2000)
@@ -50,7 +50,7 @@ fn an_append_arrives_from_its_front() {
 fn a_cut_is_for_good() {
     let mut data = PossibleData::new(&old());
     data.change(&Change::Cut(600), true);
-    data.change(&Change::Grow(2000), true);
+    data.change(&Change::Write(600, vec![0; 1400]), true);
     let zeros = joined(&[&old()[..600], &[0; 1400]]);
     assert_eq!(data.judge(&zeros), Ok(()));
     assert_eq!(data.judge(&old()[..600]), Ok(()));
@@ -67,27 +67,24 @@ fn a_cut_is_for_good() {
 #[test]
 fn a_hole_may_be_there_or_not() {
     let mut data = PossibleData::new(&old());
-    data.change(&Change::Zero(512..1024, 2000), false);
+    data.change(&Change::Write(512, vec![0; 512]), false);
     let punched = joined(&[&old()[..512], &[0; 512], &old()[1024..]]);
     assert_eq!(data.judge(&old()), Ok(()));
     assert_eq!(data.judge(&punched), Ok(()));
     assert!(data.judge(&joined(&[&[0; 512], &old()[512..]])).is_err());
 }
 
-fn script() -> (Vec<Op>, Vec<Op>) {
-    let setup = vec![
-        Op::Mkdir("/d".into()),
-        Op::Create("/d/f".into()),
-        Op::Write { path: "/d/f".into(), offset: 0, len: 3000, tag: 1 },
-    ];
+fn script() -> (Vec<Compound>, Vec<Compound>) {
+    let setup =
+        vec![Compound::mkdir("/d"), Compound::create("/d/f"), Compound::write("/d/f", 0, 3000, 1)];
     let ops = vec![
-        Op::Create("/d/g".into()),
-        Op::Append { path: "/d/f".into(), len: 1000, tag: 2 },
-        Op::Link("/d/f".into(), "/h".into()),
-        Op::FsyncDir("/d".into()),
-        Op::Rename("/d/f".into(), "/d/g".into(), vfscale::posix::RenameFlags::empty()),
-        Op::Sync,
-        Op::Truncate("/h".into(), 10),
+        Compound::create("/d/g"),
+        Compound::append("/d/f", 1000, 2),
+        Compound::link("/d/f", "/h"),
+        Compound::fsync_dir("/d"),
+        Compound::rename("/d/f", "/d/g", 0),
+        Compound::sync(),
+        Compound::truncate("/h", 10),
     ];
     (setup, ops)
 }

@@ -1,6 +1,6 @@
 use super::known;
-use crate::calls::op::{Op, Seek, Step};
-use crate::calls::outcome::{Outcome, Value};
+use vfscale_testkit::calls::op::{Op, Seek, Step};
+use vfscale_testkit::calls::outcome::{Outcome, Value};
 
 /// Returns whether two results of a seek to data may differ.
 fn explained(expected: Outcome, got: Outcome, allocated: bool) -> bool {

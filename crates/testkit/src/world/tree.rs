@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::calls::op::{CWD, Op, PathArg, Probe, Seek, Time};
 use crate::calls::outcome::{Outcome, StatView, Value};
 use crate::calls::{Calls, fstat, open_path};
-use crate::sys;
+use crate::world::sys;
 
 /// Size of the chunks in which contents are compared.
 const PIECE: u64 = 4096;
@@ -241,7 +241,8 @@ fn xattrs(task: &mut dyn Calls, path: &[u8]) -> BTreeMap<PathArg, Outcome> {
 
 /// A watched file.
 pub struct Watched {
-    pub(crate) path: PathArg,
+    /// Path of the file when the watch began.
+    pub path: PathArg,
     fd: i32,
     before: StatView,
 }

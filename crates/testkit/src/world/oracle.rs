@@ -11,8 +11,8 @@ use std::thread;
 
 use crate::calls::Calls;
 use crate::calls::op::CWD;
-use crate::sys;
 use crate::world::kernel::{KernelTask, PROC_FD, RESERVED_FD, TMPFS_OPTIONS};
+use crate::world::sys;
 use crate::world::{INSPECTOR, TASKS, World};
 
 type Job = Box<dyn FnOnce(&mut KernelTask) + Send>;
@@ -126,7 +126,7 @@ impl Oracle {
         mount: impl FnOnce(&CStr) -> Result<(), (&'static str, i32)> + Send + 'static,
     ) -> Result<Oracle, String> {
         // Read while procfs is reachable.
-        crate::sys::sysctl("protected_hardlinks");
+        crate::world::sys::sysctl("protected_hardlinks");
         let inspector = Worker::start(|| {
             enter_namespace(mount).map_err(|(what, errno)| {
                 format!("{what}: {}", crate::calls::outcome::errno_name(errno))

@@ -1,8 +1,11 @@
 //! The interface to a task of either side.
 
+pub mod compound;
 pub mod op;
 pub mod outcome;
+pub mod pattern;
 mod show;
+mod table;
 pub mod users;
 
 use crate::calls::op::{CWD, Op, PathArg};

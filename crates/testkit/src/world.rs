@@ -1,11 +1,14 @@
 //! A side of the comparison: a new file system and tasks on it.
 
 mod clean;
+mod compound;
 mod kernel;
 pub mod mounted;
 mod mountinfo;
 pub mod oracle;
 pub mod subject;
+pub(crate) mod sys;
+pub mod tree;
 
 use crate::calls::Calls;
 use crate::calls::op::Op;

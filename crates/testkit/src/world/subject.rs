@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use vfscale::block::{Device, MemoryDevice};
 use vfscale::posix::{
-    Access, At, AtFlags, FallocateFlags, Fd, FileHandle, InodeFlags, LockRange, MountFlags, OFlags,
-    OpenHow, Owner, Propagation, RecordLock, RenameFlags, ResolveFlags, SetTime, Stat, StatFs,
-    UmountFlags, Whence, XattrFlags,
+    Access, At, AtFlags, FallocateFlags, Fd, FileHandle, FstrimRange, InodeFlags, LockRange,
+    MountFlags, OFlags, OpenHow, Owner, Propagation, RecordLock, RenameFlags, ResolveFlags,
+    SetTime, Stat, StatFs, UmountFlags, Whence, XattrFlags,
 };
 use vfscale::{
     Capabilities, Credentials, Errno, Error, File, FileType, MemFs, Mode, Task, Timestamp, Vfs,
@@ -26,7 +26,7 @@ use crate::calls::Calls;
 use crate::calls::op::{CWD, LockKind, Op, PathArg, Seek, Time};
 use crate::calls::outcome::{Outcome, SHOWN_FLAGS, StatView, TimeClass, Uncompared, Value};
 use crate::calls::users::{Caps, USERS};
-use crate::tree;
+use crate::world::tree;
 use crate::world::{BlocklessCalls, Finished, INSPECTOR, TASKS, World};
 
 /// The library as a [`World`]. The calling thread makes the calls of all tasks.
@@ -38,7 +38,7 @@ pub struct Subject {
 }
 
 /// A task and its saved handles.
-struct LibraryTask {
+pub(crate) struct LibraryTask {
     task: Task,
     handles: [Option<FileHandle>; 4],
 }
@@ -132,6 +132,10 @@ impl LibraryTask {
     fn new(vfs: &Vfs) -> LibraryTask {
         let task = vfs.task();
         task.umask(Mode::empty());
+        LibraryTask::of(task)
+    }
+
+    pub(crate) fn of(task: Task) -> LibraryTask {
         LibraryTask { task, handles: [None; 4] }
     }
 }
@@ -206,11 +210,11 @@ impl World for Subject {
     }
 }
 
-type Done = Result<Value, Error>;
+pub(crate) type Done = Result<Value, Error>;
 
 /// Fails on the library's behalf, where its types do not admit the arguments.
 fn fail<T>(errno: Errno) -> Result<T, Error> {
-    Err(Error::new("difftest", errno))
+    Err(Error::new("test", errno))
 }
 
 fn fd_value(fd: Result<Fd, Error>) -> Done {
@@ -284,7 +288,8 @@ impl LibraryTask {
         }
     }
 
-    fn files(&mut self, op: &Op) -> Done {
+    /// Makes a call.
+    pub(crate) fn files(&mut self, op: &Op) -> Done {
         let task = &self.task;
         match op {
             Op::Open { at: dir, path: p, flags, mode } => {
@@ -335,7 +340,7 @@ impl LibraryTask {
             Op::Chdir { path: p } => unit(task.posix().chdir(path(p))),
             Op::Fchdir { fd } => unit(task.posix().fchdir(&self.file(*fd)?)),
             Op::Chroot { path: p } => unit(task.posix().chroot(path(p))),
-            Op::Getcwd => task.posix().getcwd().map(from_path),
+            Op::Getcwd {} => task.posix().getcwd().map(from_path),
             Op::PathOf { fd } => {
                 let path = task.posix().path_of(&self.file(*fd)?)?.into_os_string().into_vec();
                 Ok(Value::Path(PathArg(path).without_numbers()))
@@ -407,6 +412,7 @@ impl LibraryTask {
                 let file = self.file(*fd)?;
                 unit(if *data_only { file.sync_data() } else { file.sync_all() })
             }
+            Op::Syncfs { fd } => unit(self.file(*fd)?.sync_fs()),
             Op::ReadDir { fd } => read_dir(&self.file(*fd)?),
             Op::Flock { fd, kind } => unit(self.file(*fd)?.flock(lock_kind(*kind), None)),
             _ => self.locks(op),
@@ -538,6 +544,10 @@ impl LibraryTask {
     fn mounts(&mut self, op: &Op) -> Done {
         let task = &self.task;
         match op {
+            Op::Trim {} => {
+                let all = FstrimRange { start: 0, len: u64::MAX, minlen: 0 };
+                unit(task.posix().trim_fs(At::Cwd, "/", all).map(drop))
+            }
             Op::Statfs { at: dir, path: p } => {
                 task.posix().statfs(at(*dir), path(p)).map(|stat| statfs(&stat))
             }
@@ -573,7 +583,7 @@ impl LibraryTask {
                 self.task = task.posix().unshare_mounts()?;
                 Ok(Value::Unit)
             }
-            Op::Mounts => {
+            Op::Mounts {} => {
                 let lines = task.posix().mounts();
                 let lines: Vec<_> = lines.iter().map(|m| m.mountinfo().to_string()).collect();
                 let mounts = crate::world::mountinfo::normal(&lines.join("\n"));

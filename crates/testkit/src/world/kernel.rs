@@ -13,7 +13,7 @@ use crate::calls::Calls;
 use crate::calls::op::{CWD, LockKind, LockRange, Op, PathArg, Seek, Time};
 use crate::calls::outcome::{Outcome, SHOWN_FLAGS, StatView, TimeClass, Uncompared, Value};
 use crate::calls::users::{Caps, USERS};
-use crate::sys::{self, Handle, Result};
+use crate::world::sys::{self, Handle, Result};
 
 /// Lowest descriptor that belongs to the oracle instead of the sequence.
 pub(crate) const RESERVED_FD: i32 = 1000;
@@ -194,7 +194,7 @@ impl KernelTask {
             Op::Chdir { path } => unit(sys::chdir(&c(path))),
             Op::Fchdir { fd } => unit(sys::fchdir(*fd)),
             Op::Chroot { path } => unit(sys::chroot(&c(path))),
-            Op::Getcwd => sys::getcwd().map(|path| Value::Path(PathArg(path))),
+            Op::Getcwd {} => sys::getcwd().map(|path| Value::Path(PathArg(path))),
             Op::PathOf { fd } => {
                 sys::fcntl(*fd, libc::F_GETFD, 0)?;
                 let path = sys::readlinkat(PROC_FD, &proc_link(*fd))?;
@@ -236,6 +236,7 @@ impl KernelTask {
                 number(sys::copy_file_range(*from, &mut off_in, *to, &mut off_out, *len))
             }
             Op::Fsync { fd, data_only } => unit(sys::fsync(*fd, *data_only)),
+            Op::Syncfs { fd } => unit(sys::syncfs(*fd)),
             Op::ReadDir { fd } => read_dir(*fd),
             Op::Flock { fd, kind } => {
                 let operation = match kind {
@@ -349,7 +350,7 @@ impl KernelTask {
                 unit(sys::mount(none, &c(path), None, (*flags).into(), None))
             }
             Op::Unshare { .. } => self.unshare_mounts(),
-            Op::Mounts => {
+            Op::Mounts {} => {
                 let text = crate::world::mountinfo::text(&mountinfo()?);
                 crate::world::mountinfo::normal(&text).map(Value::Mounts).map_err(|_| libc::EINVAL)
             }

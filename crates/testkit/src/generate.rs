@@ -16,6 +16,7 @@ use crate::calls::op::{
 use crate::calls::users::USERS;
 use crate::world::TASKS;
 
+pub mod compounds;
 pub mod pools;
 
 use pools::*;
@@ -113,7 +114,7 @@ impl Sequences {
 /// sticky directories (the sysctl `protected_symlinks`). vfscale has no sysctls, and follows them.
 pub(crate) fn tame(mut step: Step) -> Step {
     if let Op::Mkdir { mode, .. } | Op::Chmod { mode, .. } = &mut step.op
-        && crate::sys::sysctl("protected_symlinks")
+        && crate::world::sys::sysctl("protected_symlinks")
     {
         *mode &= !0o1000;
     }
@@ -147,7 +148,7 @@ fn set_up() -> Vec<Step> {
         let (path, name, value) = (path.into(), name.into(), value.to_vec());
         root(Op::Setxattr { at: CWD, path, name, value, how: 0, flags: 0 })
     };
-    let write = |task, fd, seed, len| by(task, Op::Write { fd, data: Data { seed, len } });
+    let write = |task, fd, seed, len| by(task, Op::Write { fd, data: Data::Run { seed, len } });
     vec![
         root(Op::Chmod { at: CWD, path: "/".into(), mode: 0o777, flags: 0 }),
         mkdir("d", 0o777),
@@ -178,6 +179,13 @@ fn set_up() -> Vec<Step> {
         xattr("d", "system.posix_acl_default", DEFAULT_ACL),
         by(1, Op::Chdir { path: "d".into() }),
     ]
+}
+
+/// Returns the strategy of a call, given those of its arguments.
+macro_rules! call {
+    ($call:ident { $($arg:ident: $values:expr),* }) => {
+        ($($values,)*).prop_map(|($($arg,)*)| Op::$call { $($arg),* }).boxed()
+    };
 }
 
 fn step(op: BoxedStrategy<Op>) -> impl Strategy<Value = Step> {
@@ -215,21 +223,21 @@ fn mounting_op() -> BoxedStrategy<Op> {
         (2, task_calls()),
         (2, open_calls()),
         (1, attribute_calls()),
-        (1, (0..TASKS).prop_map(|into| Op::Unshare { into }).boxed()),
+        (1, call!(Unshare { into: 0..TASKS })),
     ])
     .boxed()
 }
 
 fn open_calls() -> BoxedStrategy<Op> {
-    let openat = (at(), path(Kind::File), open_flags(), mode())
-        .prop_map(|(at, path, flags, mode)| Op::Open { at, path, flags, mode });
+    let openat =
+        call!(Open { at: at(), path: path(Kind::File), flags: open_flags(), mode: mode() });
     let opendir = (at(), path(Kind::Dir), prop_oneof![Just(0), Just(libc::O_PATH as u32)])
         .prop_map(|(at, path, flags)| {
             let flags = flags | (libc::O_DIRECTORY | libc::O_RDONLY) as u32;
             Op::Open { at, path, flags, mode: 0 }
         });
-    let open_any = (at(), path(Kind::Any), open_flags(), mode())
-        .prop_map(|(at, path, flags, mode)| Op::Open { at, path, flags, mode });
+    let open_any =
+        call!(Open { at: at(), path: path(Kind::Any), flags: open_flags(), mode: mode() });
     let openat2 = (at(), path(Kind::Any), open_flags(), mode(), resolve(), any::<bool>()).prop_map(
         |(at, path, flags, mode, resolve, keep)| {
             let creates = flags as i32 & libc::O_CREAT != 0
@@ -260,13 +268,13 @@ fn open_calls() -> BoxedStrategy<Op> {
         Op::Reopen { fd, flags: (flags | wait) as u32 }
     });
     Union::new_weighted(vec![
-        (10, openat.boxed()),
+        (10, openat),
         (4, opendir.boxed()),
-        (4, open_any.boxed()),
+        (4, open_any),
         (5, openat2.boxed()),
         (1, odd_openat2.boxed()),
         (2, reopen.boxed()),
-        (4, fd().prop_map(|fd| Op::Close { fd }).boxed()),
+        (4, call!(Close { fd: fd() })),
     ])
     .boxed()
 }
@@ -276,34 +284,14 @@ fn data_calls() -> BoxedStrategy<Op> {
     let parts = prop::collection::vec(data(), 0..4);
     let vec_off = || prop::option::of(offset());
     Union::new_weighted(vec![
-        (6, (fd(), data()).prop_map(|(fd, data)| Op::Write { fd, data }).boxed()),
-        (5, (fd(), length()).prop_map(|(fd, len)| Op::Read { fd, len }).boxed()),
-        (
-            5,
-            (fd(), data(), offset())
-                .prop_map(|(fd, data, off)| Op::Pwrite { fd, data, off })
-                .boxed(),
-        ),
-        (
-            4,
-            (fd(), length(), offset())
-                .prop_map(|(fd, len, off)| Op::Pread { fd, len, off })
-                .boxed(),
-        ),
-        (
-            2,
-            (fd(), vec_lens, vec_off())
-                .prop_map(|(fd, lens, off)| Op::Readv { fd, lens, off })
-                .boxed(),
-        ),
-        (
-            2,
-            (fd(), parts, vec_off())
-                .prop_map(|(fd, parts, off)| Op::Writev { fd, parts, off })
-                .boxed(),
-        ),
+        (6, call!(Write { fd: fd(), data: data() })),
+        (5, call!(Read { fd: fd(), len: length() })),
+        (5, call!(Pwrite { fd: fd(), data: data(), off: offset() })),
+        (4, call!(Pread { fd: fd(), len: length(), off: offset() })),
+        (2, call!(Readv { fd: fd(), lens: vec_lens, off: vec_off() })),
+        (2, call!(Writev { fd: fd(), parts: parts, off: vec_off() })),
         (6, lseek().boxed()),
-        (6, dir_fd().prop_map(|fd| Op::ReadDir { fd }).boxed()),
+        (6, call!(ReadDir { fd: dir_fd() })),
     ])
     .boxed()
 }
@@ -317,58 +305,45 @@ fn lseek() -> impl Strategy<Value = Op> {
         Just(Seek::Hole)
     ];
     let off = prop_oneof![3 => offset().prop_map(|off| off as i64), 1 => -9000i64..10];
-    (fd(), whence, off).prop_map(|(fd, whence, off)| Op::Lseek { fd, whence, off })
+    call!(Lseek { fd: fd(), whence: whence, off: off })
 }
 
 fn data_more() -> BoxedStrategy<Op> {
     let fallocate_len = prop_oneof![20 => 0u64..70_000, 1 => Just(1u64 << 41), 1 => Just(u64::MAX)];
     let copy_off = || prop::option::of(offset());
     Union::new_weighted(vec![
-        (4, (fd(), file_size()).prop_map(|(fd, len)| Op::Ftruncate { fd, len }).boxed()),
-        (
-            3,
-            (path(Kind::File), file_size())
-                .prop_map(|(path, len)| Op::Truncate { path, len })
-                .boxed(),
-        ),
+        (4, call!(Ftruncate { fd: fd(), len: file_size() })),
+        (3, call!(Truncate { path: path(Kind::File), len: file_size() })),
+        (4, call!(Fallocate { fd: fd(), mode: falloc_mode(), off: offset(), len: fallocate_len })),
         (
             4,
-            (fd(), falloc_mode(), offset(), fallocate_len)
-                .prop_map(|(fd, mode, off, len)| Op::Fallocate { fd, mode, off, len })
-                .boxed(),
+            call!(CopyRange {
+                from: fd(),
+                off_in: copy_off(),
+                to: fd(),
+                off_out: copy_off(),
+                len: 0u64..30_000
+            }),
         ),
-        (
-            4,
-            (fd(), copy_off(), fd(), copy_off(), 0u64..30_000)
-                .prop_map(|(from, off_in, to, off_out, len)| Op::CopyRange {
-                    from,
-                    off_in,
-                    to,
-                    off_out,
-                    len,
-                })
-                .boxed(),
-        ),
-        (2, (fd(), any::<bool>()).prop_map(|(fd, data_only)| Op::Fsync { fd, data_only }).boxed()),
+        (2, call!(Fsync { fd: fd(), data_only: any::<bool>() })),
     ])
     .boxed()
 }
 
 fn name_calls() -> BoxedStrategy<Op> {
-    let mkdir = (at(), new_path(Kind::Dir), mode()).prop_map(|(at, path, mode)| Op::Mkdir {
-        at,
-        path,
-        mode,
-    });
-    let mknod = (at(), new_path(Kind::File), node_mode(), device())
-        .prop_map(|(at, path, mode, rdev)| Op::Mknod { at, path, mode, rdev });
+    let mkdir = call!(Mkdir { at: at(), path: new_path(Kind::Dir), mode: mode() });
+    let mknod =
+        call!(Mknod { at: at(), path: new_path(Kind::File), mode: node_mode(), rdev: device() });
     let unlink = (at(), path(Kind::File)).prop_map(|(at, path)| Op::Unlink { at, path, flags: 0 });
     let rmdir = (at(), path(Kind::Dir)).prop_map(|(at, path)| {
         let flags = libc::AT_REMOVEDIR as u32;
         Op::Unlink { at, path, flags }
     });
-    let unlink_any = (at(), path(Kind::Any), prop_oneof![Just(0u32), Just(0x200), Just(0x100)])
-        .prop_map(|(at, path, flags)| Op::Unlink { at, path, flags });
+    let unlink_any = call!(Unlink {
+        at: at(),
+        path: path(Kind::Any),
+        flags: prop_oneof![Just(0u32), Just(0x200), Just(0x100)]
+    });
     let file = path(Kind::File).prop_map(|path| (CWD, path, 0));
     let from = prop_oneof![6 => file, 4 => source()];
     let link = (from, at(), new_path(Kind::File)).prop_map(|((at, path, flags), to_at, to)| {
@@ -376,24 +351,27 @@ fn name_calls() -> BoxedStrategy<Op> {
         let flags = if flags & 0x100 != 0 { flags & !0x100 | 0x400 } else { flags };
         Op::Link { at, path, to_at, to, flags }
     });
-    let symlink = (path(Kind::Any), at(), new_path(Kind::Link))
-        .prop_map(|(target, at, path)| Op::Symlink { target, at, path });
-    let readlink = (at(), path(Kind::Link)).prop_map(|(at, path)| Op::Readlink { at, path });
+    let symlink = call!(Symlink { target: path(Kind::Any), at: at(), path: new_path(Kind::Link) });
+    let readlink = call!(Readlink { at: at(), path: path(Kind::Link) });
     let flags = || prop_oneof![20 => Just(0u32), 3 => Just(1), 4 => Just(2), 3 => Just(4), 1 => select(vec![3u32, 5, 6, 8, 9, 16])];
     let renames = |from, to| {
-        (at(), path(from), at(), prop_oneof![path(to), new_path(to)], flags())
-            .prop_map(|(at, path, to_at, to, flags)| Op::Rename { at, path, to_at, to, flags })
-            .boxed()
+        call!(Rename {
+            at: at(),
+            path: path(from),
+            to_at: at(),
+            to: prop_oneof![path(to), new_path(to)],
+            flags: flags()
+        })
     };
     Union::new_weighted(vec![
-        (5, mkdir.boxed()),
-        (4, mknod.boxed()),
+        (5, mkdir),
+        (4, mknod),
         (3, unlink.boxed()),
         (2, rmdir.boxed()),
-        (2, unlink_any.boxed()),
+        (2, unlink_any),
         (4, link.boxed()),
-        (4, symlink.boxed()),
-        (3, readlink.boxed()),
+        (4, symlink),
+        (3, readlink),
         (3, renames(Kind::File, Kind::File)),
         (3, renames(Kind::Dir, Kind::Dir)),
         (3, renames(Kind::Any, Kind::Any)),
@@ -497,8 +475,8 @@ fn flag_calls() -> BoxedStrategy<Op> {
     ];
     let file = || prop_oneof![fd(), dir_fd()];
     Union::new_weighted(vec![
-        (2, (file(), flags).prop_map(|(fd, flags)| Op::SetInodeFlags { fd, flags }).boxed()),
-        (1, file().prop_map(|fd| Op::GetInodeFlags { fd }).boxed()),
+        (2, call!(SetInodeFlags { fd: file(), flags: flags })),
+        (1, call!(GetInodeFlags { fd: file() })),
     ])
     .boxed()
 }
@@ -513,51 +491,40 @@ fn task_calls() -> BoxedStrategy<Op> {
     let dup_to = || prop_oneof![8 => 0i32..8, 1 => Just(-1), 1 => Just(20)];
     let dup3_flags = prop_oneof![Just(0u32), Just(libc::O_CLOEXEC as u32), Just(4u32)];
     Union::new_weighted(vec![
-        (4, path(Kind::Dir).prop_map(|path| Op::Chdir { path }).boxed()),
-        (3, dir_fd().prop_map(|fd| Op::Fchdir { fd }).boxed()),
-        (1, path(Kind::Dir).prop_map(|path| Op::Chroot { path }).boxed()),
-        (3, Just(Op::Getcwd).boxed()),
-        (3, fd().prop_map(|fd| Op::PathOf { fd }).boxed()),
-        (2, umask().prop_map(|mode| Op::Umask { mode }).boxed()),
+        (4, call!(Chdir { path: path(Kind::Dir) })),
+        (3, call!(Fchdir { fd: dir_fd() })),
+        (1, call!(Chroot { path: path(Kind::Dir) })),
+        (3, Just(Op::Getcwd {}).boxed()),
+        (3, call!(PathOf { fd: fd() })),
+        (2, call!(Umask { mode: umask() })),
         (
             4,
             prop_oneof![1 => Just(0), 2 => 0..USERS.len()]
                 .prop_map(|user| Op::SetUser { user })
                 .boxed(),
         ),
-        (1, (0..TASKS).prop_map(|into| Op::Fork { into }).boxed()),
-        (2, fd().prop_map(|fd| Op::Dup { fd }).boxed()),
-        (2, (fd(), dup_to()).prop_map(|(fd, to)| Op::Dup2 { fd, to }).boxed()),
-        (
-            1,
-            (fd(), dup_to(), dup3_flags)
-                .prop_map(|(fd, to, flags)| Op::Dup3 { fd, to, flags })
-                .boxed(),
-        ),
-        (
-            1,
-            (fd(), dup_to(), any::<bool>())
-                .prop_map(|(fd, min, cloexec)| Op::DupFrom { fd, min, cloexec })
-                .boxed(),
-        ),
-        (1, fd().prop_map(|fd| Op::GetCloexec { fd }).boxed()),
-        (1, (fd(), any::<bool>()).prop_map(|(fd, on)| Op::SetCloexec { fd, on }).boxed()),
-        (2, fd().prop_map(|fd| Op::GetFlags { fd }).boxed()),
+        (1, call!(Fork { into: 0..TASKS })),
+        (2, call!(Dup { fd: fd() })),
+        (2, call!(Dup2 { fd: fd(), to: dup_to() })),
+        (1, call!(Dup3 { fd: fd(), to: dup_to(), flags: dup3_flags })),
+        (1, call!(DupFrom { fd: fd(), min: dup_to(), cloexec: any::<bool>() })),
+        (1, call!(GetCloexec { fd: fd() })),
+        (1, call!(SetCloexec { fd: fd(), on: any::<bool>() })),
+        (2, call!(GetFlags { fd: fd() })),
         (2, setfl.boxed()),
     ])
     .boxed()
 }
 
 fn mount_calls() -> BoxedStrategy<Op> {
-    let bind = (mount_point(), mount_point(), any::<bool>())
-        .prop_map(|(source, target, recursive)| Op::Bind { source, target, recursive });
+    let bind =
+        call!(Bind { source: mount_point(), target: mount_point(), recursive: any::<bool>() });
     let bind_file = (path(Kind::File), path(Kind::File)).prop_map(|(source, target)| Op::Bind {
         source,
         target,
         recursive: false,
     });
-    let move_mount = (mount_point(), mount_point())
-        .prop_map(|(source, target)| Op::MoveMount { source, target });
+    let move_mount = call!(MoveMount { source: mount_point(), target: mount_point() });
     let kinds = select(vec![libc::MS_SHARED, libc::MS_SHARED, libc::MS_SLAVE, libc::MS_PRIVATE])
         .prop_map(|kind| kind as u32);
     let kinds = prop_oneof![8 => kinds, 1 => Just(libc::MS_UNBINDABLE as u32)];
@@ -567,32 +534,17 @@ fn mount_calls() -> BoxedStrategy<Op> {
         Op::SetPropagation { path, flags }
     });
     let umount_flags = prop_oneof![4 => Just(0u32), 4 => Just(2), 1 => Just(8), 1 => 0u32..18];
-    let umount = (mount_point(), umount_flags).prop_map(|(path, flags)| Op::Umount { path, flags });
+    let umount = call!(Umount { path: mount_point(), flags: umount_flags });
     Union::new_weighted(vec![
-        (
-            4,
-            (mount_point(), mount_flags())
-                .prop_map(|(path, flags)| Op::Mount { path, flags })
-                .boxed(),
-        ),
-        (4, bind.boxed()),
+        (4, call!(Mount { path: mount_point(), flags: mount_flags() })),
+        (4, bind),
         (1, bind_file.boxed()),
-        (2, move_mount.boxed()),
-        (6, umount.boxed()),
+        (2, move_mount),
+        (6, umount),
         (5, sharing.boxed()),
-        (1, Just(Op::Mounts).boxed()),
-        (
-            2,
-            (mount_point(), mount_flags())
-                .prop_map(|(path, flags)| Op::Remount { path, flags })
-                .boxed(),
-        ),
-        (
-            3,
-            (mount_point(), mount_flags())
-                .prop_map(|(path, flags)| Op::RemountBind { path, flags })
-                .boxed(),
-        ),
+        (1, Just(Op::Mounts {}).boxed()),
+        (2, call!(Remount { path: mount_point(), flags: mount_flags() })),
+        (3, call!(RemountBind { path: mount_point(), flags: mount_flags() })),
     ])
     .boxed()
 }
@@ -604,19 +556,9 @@ fn lock_calls() -> BoxedStrategy<Op> {
     let len = prop_oneof![6 => 0i64..20, 1 => -20i64..0, 1 => Just(i64::MAX)];
     let range = (start, len).prop_map(|(start, len)| LockRange { start, len }).boxed();
     Union::new_weighted(vec![
-        (3, (fd(), kind()).prop_map(|(fd, kind)| Op::Flock { fd, kind }).boxed()),
-        (
-            5,
-            (fd(), any::<bool>(), kind(), range.clone())
-                .prop_map(|(fd, ofd, kind, range)| Op::Lock { fd, ofd, kind, range })
-                .boxed(),
-        ),
-        (
-            3,
-            (fd(), any::<bool>(), asked(), range)
-                .prop_map(|(fd, ofd, kind, range)| Op::GetLock { fd, ofd, kind, range })
-                .boxed(),
-        ),
+        (3, call!(Flock { fd: fd(), kind: kind() })),
+        (5, call!(Lock { fd: fd(), ofd: any::<bool>(), kind: kind(), range: range.clone() })),
+        (3, call!(GetLock { fd: fd(), ofd: any::<bool>(), kind: asked(), range: range })),
     ])
     .boxed()
 }

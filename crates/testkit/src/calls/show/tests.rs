@@ -12,7 +12,7 @@ fn calls_are_short_lines_with_flags_by_name() {
     let flags = (libc::O_TMPFILE | libc::O_WRONLY) as u32;
     let tmpfile = Op::Open { at: 3, path: ".".into(), flags, mode: 0 };
     assert_eq!(shown(tmpfile), "openat(3, \".\", WRONLY|TMPFILE, 0o0)");
-    let write = Op::Pwrite { fd: 1, data: Data { seed: 7, len: 20 }, off: u64::MAX };
+    let write = Op::Pwrite { fd: 1, data: Data::Run { seed: 7, len: 20 }, off: u64::MAX };
     assert_eq!(shown(write), "pwrite(1, 7x20, @18446744073709551615)");
     let rename = Op::Rename { at: CWD, path: "a".into(), to_at: 5, to: "b".into(), flags: 3 };
     assert_eq!(shown(rename), "renameat2(CWD, \"a\", 5, \"b\", NOREPLACE|EXCHANGE)");

@@ -177,6 +177,10 @@ pub(crate) fn fsync(fd: i32, data_only: bool) -> Result<i64> {
     syscall!(nr, fd)
 }
 
+pub(crate) fn syncfs(fd: i32) -> Result<i64> {
+    syscall!(libc::SYS_syncfs, fd)
+}
+
 pub(crate) fn getdents(fd: i32, buf: &mut [u8]) -> Result<i64> {
     syscall!(libc::SYS_getdents64, fd, buf.as_mut_ptr(), buf.len())
 }

@@ -1,21 +1,22 @@
 //! Bytes that identify their origin.
 //!
-//! Each write has a tag. Every 16 bytes of a file, counted from its start, hold the tag and their
-//! offset. So bytes that appear in the wrong file or at the wrong offset are recognised and named.
+//! Each write has a tag. Every 16 bytes of its pattern hold the tag and their offset in the
+//! pattern, which begins where the file does, or the append. So bytes that appear in the wrong file
+//! or at the wrong offset are recognised and named.
 
 /// Unit in which bytes repeat their origin.
 pub const UNIT: u64 = 16;
 /// Mixed into each unit; distinguishes a pattern from zeros and stray bytes.
 const MARK: u32 = 0x7666_7363;
 
-/// Fills `bytes`, which lie at `offset` of a file, for the write with this tag.
+/// Fills `bytes`, which lie at `offset` of the pattern of this tag.
 pub fn fill(tag: u32, offset: u64, bytes: &mut [u8]) {
     for (at, byte) in (offset..).zip(bytes) {
         *byte = unit(tag, at / UNIT)[(at % UNIT) as usize];
     }
 }
 
-/// Returns the bytes of a write.
+/// Returns `len` bytes at `offset` of the pattern of a tag.
 #[must_use]
 pub fn bytes(tag: u32, offset: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
@@ -31,7 +32,7 @@ fn unit(tag: u32, number: u64) -> [u8; UNIT as usize] {
     unit
 }
 
-/// Describes the origin of bytes that begin at a multiple of 16.
+/// Describes the origin of bytes.
 #[must_use]
 pub fn explain(bytes: &[u8]) -> String {
     if bytes.iter().all(|byte| *byte == 0) {
@@ -40,7 +41,7 @@ pub fn explain(bytes: &[u8]) -> String {
     if bytes.iter().all(|byte| *byte == vfscale_block::DISCARDED) {
         return "discarded bytes".into();
     }
-    for unit in bytes.chunks_exact(UNIT as usize) {
+    for unit in bytes.windows(UNIT as usize) {
         let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| unit[at + i]));
         if word(0) == MARK {
             let offset = (u64::from(word(12)) << 32 | u64::from(word(8))) * UNIT;

@@ -218,7 +218,7 @@ pub fn odd_resolve() -> BoxedStrategy<u64> {
 
 /// Generates data to write, up to some pages.
 pub fn data() -> BoxedStrategy<Data> {
-    (any::<u8>(), length()).prop_map(|(seed, len)| Data { seed, len }).boxed()
+    (any::<u8>(), length()).prop_map(|(seed, len)| Data::Run { seed, len }).boxed()
 }
 
 /// Generates lengths around special sizes.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A watch over the process; one is enough. `Send` and `Sync`.
+/// A watch over the process. `Send` and `Sync`.
 #[derive(Debug)]
 pub struct Watch {
     panicked: Arc<AtomicBool>,
@@ -19,31 +19,36 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches for panics, and for steps that take longer than `longest`. `what` describes a step,
-    /// given its number.
+    /// Watches for steps that take longer than `longest`, until it is dropped. `what` describes a
+    /// step, given its number.
     #[must_use]
     pub fn begin(longest: Duration, what: impl Fn(u64) -> String + Send + 'static) -> Self {
         let watch = Self { panicked: Arc::default(), begun: Arc::default() };
-        let (panicked, begun) = (watch.panicked.clone(), watch.begun.clone());
-        let usual = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            panicked.store(true, Ordering::SeqCst);
-            usual(info);
-        }));
+        let begun = Arc::downgrade(&watch.begun);
         std::thread::spawn(move || {
             let (mut seen, mut since) = (0, Instant::now());
-            loop {
-                std::thread::sleep(Duration::from_millis(500));
-                let begun = begun.load(Ordering::SeqCst);
+            while let Some(begun) = begun.upgrade().map(|begun| begun.load(Ordering::SeqCst)) {
                 if begun != seen {
                     (seen, since) = (begun, Instant::now());
                 } else if since.elapsed() > longest {
                     println!("FAILED: {} has not ended after {longest:?}", what(begun));
                     std::process::exit(3);
                 }
+                std::thread::sleep(Duration::from_millis(500));
             }
         });
         watch
+    }
+
+    /// Watches for panics, too.
+    #[must_use]
+    pub fn for_panics(self) -> Self {
+        let (panicked, usual) = (self.panicked.clone(), std::panic::take_hook());
+        std::panic::set_hook(Box::new(move |info| {
+            panicked.store(true, Ordering::SeqCst);
+            usual(info);
+        }));
+        self
     }
 
     /// Begins the next step.

@@ -21,10 +21,10 @@ use vfscale_fuse::{Builder, Mounted, Sharing};
 use crate::calls::op::{CWD, FS_GUARDS, Op, Seek};
 use crate::calls::outcome::{Outcome, TimeClass, Value};
 use crate::calls::{Calls, fstat};
-use crate::sys;
-use crate::tree::{self, Snapshot};
 use crate::world::oracle::Oracle;
 use crate::world::subject::{check_image, memory, new_branch, new_volume};
+use crate::world::sys;
+use crate::world::tree::{self, Snapshot};
 use crate::world::{Finished, INSPECTOR, World};
 
 /// The mounted file system.
