@@ -55,6 +55,11 @@ pub(crate) fn parse_id(text: &str) -> Result<u32, String> {
     id.ok_or_else(|| format!("`{text}` is not the number of a user or group"))
 }
 
+/// Parses a number of inodes.
+fn parse_inodes(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "not a number".into())
+}
+
 /// Parses the numbers of a user and a group, with a colon between them.
 pub(crate) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
     let both = text.split_once(':').map(|(uid, gid)| (parse_id(uid), parse_id(gid)));
@@ -167,161 +172,151 @@ impl MountOptions {
         self.cache_size.is_some().then_some("cache_size")
     }
 
-    /// Merges these options with `later` ones, which take precedence.
-    pub(crate) fn then(self, later: &MountOptions) -> MountOptions {
-        MountOptions {
-            set: (self.set - later.cleared) | later.set,
-            cleared: (self.cleared - later.set) | later.cleared,
-            remount: self.remount || later.remount,
-            sync: later.sync.or(self.sync),
-            dirsync: self.dirsync || later.dirsync,
-            no_recovery: self.no_recovery || later.no_recovery,
-            auto_da_alloc: later.auto_da_alloc.or(self.auto_da_alloc),
-            discard: later.discard.or(self.discard),
-            on_error: later.on_error.or(self.on_error),
-            allow_other: later.allow_other.or(self.allow_other),
-            source: later.source.clone().or(self.source),
-            xattrs: later.xattrs.or(self.xattrs),
-            size: later.size.or(self.size),
-            inodes: later.inodes.or(self.inodes),
-            mode: later.mode.or(self.mode),
-            uid: later.uid.or(self.uid),
-            gid: later.gid.or(self.gid),
-            branch: later.branch.clone().or(self.branch),
-            log_device: later.log_device.clone().or(self.log_device),
-            ceph: Ceph {
-                conf: later.ceph.conf.clone().or(self.ceph.conf),
-                id: later.ceph.id.clone().or(self.ceph.id),
-            },
-            sync_interval: later.sync_interval.or(self.sync_interval),
-            cache_size: later.cache_size.or(self.cache_size),
-            threads: later.threads.or(self.threads),
-            poll: later.poll.or(self.poll),
-            transport: later.transport.or(self.transport),
-            writeback: self.writeback || later.writeback,
-            chattr: self.chattr || later.chattr,
-            idmap: self.idmap || later.idmap,
-        }
-    }
-
     fn flag(&mut self, flag: MountFlags, on: bool) {
         self.set.set(flag, on);
         self.cleared.set(flag, !on);
     }
 
-    /// Applies an option without a value; returns whether the option is known.
+    /// Applies the options after one `-o`. Later ones win.
     ///
     /// # Errors
-    /// Returns a text for an option that is known and can't be had.
-    fn word(&mut self, word: &str) -> Result<bool, String> {
-        /// Words, the flag of each, and whether the word sets it.
-        const FLAGS: [(&str, MountFlags, bool); 16] = [
-            ("ro", MountFlags::RDONLY, true),
-            ("rw", MountFlags::RDONLY, false),
-            ("nosuid", MountFlags::NOSUID, true),
-            ("suid", MountFlags::NOSUID, false),
-            ("nodev", MountFlags::NODEV, true),
-            ("dev", MountFlags::NODEV, false),
-            ("noexec", MountFlags::NOEXEC, true),
-            ("exec", MountFlags::NOEXEC, false),
-            ("nosymfollow", MountFlags::NOSYMFOLLOW, true),
-            ("symfollow", MountFlags::NOSYMFOLLOW, false),
-            ("noatime", MountFlags::NOATIME, true),
-            ("atime", MountFlags::NOATIME, false),
-            ("nodiratime", MountFlags::NODIRATIME, true),
-            ("diratime", MountFlags::NODIRATIME, false),
-            ("strictatime", MountFlags::STRICTATIME, true),
-            ("nostrictatime", MountFlags::STRICTATIME, false),
-        ];
-        /// Words of `fstab(5)` that have no meaning here, or name the default.
-        const IGNORED: [&str; 19] = [
-            "defaults",
-            "acl",
-            "relatime",
-            "norelatime",
-            "auto",
-            "noauto",
-            "user",
-            "users",
-            "nouser",
-            "owner",
-            "group",
-            "nofail",
-            "_netdev",
-            "silent",
-            "loud",
-            "default_permissions",
-            "iversion",
-            "lazytime",
-            "nolazytime",
-        ];
-        if let Some(&(_, flag, on)) = FLAGS.iter().find(|(name, ..)| *name == word) {
-            self.flag(flag, on);
-            return Ok(true);
-        }
-        match word {
-            "remount" => self.remount = true,
-            "sync" => self.sync = Some(true),
-            "async" => self.sync = Some(false),
-            "dirsync" => self.dirsync = true,
-            "norecovery" => self.no_recovery = true,
-            "auto_da_alloc" => self.auto_da_alloc = Some(true),
-            "noauto_da_alloc" => self.auto_da_alloc = Some(false),
-            "discard" => self.discard = Some(true),
-            "nodiscard" => self.discard = Some(false),
-            "noxattr" => self.xattrs = Some(Xattrs::Refused),
-            "allow_other" => self.allow_other = Some(true),
-            "writeback" => self.writeback = true,
-            "chattr" => self.chattr = true,
-            "idmap" => self.idmap = true,
-            "noacl" => {
-                let why =
-                    "`noacl`: access control lists always count; remove them instead (setfacl)";
-                return Err(why.into());
-            }
-            _ => return Ok(IGNORED.contains(&word) || word.starts_with("x-")),
-        }
-        Ok(true)
+    /// Returns a text that names the invalid option.
+    pub(crate) fn read(&mut self, text: &str) -> Result<(), String> {
+        split(text).iter().try_for_each(|option| self.take(option))
     }
 
-    /// Applies an option with a value; returns whether the option is known.
-    fn pair(&mut self, name: &str, value: &str) -> Result<bool, String> {
-        fn named<T>(name: &str, value: &str, parsed: Result<T, String>) -> Result<T, String> {
-            parsed.map_err(|why| format!("{name}={value}: {why}"))
+    /// Applies one option, as the table says.
+    fn take(&mut self, option: &str) -> Result<(), String> {
+        let (name, value) =
+            option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+        for (_, how) in OPTIONS.iter().filter(|(known, _)| *known == name) {
+            match (how, value) {
+                (Flag(flag, on), None) => self.flag(*flag, *on),
+                (Word(set), None) => set(self),
+                (Refused(why), None) => return Err((*why).to_owned()),
+                (Value(set), Some(value)) => set(self, value)?,
+                (Named(set), Some(value)) => {
+                    set(self, value).map_err(|why| format!("{option}: {why}"))?;
+                }
+                _ => continue,
+            }
+            return Ok(());
         }
-        let number = || named(name, value, parse_id(value));
-        match name {
-            "size" => self.size = Some(value.parse()?),
-            "nr_inodes" | "inodes" => {
-                self.inodes =
-                    Some(value.parse().map_err(|_| format!("{name}={value}: not a number"))?);
-            }
-            "mode" => self.mode = Some(parse_mode(value)?),
-            "uid" => self.uid = Some(number()?),
-            "gid" => self.gid = Some(number()?),
-            "errors" => {
-                self.on_error = Some(value.parse().map_err(|e: OnErrorError| e.to_string())?);
-            }
-            "noxattr" => self.xattrs = Some(parse_noxattr(value)?),
-            "branch" => self.branch = Some(value.to_owned()),
-            "log_device" => self.log_device = Some(value.into()),
-            "ceph_conf" => self.ceph.conf = Some(value.into()),
-            "id" => self.ceph.id = Some(value.to_owned()),
-            "sync_interval" | "commit" => {
-                self.sync_interval = Some(named(name, value, parse_seconds(value))?)
-            }
-            "cache_size" => self.cache_size = Some(named(name, value, value.parse())?),
-            "poll" => self.poll = Some(parse_polling(value)?),
-            "threads" => self.threads = Some(named(name, value, parse_threads(value))?),
-            "transport" => self.transport = Some(named(name, value, value.parse())?),
-            "fsname" => self.source = Some(value.to_owned()),
-            // `mount -o remount` repeats the options that the kernel shows of a mount.
-            "fd" | "rootmode" | "user_id" | "group_id" | "max_read" | "blksize" => {}
-            "subtype" | "comment" => {}
-            _ => return Ok(name.starts_with("x-")),
+        let ignored = if value.is_some() { IGNORED_VALUES } else { IGNORED_WORDS };
+        if name.starts_with("x-") || ignored.contains(&name) {
+            return Ok(());
         }
-        Ok(true)
+        Err(format!("mount option `{option}` is unknown"))
     }
+}
+
+/// The effect of an option after `-o`.
+enum Effect {
+    /// A word sets or clears a flag of the mount.
+    Flag(MountFlags, bool),
+    /// A word sets an option.
+    Word(fn(&mut MountOptions)),
+    /// A word is known and can't be had, for a reason.
+    Refused(&'static str),
+    /// A name with a value sets an option; an error is reported as it is.
+    Value(fn(&mut MountOptions, &str) -> Result<(), String>),
+    /// A name with a value sets an option; an error is reported after both.
+    Named(fn(&mut MountOptions, &str) -> Result<(), String>),
+}
+
+use Effect::{Flag, Named, Refused, Value, Word};
+
+/// The options after `-o`, by their names.
+const OPTIONS: &[(&str, Effect)] = &[
+    ("ro", Flag(MountFlags::RDONLY, true)),
+    ("rw", Flag(MountFlags::RDONLY, false)),
+    ("nosuid", Flag(MountFlags::NOSUID, true)),
+    ("suid", Flag(MountFlags::NOSUID, false)),
+    ("nodev", Flag(MountFlags::NODEV, true)),
+    ("dev", Flag(MountFlags::NODEV, false)),
+    ("noexec", Flag(MountFlags::NOEXEC, true)),
+    ("exec", Flag(MountFlags::NOEXEC, false)),
+    ("nosymfollow", Flag(MountFlags::NOSYMFOLLOW, true)),
+    ("symfollow", Flag(MountFlags::NOSYMFOLLOW, false)),
+    ("noatime", Flag(MountFlags::NOATIME, true)),
+    ("atime", Flag(MountFlags::NOATIME, false)),
+    ("nodiratime", Flag(MountFlags::NODIRATIME, true)),
+    ("diratime", Flag(MountFlags::NODIRATIME, false)),
+    ("strictatime", Flag(MountFlags::STRICTATIME, true)),
+    ("nostrictatime", Flag(MountFlags::STRICTATIME, false)),
+    ("remount", Word(|o| o.remount = true)),
+    ("sync", Word(|o| o.sync = Some(true))),
+    ("async", Word(|o| o.sync = Some(false))),
+    ("dirsync", Word(|o| o.dirsync = true)),
+    ("norecovery", Word(|o| o.no_recovery = true)),
+    ("auto_da_alloc", Word(|o| o.auto_da_alloc = Some(true))),
+    ("noauto_da_alloc", Word(|o| o.auto_da_alloc = Some(false))),
+    ("discard", Word(|o| o.discard = Some(true))),
+    ("nodiscard", Word(|o| o.discard = Some(false))),
+    ("noxattr", Word(|o| o.xattrs = Some(Xattrs::Refused))),
+    ("noxattr", Value(|o, text| set(&mut o.xattrs, parse_noxattr(text)))),
+    ("allow_other", Word(|o| o.allow_other = Some(true))),
+    ("writeback", Word(|o| o.writeback = true)),
+    ("chattr", Word(|o| o.chattr = true)),
+    ("idmap", Word(|o| o.idmap = true)),
+    ("noacl", Refused("`noacl`: access control lists always count; remove them instead (setfacl)")),
+    ("size", Value(|o, text| set(&mut o.size, text.parse()))),
+    ("nr_inodes", Named(|o, text| set(&mut o.inodes, parse_inodes(text)))),
+    ("inodes", Named(|o, text| set(&mut o.inodes, parse_inodes(text)))),
+    ("mode", Value(|o, text| set(&mut o.mode, parse_mode(text)))),
+    ("uid", Named(|o, text| set(&mut o.uid, parse_id(text)))),
+    ("gid", Named(|o, text| set(&mut o.gid, parse_id(text)))),
+    (
+        "errors",
+        Value(|o, text| {
+            set(&mut o.on_error, text.parse().map_err(|e: OnErrorError| e.to_string()))
+        }),
+    ),
+    ("branch", Value(|o, text| set(&mut o.branch, Ok(text.to_owned())))),
+    ("log_device", Value(|o, text| set(&mut o.log_device, Ok(text.into())))),
+    ("ceph_conf", Value(|o, text| set(&mut o.ceph.conf, Ok(text.into())))),
+    ("id", Value(|o, text| set(&mut o.ceph.id, Ok(text.to_owned())))),
+    ("sync_interval", Named(|o, text| set(&mut o.sync_interval, parse_seconds(text)))),
+    ("commit", Named(|o, text| set(&mut o.sync_interval, parse_seconds(text)))),
+    ("cache_size", Named(|o, text| set(&mut o.cache_size, text.parse()))),
+    ("poll", Value(|o, text| set(&mut o.poll, parse_polling(text)))),
+    ("threads", Named(|o, text| set(&mut o.threads, parse_threads(text)))),
+    ("transport", Named(|o, text| set(&mut o.transport, text.parse()))),
+    ("fsname", Value(|o, text| set(&mut o.source, Ok(text.to_owned())))),
+];
+
+/// Words of `fstab(5)` that have no meaning here, or name the default.
+const IGNORED_WORDS: &[&str] = &[
+    "defaults",
+    "acl",
+    "relatime",
+    "norelatime",
+    "auto",
+    "noauto",
+    "user",
+    "users",
+    "nouser",
+    "owner",
+    "group",
+    "nofail",
+    "_netdev",
+    "silent",
+    "loud",
+    "default_permissions",
+    "iversion",
+    "lazytime",
+    "nolazytime",
+];
+
+/// Names of values that have no meaning here: those that the kernel shows of a mount, which `mount
+/// -o remount` repeats, and comments.
+const IGNORED_VALUES: &[&str] =
+    &["fd", "rootmode", "user_id", "group_id", "max_read", "blksize", "subtype", "comment"];
+
+/// Sets an option to a value that was parsed.
+fn set<T>(option: &mut Option<T>, parsed: Result<T, String>) -> Result<(), String> {
+    *option = Some(parsed?);
+    Ok(())
 }
 
 /// Parses the options after one `-o`.
@@ -330,16 +325,15 @@ impl MountOptions {
 /// Returns a text that names the invalid option.
 pub(crate) fn parse(text: &str) -> Result<MountOptions, String> {
     let mut options = MountOptions::default();
-    for option in split(text) {
-        let known = match option.split_once('=') {
-            Some((name, value)) => options.pair(name, value)?,
-            None => options.word(&option)?,
-        };
-        if !known {
-            return Err(format!("mount option `{option}` is unknown"));
-        }
-    }
-    Ok(options)
+    options.read(text).map(|()| options)
+}
+
+/// Checks the options after one `-o`, and returns their text.
+///
+/// # Errors
+/// Returns a text that names the invalid option.
+pub(crate) fn checked(text: &str) -> Result<String, String> {
+    parse(text).map(|_| text.to_owned())
 }
 
 /// Splits a text at commas; a backslash escapes a comma.

@@ -154,8 +154,8 @@ pub(crate) struct ServeArgs {
     /// too, for fstab(5): branch=NAME, log_device=DEVICE, ceph_conf=FILE, id=USER,
     /// sync_interval=SECONDS or commit=SECONDS, cache_size=SIZE, threads=N, poll=WHEN,
     /// transport=TRANSPORT, writeback
-    #[arg(short, value_name = "OPTIONS", value_parser = options::parse)]
-    pub(crate) options: Vec<MountOptions>,
+    #[arg(short, value_name = "OPTIONS", value_parser = options::checked)]
+    pub(crate) options: Vec<String>,
 }
 
 /// Parses the name of a patch that can be disabled.
@@ -187,6 +187,11 @@ impl SourceArgs {
 impl ServeArgs {
     /// Merges all `-o`; later ones win.
     pub(crate) fn merged_options(&self) -> MountOptions {
-        self.options.iter().fold(MountOptions::default(), |merged, o| merged.then(o))
+        let mut merged = MountOptions::default();
+        for text in &self.options {
+            let read = merged.read(text);
+            debug_assert_eq!(read, Ok(()), "the parser of the command line has checked it");
+        }
+        merged
     }
 }
