@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use vfscale::Errno;
 use vfscale::block::named::is_rbd;
 use vfscale::posix::MountFlags;
 use vfscale_command::notify::notify;
@@ -122,7 +123,7 @@ pub(crate) fn mount(
     let served = Served::new(source.pool(), source.pool_maker());
     let ticket = first(&served, &args, &options)?;
     let builder = source::builder(&source, &args.serve, &options, image)?;
-    let mounted = builder.requests_at(listen::start(&served, image, parse)).mount(dir)?;
+    let mounted = builder.host(listen::host(&served, image, parse)).mount(dir)?;
     let _ = ticket.start(&mounted, source.syncer());
     if mounted.is_own() {
         source.publish_mount(&mounted);
@@ -182,10 +183,8 @@ fn served_elsewhere(
     let branch = source::branch_name(&args.source, options);
     let attachment = source::attachment(&args.serve, options, Some(image));
     let wanted = elsewhere::Wanted { image, branch: &branch, arguments, attachment };
-    let Some(ready) = wanted.ask()? else {
-        let is_named = args.source.branch.is_some() || options.branch.is_some();
-        return Err(if is_named { elsewhere::or_no_branches(image, failure) } else { failure });
-    };
+    let is_named = args.source.branch.is_some() || options.branch.is_some();
+    let ready = wanted.ask(failure, is_named)?;
     // Until then, signals end the process.
     let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
     let mounted = ready.mount(dir)?;
@@ -380,7 +379,7 @@ fn remount(dir: &Path, options: &MountOptions) -> Result<ExitCode, Failure> {
     // The kernel does not notify the server, which would notice only a moment later.
     match elsewhere::sync(dir) {
         // Another file system is mounted at `dir`, and the kernel has remounted it.
-        Err(Failure::Sync(_, e)) if e.raw_os_error() == Some(libc::ENOTTY) => Ok(ExitCode::SUCCESS),
+        Err(Failure::Sync(_, e)) if e.errno() == Errno::NOTTY => Ok(ExitCode::SUCCESS),
         synced => synced.map(|()| ExitCode::SUCCESS),
     }
 }
@@ -400,7 +399,6 @@ fn is_dirsync(dir: &Path) -> bool {
 /// Runs `vfscale sync`.
 pub(crate) fn sync(dirs: &[PathBuf]) -> Result<ExitCode, Failure> {
     for dir in dirs {
-        elsewhere::check_replies(dir)?;
         elsewhere::sync(dir)?;
     }
     Ok(ExitCode::SUCCESS)

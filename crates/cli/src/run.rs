@@ -125,7 +125,8 @@ fn run_elsewhere(
     let own = &arguments[..arguments.len().saturating_sub(args.command.len())];
     let arguments = &[own, &["true".into()]].concat();
     let wanted = elsewhere::Wanted { image, branch: &branch, arguments, attachment };
-    let Some(ready) = wanted.ask()? else { return Err(failure) };
+    let is_named = args.source.branch.is_some() || options.branch.is_some();
+    let ready = wanted.ask(failure, is_named)?;
     let dir = TempDir::new(args.serve.allow_other == Some(true))?;
     let mounted = ready.mount(dir.path())?;
     tracing::info!("mounted at {}", dir.path().display());

@@ -236,6 +236,9 @@ pub(crate) fn builder(
         .first_branch(source.pool_maker())
         .freezer(source.freezer())
         .transport(transport(serve, options)?);
+    if let Some(image) = name {
+        builder = builder.image(image);
+    }
     if let Some(threads) = serve.threads.or(options.threads) {
         builder = builder.threads(threads.into());
     }

@@ -19,7 +19,7 @@
 //! | `mount` | the public face: [`Builder`], [`Mounted`], [`Unmounter`]; a thread that notices a remount to read-only |
 //! | `server` | each operation, by calls on a [`Vfs`](vfscale::Vfs); node and file tables |
 //! | `uring` | the other transport: a queue and a thread for each CPU |
-//! | [`control`] | requests of other programs to a mount: grow, sync, statistics, unmount |
+//! | [`control`] | requests of other programs to a mount, on a socket |
 //! | `attach` | mounting by `mount(2)` or `fusermount3`, and unmounting |
 //! | `session` | the workers, the first exchange |
 //! | `statistics` | counts of requests and their service times, by worker |

@@ -4,7 +4,8 @@
 //! `locks`, `flags`, `control`. They share the tables of [`nodes`] and [`files`], and act with the
 //! credentials of [`caller`].
 
-use std::sync::Arc;
+use std::ffi::OsString;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use vfscale::pool::PoolMaker;
@@ -20,6 +21,7 @@ use self::unsent::Unsent;
 use self::waiting::Waiting;
 use crate::base::sharing::Sharing;
 use crate::base::syncing::Syncing;
+use crate::control::listening::{Control, Host};
 use crate::session::{DeferredReply, Served, Service};
 use crate::statistics::{Counters, Statistics, Stats};
 use crate::wire::InitFlags;
@@ -35,7 +37,6 @@ mod dirs;
 mod durable;
 pub(crate) mod files;
 mod flags;
-mod freezing;
 mod locks;
 mod long;
 mod names;
@@ -106,8 +107,10 @@ pub(crate) struct VolumeRights {
     pub(crate) maker: Option<PoolMaker>,
     /// Its handle for freezes, if it can be frozen.
     pub(crate) freezer: Option<Freezer>,
-    /// The name of the socket for requests that an `ioctl` can't carry.
-    pub(crate) socket: Option<String>,
+    /// Serves requests about this process.
+    pub(crate) host: Option<Host>,
+    /// The name by which requests know its image; empty if there is none.
+    pub(crate) image: OsString,
 }
 
 /// A file system behind a connection.
@@ -121,6 +124,7 @@ pub(crate) struct Server {
     reclaim: Reclaim,
     config: Config,
     volume: VolumeRights,
+    control: Arc<Control>,
     valid: Validity,
     /// The mounting user.
     owner: u32,
@@ -161,14 +165,15 @@ impl Server {
         config: Config,
         volume: VolumeRights,
         counters: Arc<Counters>,
-    ) -> vfscale::Result<Server> {
+    ) -> vfscale::Result<Arc<Server>> {
         let base = vfs.task();
         base.umask(Mode::empty());
         let root = base.posix().open("/", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
         let stat = root.stat()?;
         let checks_open = config.checks_open || root.may_have_immutable();
         let config = Config { checks_open, ..config };
-        Ok(Server {
+        let (host, image) = (volume.host.clone(), volume.image.clone());
+        Ok(Arc::new_cyclic(|server: &Weak<Server>| Server {
             base,
             nodes: Nodes::new(root, &stat),
             files: Files::new(),
@@ -177,10 +182,11 @@ impl Server {
             reclaim: Reclaim::new(),
             config,
             volume,
+            control: Control::new(server.clone(), host, image),
             valid: config.validity(),
             owner: rustix::process::getuid().as_raw(),
             counters,
-        })
+        }))
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -476,6 +482,7 @@ impl Service for Server {
     }
 
     fn ended(&self) {
+        self.control.end();
         self.end_files();
         self.unsent.end();
     }
