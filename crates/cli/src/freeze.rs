@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use crate::child::{exit_code, spawn};
+use crate::child::{CommandArgs, exit_code, program, spawn};
 use crate::error::Failure;
 use crate::{elsewhere, options};
 
@@ -25,14 +25,8 @@ pub(crate) struct FreezeArgs {
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
 
-    /// The command and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "COMMAND"
-    )]
-    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) words: CommandArgs,
 }
 
 /// Freezes a mounted volume, runs the command, and returns its exit status. The volume thaws when
@@ -45,7 +39,7 @@ pub(crate) fn freeze(args: &FreezeArgs) -> Result<ExitCode, Failure> {
     let begun = Instant::now();
     let ended = elsewhere::ask(dir, dir, |connection| {
         connection.freeze(limit)?;
-        Ok(run(&args.command))
+        Ok(run(&args.words.command))
     });
     let status = ended??;
     if begun.elapsed() >= limit {
@@ -60,9 +54,7 @@ pub(crate) fn freeze(args: &FreezeArgs) -> Result<ExitCode, Failure> {
 }
 
 fn run(command: &[OsString]) -> Result<ExitStatus, Failure> {
-    let [program, arguments @ ..] = command else {
-        return Err(Failure::Usage("no command given".into()));
-    };
-    let mut child = spawn(Command::new(program).args(arguments), program)?;
+    let (name, arguments) = program(command)?;
+    let mut child = spawn(Command::new(name).args(arguments), name)?;
     child.wait().map_err(|error| Failure::System("wait", error))
 }

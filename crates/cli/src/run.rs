@@ -11,6 +11,7 @@ use vfscale_command::say;
 use vfscale_fuse::Mounted;
 use vfscale_vfs::lockstat;
 
+use crate::child::program;
 use crate::elsewhere;
 use crate::error::Failure;
 use crate::options::MountOptions;
@@ -35,9 +36,7 @@ pub(crate) fn run(mut args: RunArgs, arguments: &[OsString]) -> Result<ExitCode,
     if options.remount {
         return Err(Failure::Usage("`-o remount` goes with `vfscale mount`".into()));
     }
-    let [program, ..] = &args.command[..] else {
-        return Err(Failure::Usage("no command given".into()));
-    };
+    let (program, _) = program(&args.words.command)?;
     if program.as_bytes().starts_with(b"-") {
         let program = program.display();
         let why = format!("`{program}` is no command: write `vfscale run IMAGE -- COMMAND`");
@@ -46,7 +45,7 @@ pub(crate) fn run(mut args: RunArgs, arguments: &[OsString]) -> Result<ExitCode,
     // The files are those of the command, whoever runs it.
     args.serve.allow_other.get_or_insert(options.allow_other.unwrap_or(false));
     let server = match front::split()? {
-        Side::Front(front) => return front.run(&args.command),
+        Side::Front(front) => return front.run(&args.words.command),
         Side::Server(server) => server,
     };
     let trial = args.discard.then(|| Trial::new(&mut args, &options)).transpose()?;
@@ -122,7 +121,7 @@ fn run_elsewhere(
     let branch = source::branch_name(&args.source, options);
     let attachment = source::attachment(&args.serve, options, Some(image));
     // The command is nothing to the server, but the command line needs one.
-    let own = &arguments[..arguments.len().saturating_sub(args.command.len())];
+    let own = &arguments[..arguments.len().saturating_sub(args.words.command.len())];
     let arguments = &[own, &["true".into()]].concat();
     let wanted = elsewhere::Wanted { image, branch: &branch, arguments, attachment };
     let is_named = args.source.branch.is_some() || options.branch.is_some();

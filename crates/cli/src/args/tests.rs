@@ -24,7 +24,7 @@ fn memory_with_and_without_a_size() {
     let run = |args: &[&str]| match parsed(args).unwrap() {
         Command::Run(run) => {
             assert_eq!(run.image, None);
-            (run.source.memory, run.command)
+            (run.source.memory, run.words.command)
         }
         _ => panic!("not run"),
     };
@@ -51,7 +51,7 @@ fn an_image_and_its_options() {
         assert_eq!(run.image.as_deref(), Some(Path::new("disk.vfs")), "{args:?}");
         assert_eq!(run.source.size, Some(64 << 20), "{args:?}");
         assert_eq!(run.serve.options.len(), 1, "{args:?}");
-        assert_eq!(run.command, ["ls", "-l", "--size"], "{args:?}");
+        assert_eq!(run.words.command, ["ls", "-l", "--size"], "{args:?}");
     }
     let mount = ["vfscale", "mount", "disk.vfs", "/mnt", "--read-only", "--sync-interval", "0.5"];
     let Ok(Command::Mount(mount)) = parsed(&mount) else { panic!("not mount") };

@@ -22,7 +22,7 @@ use rustix::process::{
 use vfscale_command::say;
 use vfscale_command::signals::{Blocked, Caught};
 
-use crate::child::{exit_code, spawn};
+use crate::child::{exit_code, program, spawn};
 use crate::error::Failure;
 
 /// One of the two processes.
@@ -162,15 +162,13 @@ fn pass_on(caught: Caught, process: Pid) {
 }
 
 fn start(dir: &Path, command: &[OsString], signals: Blocked) -> Result<Child, Failure> {
-    let [program, arguments @ ..] = command else {
-        return Err(Failure::Usage("no command given".into()));
-    };
-    let mut command = Command::new(find(program));
-    command.arg0(program).args(arguments).current_dir(dir);
+    let (name, arguments) = program(command)?;
+    let mut command = Command::new(find(name));
+    command.arg0(name).args(arguments).current_dir(dir);
     command.env("VFSCALE_MOUNT", dir).env("PWD", dir);
     // SAFETY: does one system call, which is allowed between `fork` and `exec`.
     unsafe { command.pre_exec(move || signals.restore()) };
-    spawn(&mut command, program)
+    spawn(&mut command, name)
 }
 
 /// Returns the path of a program. A relative path with directories starts at the user's working
