@@ -121,7 +121,7 @@ pub(crate) fn mount(
         opened => opened?,
     };
     let served = Served::new(source.pool(), source.pool_maker());
-    let ticket = first(&served, &args, &options)?;
+    let ticket = first(&served, &options)?;
     let builder = source::builder(&source, &args.serve, &options, image)?;
     let mounted = builder.host(listen::host(&served, image, parse)).mount(dir)?;
     let _ = ticket.start(&mounted, source.syncer());
@@ -155,13 +155,9 @@ pub(crate) fn mount(
 }
 
 /// Takes the place of the first mount.
-fn first(
-    served: &Arc<Served>,
-    args: &MountArgs,
-    options: &MountOptions,
-) -> Result<Ticket, Failure> {
-    let branch = source::branch_name(&args.source, options);
-    let read_only = source::is_read_only(&args.source, options);
+fn first(served: &Arc<Served>, options: &MountOptions) -> Result<Ticket, Failure> {
+    let branch = source::branch_name(options);
+    let read_only = options.is_read_only();
     let refused = |_| Failure::Usage(listen::is_mounted(&branch, None));
     served.reserve(&branch, read_only).map_err(refused)
 }
@@ -180,10 +176,10 @@ fn served_elsewhere(
     if !elsewhere::is_locked(&failure) {
         return Err(failure);
     }
-    let branch = source::branch_name(&args.source, options);
-    let attachment = source::attachment(&args.serve, options, Some(image));
+    let branch = source::branch_name(options);
+    let attachment = source::attachment(options, Some(image));
     let wanted = elsewhere::Wanted { image, branch: &branch, arguments, attachment };
-    let is_named = args.source.branch.is_some() || options.branch.is_some();
+    let is_named = options.branch.is_some();
     let ready = wanted.ask(failure, is_named)?;
     // Until then, signals end the process.
     let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
@@ -196,7 +192,7 @@ fn served_elsewhere(
         println!("ready");
         return Ok(ExitCode::SUCCESS);
     }
-    let is_written = !source::is_read_only(&args.source, options);
+    let is_written = !options.is_read_only();
     announce(mounted.dir(), None, is_written)?;
     tell_manager(false, &format!("READY=1\nSTATUS=Mounted at {}", mounted.dir().display()));
     let (unmounter, dir) = (mounted.unmounter(), mounted.dir().to_owned());

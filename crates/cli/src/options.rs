@@ -1,8 +1,9 @@
-//! Modes, sizes of images, and the options after `-o`.
+//! Modes, sizes of images, and the options of mounts: after `-o`, and long ones.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use vfscale::block::Ceph;
 use vfscale::posix::MountFlags;
 use vfscale_command::Size;
@@ -36,7 +37,7 @@ pub(crate) fn parse_polling(text: &str) -> Result<Polling, String> {
     match text {
         "auto" => Ok(Polling::Auto),
         "never" => Ok(Polling::Never),
-        _ => Err(format!("poll={text}: write auto or never")),
+        _ => Err(format!("`{text}`: write auto or never")),
     }
 }
 
@@ -74,7 +75,16 @@ pub(crate) fn parse_noxattr(text: &str) -> Result<Xattrs, String> {
     match text {
         "" => Ok(Xattrs::Refused),
         "force" => Ok(Xattrs::Ignored),
-        _ => Err(format!("noxattr={text}: write noxattr or noxattr=force")),
+        _ => Err(format!("`{text}`: write noxattr or noxattr=force")),
+    }
+}
+
+/// Parses whether something is so.
+fn parse_yes(text: &str) -> Result<bool, String> {
+    match text {
+        "" | "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(format!("`{text}`: write true or false")),
     }
 }
 
@@ -88,6 +98,8 @@ pub(crate) fn caller() -> (u32, u32) {
 pub(crate) struct MountOptions {
     set: MountFlags,
     cleared: MountFlags,
+    /// An option that only a volume has, if one is set.
+    pub(crate) of_volumes: Option<&'static str>,
     pub(crate) remount: bool,
     /// Whether all changes are durable when their calls return, and whether those of names are.
     sync: Option<bool>,
@@ -152,24 +164,16 @@ impl MountOptions {
         Err(format!("a remount can't set `{wanted}`: unmount, and mount with the option"))
     }
 
-    /// Returns the name of an option that only a volume has, if one is set.
-    pub(crate) fn of_volumes(&self) -> Option<&'static str> {
-        if self.branch.is_some() {
-            return Some("branch");
+    /// Applies long options, which win over those after `-o`.
+    pub(crate) fn apply_long(&mut self, long: &LongOptions) {
+        for (at, value) in &long.0 {
+            let applied = OPTIONS[*at].apply(self, value.as_deref());
+            debug_assert_eq!(
+                applied,
+                Some(Ok(())),
+                "the parser of the command line has checked it"
+            );
         }
-        if self.log_device.is_some() {
-            return Some("log_device");
-        }
-        if self.ceph.conf.is_some() {
-            return Some("ceph_conf");
-        }
-        if self.ceph.id.is_some() {
-            return Some("id");
-        }
-        if self.sync_interval.is_some() {
-            return Some("commit");
-        }
-        self.cache_size.is_some().then_some("cache_size")
     }
 
     fn flag(&mut self, flag: MountFlags, on: bool) {
@@ -189,18 +193,10 @@ impl MountOptions {
     fn take(&mut self, option: &str) -> Result<(), String> {
         let (name, value) =
             option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
-        for (_, how) in OPTIONS.iter().filter(|(known, _)| *known == name) {
-            match (how, value) {
-                (Flag(flag, on), None) => self.flag(*flag, *on),
-                (Word(set), None) => set(self),
-                (Refused(why), None) => return Err((*why).to_owned()),
-                (Value(set), Some(value)) => set(self, value)?,
-                (Named(set), Some(value)) => {
-                    set(self, value).map_err(|why| format!("{option}: {why}"))?;
-                }
-                _ => continue,
-            }
-            return Ok(());
+        let named = OPTIONS.iter().filter(|row| row.name == name);
+        if let Some(applied) = named.filter_map(|row| row.apply(self, value)).next() {
+            let shown = |why| if value.is_some() { format!("{option}: {why}") } else { why };
+            return applied.map_err(shown);
         }
         let ignored = if value.is_some() { IGNORED_VALUES } else { IGNORED_WORDS };
         if name.starts_with("x-") || ignored.contains(&name) {
@@ -210,7 +206,16 @@ impl MountOptions {
     }
 }
 
-/// The effect of an option after `-o`.
+/// An option: how it is written after `-o`, and perhaps as a long option, and what it does.
+struct Row {
+    name: &'static str,
+    effect: Effect,
+    of: Of,
+    /// The long option, its value (none, `[OPTIONAL]` or `NEEDED`), and its help.
+    long: Option<(&'static str, &'static str, &'static str)>,
+}
+
+/// The effect of an option.
 enum Effect {
     /// A word sets or clears a flag of the mount.
     Flag(MountFlags, bool),
@@ -218,72 +223,254 @@ enum Effect {
     Word(fn(&mut MountOptions)),
     /// A word is known and can't be had, for a reason.
     Refused(&'static str),
-    /// A name with a value sets an option; an error is reported as it is.
+    /// A name with a value sets an option.
     Value(fn(&mut MountOptions, &str) -> Result<(), String>),
-    /// A name with a value sets an option; an error is reported after both.
-    Named(fn(&mut MountOptions, &str) -> Result<(), String>),
 }
 
-use Effect::{Flag, Named, Refused, Value, Word};
+/// The file systems that have an option.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    All,
+    Volumes,
+    Memory,
+}
 
-/// The options after `-o`, by their names.
-const OPTIONS: &[(&str, Effect)] = &[
-    ("ro", Flag(MountFlags::RDONLY, true)),
-    ("rw", Flag(MountFlags::RDONLY, false)),
-    ("nosuid", Flag(MountFlags::NOSUID, true)),
-    ("suid", Flag(MountFlags::NOSUID, false)),
-    ("nodev", Flag(MountFlags::NODEV, true)),
-    ("dev", Flag(MountFlags::NODEV, false)),
-    ("noexec", Flag(MountFlags::NOEXEC, true)),
-    ("exec", Flag(MountFlags::NOEXEC, false)),
-    ("nosymfollow", Flag(MountFlags::NOSYMFOLLOW, true)),
-    ("symfollow", Flag(MountFlags::NOSYMFOLLOW, false)),
-    ("noatime", Flag(MountFlags::NOATIME, true)),
-    ("atime", Flag(MountFlags::NOATIME, false)),
-    ("nodiratime", Flag(MountFlags::NODIRATIME, true)),
-    ("diratime", Flag(MountFlags::NODIRATIME, false)),
-    ("strictatime", Flag(MountFlags::STRICTATIME, true)),
-    ("nostrictatime", Flag(MountFlags::STRICTATIME, false)),
-    ("remount", Word(|o| o.remount = true)),
-    ("sync", Word(|o| o.sync = Some(true))),
-    ("async", Word(|o| o.sync = Some(false))),
-    ("dirsync", Word(|o| o.dirsync = true)),
-    ("norecovery", Word(|o| o.no_recovery = true)),
-    ("auto_da_alloc", Word(|o| o.auto_da_alloc = Some(true))),
-    ("noauto_da_alloc", Word(|o| o.auto_da_alloc = Some(false))),
-    ("discard", Word(|o| o.discard = Some(true))),
-    ("nodiscard", Word(|o| o.discard = Some(false))),
-    ("noxattr", Word(|o| o.xattrs = Some(Xattrs::Refused))),
-    ("noxattr", Value(|o, text| set(&mut o.xattrs, parse_noxattr(text)))),
-    ("allow_other", Word(|o| o.allow_other = Some(true))),
-    ("writeback", Word(|o| o.writeback = true)),
-    ("chattr", Word(|o| o.chattr = true)),
-    ("idmap", Word(|o| o.idmap = true)),
-    ("noacl", Refused("`noacl`: access control lists always count; remove them instead (setfacl)")),
-    ("size", Value(|o, text| set(&mut o.size, text.parse()))),
-    ("nr_inodes", Named(|o, text| set(&mut o.inodes, parse_inodes(text)))),
-    ("inodes", Named(|o, text| set(&mut o.inodes, parse_inodes(text)))),
-    ("mode", Value(|o, text| set(&mut o.mode, parse_mode(text)))),
-    ("uid", Named(|o, text| set(&mut o.uid, parse_id(text)))),
-    ("gid", Named(|o, text| set(&mut o.gid, parse_id(text)))),
-    (
+use Effect::{Flag, Refused, Value, Word};
+use Of::{Memory, Volumes};
+
+const fn row(name: &'static str, effect: Effect) -> Row {
+    Row { name, effect, of: Of::All, long: None }
+}
+
+impl Row {
+    const fn of(self, of: Of) -> Row {
+        Row { of, ..self }
+    }
+
+    const fn long(self, name: &'static str, value: &'static str, help: &'static str) -> Row {
+        Row { long: Some((name, value, help)), ..self }
+    }
+
+    /// Applies the option; `None` if it needs a value, or has none.
+    fn apply(&self, options: &mut MountOptions, value: Option<&str>) -> Option<Result<(), String>> {
+        match (&self.effect, value) {
+            (Flag(flag, on), None) => options.flag(*flag, *on),
+            (Word(set), None) => set(options),
+            (Refused(why), None) => return Some(Err((*why).to_owned())),
+            (Value(set), Some(value)) => {
+                if let Err(why) = set(options, value) {
+                    return Some(Err(why));
+                }
+            }
+            _ => return None,
+        }
+        if self.of == Volumes {
+            options.of_volumes.get_or_insert(self.name);
+        }
+        Some(Ok(()))
+    }
+
+    /// Returns the long option, whose id has underscores.
+    fn argument(&'static self) -> Option<Arg> {
+        let (name, value, help) = self.long?;
+        let arg = Arg::new(name.replace('-', "_")).long(name).help(help);
+        let arg = match self.of {
+            Of::All => arg,
+            Volumes => arg.conflicts_with("memory"),
+            Memory => arg.requires("memory"),
+        };
+        if value.is_empty() {
+            return Some(arg.action(ArgAction::SetTrue));
+        }
+        let check = |text: &str| {
+            let applied = self.apply(&mut MountOptions::default(), Some(text));
+            applied.unwrap_or(Ok(())).map(|()| text.to_owned())
+        };
+        let arg = arg.value_name(value.trim_matches(['[', ']'])).value_parser(check);
+        Some(match value.starts_with('[') {
+            true => arg.num_args(0..=1).require_equals(true).default_missing_value(""),
+            false => arg,
+        })
+    }
+}
+
+/// The options, those after `-o` and the long ones. A new one is a row here, and a field that is
+/// read where the file system is opened or mounted.
+static OPTIONS: &[Row] = &[
+    row("ro", Flag(MountFlags::RDONLY, true)).long(
+        "read-only",
+        "",
+        "Write nothing to the volume, as `-o ro`. If it was not unmounted, its log is \
+         replayed in memory; with `-o ro,norecovery` the log is ignored",
+    ),
+    row("rw", Flag(MountFlags::RDONLY, false)),
+    row("nosuid", Flag(MountFlags::NOSUID, true)),
+    row("suid", Flag(MountFlags::NOSUID, false)),
+    row("nodev", Flag(MountFlags::NODEV, true)),
+    row("dev", Flag(MountFlags::NODEV, false)),
+    row("noexec", Flag(MountFlags::NOEXEC, true)),
+    row("exec", Flag(MountFlags::NOEXEC, false)),
+    row("nosymfollow", Flag(MountFlags::NOSYMFOLLOW, true)),
+    row("symfollow", Flag(MountFlags::NOSYMFOLLOW, false)),
+    row("noatime", Flag(MountFlags::NOATIME, true)),
+    row("atime", Flag(MountFlags::NOATIME, false)),
+    row("nodiratime", Flag(MountFlags::NODIRATIME, true)),
+    row("diratime", Flag(MountFlags::NODIRATIME, false)),
+    row("strictatime", Flag(MountFlags::STRICTATIME, true)),
+    row("nostrictatime", Flag(MountFlags::STRICTATIME, false)),
+    row("remount", Word(|o| o.remount = true)),
+    row("sync", Word(|o| o.sync = Some(true))),
+    row("async", Word(|o| o.sync = Some(false))),
+    row("dirsync", Word(|o| o.dirsync = true)),
+    row("norecovery", Word(|o| o.no_recovery = true)),
+    row("auto_da_alloc", Word(|o| o.auto_da_alloc = Some(true))),
+    row("noauto_da_alloc", Word(|o| o.auto_da_alloc = Some(false))),
+    row("discard", Word(|o| o.discard = Some(true))),
+    row("nodiscard", Word(|o| o.discard = Some(false))),
+    row("noxattr", Word(|o| o.xattrs = Some(Xattrs::Refused))),
+    row("allow_other", Word(|o| o.allow_other = Some(true))),
+    row("writeback", Word(|o| o.writeback = true)).long(
+        "writeback",
+        "",
+        "Let the kernel combine small writes; errors such as a lack of space then show late, \
+         when a file is closed or synced, and SEEK_DATA and SEEK_HOLE find no holes. A file \
+         that is renamed over another while it is open, and not synced, can be empty after a \
+         crash",
+    ),
+    row("chattr", Word(|o| o.chattr = true)),
+    row("idmap", Word(|o| o.idmap = true)),
+    row(
+        "noacl",
+        Refused("`noacl`: access control lists always count; remove them instead (setfacl)"),
+    ),
+    row("noxattr", Value(|o, text| set(&mut o.xattrs, parse_noxattr(text)))).long(
+        "noxattr",
+        "[force]",
+        "Serve no extended attributes, access control lists and file capabilities, as `-o \
+         noxattr`: writing many small files then takes fewer messages. Refused if a file has \
+         any, which takes a walk over all files; with `force` those are ignored, and stay \
+         stored",
+    ),
+    row("allow_other", Value(|o, text| set(&mut o.allow_other, parse_yes(text)))).long(
+        "allow-other",
+        "[YES]",
+        "Give other users access, as permissions allow (default: yes for a mount of root, no \
+         for others and for `run`)",
+    ),
+    row("size", Value(|o, text| set(&mut o.size, text.parse()))),
+    row("nr_inodes", Value(|o, text| set(&mut o.inodes, parse_inodes(text)))).of(Memory).long(
+        "inodes",
+        "N",
+        "Maximum number of files and directories (default: as many as fit)",
+    ),
+    row("inodes", Value(|o, text| set(&mut o.inodes, parse_inodes(text)))),
+    row("mode", Value(|o, text| set(&mut o.mode, parse_mode(text)))).long(
+        "mode",
+        "MODE",
+        "Permissions of the root directory of a new file system, in octal (default: 755)",
+    ),
+    row("uid", Value(|o, text| set(&mut o.uid, parse_id(text)))).long(
+        "uid",
+        "UID",
+        "Owner of the root directory of a new file system (default: you)",
+    ),
+    row("gid", Value(|o, text| set(&mut o.gid, parse_id(text)))).long(
+        "gid",
+        "GID",
+        "Group of the root directory of a new file system (default: yours)",
+    ),
+    row(
         "errors",
         Value(|o, text| {
             set(&mut o.on_error, text.parse().map_err(|e: OnErrorError| e.to_string()))
         }),
     ),
-    ("branch", Value(|o, text| set(&mut o.branch, Ok(text.to_owned())))),
-    ("log_device", Value(|o, text| set(&mut o.log_device, Ok(text.into())))),
-    ("ceph_conf", Value(|o, text| set(&mut o.ceph.conf, Ok(text.into())))),
-    ("id", Value(|o, text| set(&mut o.ceph.id, Ok(text.to_owned())))),
-    ("sync_interval", Named(|o, text| set(&mut o.sync_interval, parse_seconds(text)))),
-    ("commit", Named(|o, text| set(&mut o.sync_interval, parse_seconds(text)))),
-    ("cache_size", Named(|o, text| set(&mut o.cache_size, text.parse()))),
-    ("poll", Value(|o, text| set(&mut o.poll, parse_polling(text)))),
-    ("threads", Named(|o, text| set(&mut o.threads, parse_threads(text)))),
-    ("transport", Named(|o, text| set(&mut o.transport, text.parse()))),
-    ("fsname", Value(|o, text| set(&mut o.source, Ok(text.to_owned())))),
+    row("branch", Value(|o, text| set(&mut o.branch, Ok(text.to_owned())))).of(Volumes).long(
+        "branch",
+        "NAME",
+        "The branch of the image, as `-o branch=NAME`; by default `main`, which is the volume \
+         itself",
+    ),
+    row("log_device", Value(|o, text| set(&mut o.log_device, Ok(text.into())))).of(Volumes),
+    row("ceph_conf", Value(|o, text| set(&mut o.ceph.conf, Ok(text.into())))).of(Volumes),
+    row("id", Value(|o, text| set(&mut o.ceph.id, Ok(text.to_owned())))).of(Volumes),
+    row("sync_interval", Value(|o, text| set(&mut o.sync_interval, parse_seconds(text))))
+        .of(Volumes)
+        .long(
+            "sync-interval",
+            "SECONDS",
+            "Seconds until unsynced changes reach the disk (default: 5)",
+        ),
+    row("commit", Value(|o, text| set(&mut o.sync_interval, parse_seconds(text)))).of(Volumes),
+    row("cache_size", Value(|o, text| set(&mut o.cache_size, text.parse()))).of(Volumes).long(
+        "cache-size",
+        "SIZE",
+        "Size of the volume's cache: bytes, with K, M, G, or a share of the memory such as \
+         10% (default: 320M, but at most a quarter of the memory of the machine or control \
+         group). Three quarters hold data: writers wait when all of that is dirty. One \
+         quarter holds metadata. Dirty metadata that is not yet written in place may take \
+         half as much again; beyond that, changes wait. Names and inodes take another 128M. \
+         Branches that are mounted beside one of `-o branch` share its memory, unless they \
+         have a size of their own",
+    ),
+    row("poll", Value(|o, text| set(&mut o.poll, parse_polling(text)))).long(
+        "poll",
+        "WHEN",
+        "Whether a worker looks for the next request for a moment, 50 microseconds at most, \
+         before it sleeps: `auto` or `never`. Calls of a single client then take a quarter \
+         less time, and a CPU while it works. `auto`: where that saves time, while there are \
+         fewer clients than CPUs, but not on battery or if a control group limits the CPU \
+         time; `vfscale stat DIR` shows it (default: auto)",
+    ),
+    row("threads", Value(|o, text| set(&mut o.threads, parse_threads(text)))).long(
+        "threads",
+        "N",
+        "Worker threads (default: one for each CPU, 2 to 16)",
+    ),
+    row("transport", Value(|o, text| set(&mut o.transport, text.parse()))).long(
+        "transport",
+        "TRANSPORT",
+        "How the kernel hands requests to the server: `classic`, through /dev/fuse (default), \
+         or `uring`, through io_uring with a queue and a thread for each CPU (Linux 6.14), \
+         which is faster with several CPUs; the worker threads then serve what takes long. \
+         root must have switched it on",
+    ),
+    row("fsname", Value(|o, text| set(&mut o.source, Ok(text.to_owned())))),
 ];
+
+/// The long options that stand in the table, with their values.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LongOptions(Vec<(usize, Option<String>)>);
+
+impl Args for LongOptions {
+    fn augment_args(command: Command) -> Command {
+        command.args(OPTIONS.iter().filter_map(Row::argument))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for LongOptions {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut found = Self::default();
+        found.update_from_arg_matches(matches).map(|()| found)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for (at, row) in OPTIONS.iter().enumerate() {
+            let Some((name, value, _)) = row.long else { continue };
+            let id = name.replace('-', "_");
+            if value.is_empty() {
+                self.0.extend(matches.get_flag(&id).then_some((at, None)));
+            } else if let Some(text) = matches.get_one::<String>(&id) {
+                self.0.push((at, Some(text.clone())));
+            }
+        }
+        Ok(())
+    }
+}
 
 /// Words of `fstab(5)` that have no meaning here, or name the default.
 const IGNORED_WORDS: &[&str] = &[

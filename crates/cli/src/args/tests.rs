@@ -57,8 +57,9 @@ fn an_image_and_its_options() {
     let Ok(Command::Mount(mount)) = parsed(&mount) else { panic!("not mount") };
     let places = mount.places().unwrap();
     assert_eq!(places, (Some(Path::new("disk.vfs")), Path::new("/mnt")));
-    assert_eq!(mount.source.sync_interval, Some(Duration::from_millis(500)));
-    assert!(mount.source.read_only);
+    let options = mount.serve.merged_options();
+    assert_eq!(options.sync_interval, Some(Duration::from_millis(500)));
+    assert!(options.is_read_only());
     for args in [&["vfscale", "mount", "/mnt"][..], &["vfscale", "mount", "--memory", "a", "b"]] {
         let Ok(Command::Mount(mount)) = parsed(args) else { panic!("{args:?}") };
         assert!(mount.places().is_err(), "{args:?}");

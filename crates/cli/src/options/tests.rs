@@ -96,11 +96,11 @@ fn all_of_a_volume_can_stand_in_fstab() {
     assert_eq!(o.log_device.as_deref(), Some(std::path::Path::new("/dev/sdb1")));
     assert_eq!(o.sync_interval, Some(Duration::from_millis(500)));
     assert_eq!((o.cache_size, o.threads), (Some(Size::Bytes(64 << 20)), Some(3)));
-    assert!(o.writeback && o.of_volumes() == Some("log_device"));
+    assert!(o.writeback && o.of_volumes == Some("log_device"));
     let o = later(&o, "commit=9,log_device=/dev/sdc");
     assert_eq!(o.sync_interval, Some(Duration::from_secs(9)));
     assert_eq!(o.log_device.as_deref(), Some(std::path::Path::new("/dev/sdc")));
-    assert_eq!(parse("threads=3,writeback,ro").unwrap().of_volumes(), None);
+    assert_eq!(parse("threads=3,writeback,ro").unwrap().of_volumes, None);
     let o = all(&["poll=auto", "poll=never,ro"]);
     assert_eq!(later(&o, "rw").poll, Some(vfscale_fuse::Polling::Never));
     for wrong in
@@ -115,11 +115,11 @@ fn all_of_a_volume_can_stand_in_fstab() {
 fn the_cluster_of_an_image_can_stand_in_fstab() {
     let o = parse("_netdev,ceph_conf=/etc/ceph/backup.conf,id=vfscale").unwrap();
     assert_eq!(o.ceph.conf.as_deref(), Some(std::path::Path::new("/etc/ceph/backup.conf")));
-    assert_eq!((o.ceph.id.as_deref(), o.of_volumes()), (Some("vfscale"), Some("ceph_conf")));
+    assert_eq!((o.ceph.id.as_deref(), o.of_volumes), (Some("vfscale"), Some("ceph_conf")));
     let o = later(&o, "id=other");
     assert_eq!(o.ceph.id.as_deref(), Some("other"));
     assert!(o.ceph.conf.is_some());
-    assert_eq!(parse("id=vfscale").unwrap().of_volumes(), Some("id"));
+    assert_eq!(parse("id=vfscale").unwrap().of_volumes, Some("id"));
     assert_eq!(parse("ro").unwrap().ceph, Ceph::default());
 }
 

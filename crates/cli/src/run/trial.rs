@@ -32,11 +32,11 @@ pub(super) enum Trial {
 
 impl Trial {
     /// Makes it as a copy of the branch that the arguments name, and has them name the copy.
-    pub(super) fn new(args: &mut RunArgs, options: &MountOptions) -> Result<Trial, Failure> {
+    pub(super) fn new(args: &RunArgs, options: &mut MountOptions) -> Result<Trial, Failure> {
         let Some(image) = args.image.clone() else {
             return Err(Failure::Usage("--discard is for an image".into()));
         };
-        let parent = source::branch_name(&args.source, options);
+        let parent = source::branch_name(options);
         let trial = match mount_of(&image)? {
             Some(dir) => {
                 let name = fork_mounted(&image, &dir, &parent)?;
@@ -54,7 +54,7 @@ impl Trial {
             },
         };
         if let Trial::Served { name, .. } = &trial {
-            args.source.branch = Some(name.clone());
+            options.branch = Some(name.clone());
         }
         Ok(trial)
     }

@@ -88,7 +88,7 @@ impl Listening {
     fn mount(&self, connection: &Connection, pool: Pool, wanted: &Wanted) -> io::Result<()> {
         let Wanted { branch, source, serve } = wanted;
         let options = serve.merged_options();
-        let read_only = source::is_read_only(source, &options);
+        let read_only = options.is_read_only();
         let ticket = match self.served.reserve(branch, read_only) {
             Ok(ticket) => ticket,
             Err(Refusal::Ending) => return connection.refuse(Errno::AGAIN, ENDING),
