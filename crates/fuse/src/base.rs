@@ -4,7 +4,7 @@ pub(crate) mod device;
 pub(crate) mod error;
 pub mod mount_table;
 pub(crate) mod polling;
-pub mod process;
+pub(crate) mod process;
 pub(crate) mod sharing;
 pub(crate) mod syncing;
 pub(crate) mod transport;

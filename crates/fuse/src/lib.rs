@@ -24,7 +24,7 @@
 //! | `session` | the workers, the first exchange |
 //! | `statistics` | counts of requests and their service times, by worker |
 //! | `wire` | bytes to requests, replies to bytes |
-//! | `base` | the device and its clones, the [mount table](mount_table), the rights of [processes](process), errors, the settings of a mount |
+//! | `base` | the device and its clones, the [mount table](mount_table), the rights of processes, errors, the settings of a mount |
 //!
 //! The trait `session::Service` is the boundary between transport (`session`, `uring`, `wire`) and
 //! file system (`server`). Either side can be replaced; both transports serve the same core.
@@ -80,7 +80,6 @@ pub use attach::Attachment;
 pub use base::error::MountError;
 pub use base::mount_table;
 pub use base::polling::{Polling, PollingChoice};
-pub use base::process;
 pub use base::sharing::Sharing;
 pub use base::syncing::Syncing;
 pub use base::transport::Transport;
