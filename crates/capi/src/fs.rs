@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use vfscale::block::Ceph;
+use vfscale::volume::OnError;
 use vfscale::{Errno, Limits, Vfs, Volume, VolumeBuilder};
 use vfscale_sync::lock::Mutex;
 
@@ -136,34 +137,45 @@ pub unsafe extern "C" fn vfscale_fs_memory(
     })
 }
 
-fn apply(
-    mut builder: VolumeBuilder,
-    options: &vfscale_volume_options,
-) -> Result<VolumeBuilder, Failure> {
-    let flag = |flag| options.flags & flag != 0;
-    let known = VFSCALE_VOLUME_READ_ONLY
-        | VFSCALE_VOLUME_NO_RECOVERY
-        | VFSCALE_VOLUME_REMOUNT_RO
-        | VFSCALE_VOLUME_NO_AUTO_DA_ALLOC
-        | VFSCALE_VOLUME_DISCARD
-        | VFSCALE_VOLUME_NO_DISCARD
-        | VFSCALE_VOLUME_TAKE_OVER;
-    if options.flags & !known != 0 {
+/// The effect of a flag.
+type Apply = fn(VolumeBuilder) -> VolumeBuilder;
+
+/// The flags of a volume, and how each sets the builder. A new flag is a row.
+const VOLUME_FLAGS: [(u32, Apply); 7] = [
+    (VFSCALE_VOLUME_READ_ONLY, |builder| builder.read_only(true)),
+    (VFSCALE_VOLUME_NO_RECOVERY, |builder| builder.no_recovery(true)),
+    (VFSCALE_VOLUME_REMOUNT_RO, |builder| builder.on_error(OnError::RemountRo)),
+    (VFSCALE_VOLUME_NO_AUTO_DA_ALLOC, |builder| builder.auto_da_alloc(false)),
+    (VFSCALE_VOLUME_DISCARD, |builder| builder.discard(true)),
+    (VFSCALE_VOLUME_NO_DISCARD, |builder| builder.discard(false)),
+    (VFSCALE_VOLUME_TAKE_OVER, |builder| builder.take_over(true)),
+];
+
+fn apply_flags(builder: VolumeBuilder, flags: u32) -> Result<VolumeBuilder, Failure> {
+    const BOTH: u32 = VFSCALE_VOLUME_DISCARD | VFSCALE_VOLUME_NO_DISCARD;
+    if flags & BOTH == BOTH {
+        let text = "the flags both ask for discards and forbid them";
+        return Err(Failure::new(Errno::INVAL, text));
+    }
+    let set = VOLUME_FLAGS.iter().filter(|(flag, _)| flags & flag != 0);
+    let (known, builder) =
+        set.fold((0, builder), |(known, builder), (flag, apply)| (known | flag, apply(builder)));
+    if known != flags {
         return Err(Failure::new(Errno::INVAL, "unknown flags"));
     }
+    Ok(builder)
+}
+
+fn apply(
+    builder: VolumeBuilder,
+    options: &vfscale_volume_options,
+) -> Result<VolumeBuilder, Failure> {
     if options.reserved != 0 {
         return Err(Failure::new(Errno::INVAL, "the reserved field is not 0"));
     }
-    builder = builder
-        .read_only(flag(VFSCALE_VOLUME_READ_ONLY))
-        .no_recovery(flag(VFSCALE_VOLUME_NO_RECOVERY))
-        .auto_da_alloc(!flag(VFSCALE_VOLUME_NO_AUTO_DA_ALLOC))
-        .take_over(flag(VFSCALE_VOLUME_TAKE_OVER))
+    let mut builder = apply_flags(builder, options.flags)?
         .owner(options.uid, options.gid)
         .limits(limits(&options.limits, Limits::default())?);
-    if flag(VFSCALE_VOLUME_REMOUNT_RO) {
-        builder = builder.on_error(vfscale::volume::OnError::RemountRo);
-    }
     if options.create_size != 0 {
         builder = builder.create(options.create_size);
     }
@@ -193,19 +205,7 @@ fn apply(
         let budget = budget(options.cache_budget)?;
         builder = builder.cache_budget(&budget);
     }
-    apply_discard(builder, options)
-}
-
-fn apply_discard(
-    builder: VolumeBuilder,
-    options: &vfscale_volume_options,
-) -> Result<VolumeBuilder, Failure> {
-    match options.flags & (VFSCALE_VOLUME_DISCARD | VFSCALE_VOLUME_NO_DISCARD) {
-        0 => Ok(builder),
-        VFSCALE_VOLUME_DISCARD => Ok(builder.discard(true)),
-        VFSCALE_VOLUME_NO_DISCARD => Ok(builder.discard(false)),
-        _ => Err(Failure::new(Errno::INVAL, "the flags both ask for discards and forbid them")),
-    }
+    Ok(builder)
 }
 
 /// Opens the volume in the image file or on the device at `path`, recovers it if it was not closed,

@@ -5,7 +5,27 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 
+use clap::Args;
+
 use crate::error::Failure;
+
+/// The words of a command, behind all other arguments.
+#[derive(Debug, Args)]
+pub(crate) struct CommandArgs {
+    /// The command and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Returns the program of a command, and its arguments.
+pub(crate) fn program(command: &[OsString]) -> Result<(&OsString, &[OsString]), Failure> {
+    command.split_first().ok_or_else(|| Failure::Usage("no command given".into()))
+}
 
 /// Starts a command, which the user has called `program`.
 pub(crate) fn spawn(command: &mut Command, program: &OsString) -> Result<Child, Failure> {

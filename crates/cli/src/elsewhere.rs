@@ -1,32 +1,35 @@
-//! A mount that another process serves: the one that has the image open, for another branch of it.
+//! Requests to the server of a mount, and a mount that another process serves: the one that has the
+//! image open, for another branch of it.
 //!
-//! This process makes the mount, with the rights of its user and in its own namespace of mounts,
+//! This process makes that mount, with the rights of its user and in its own namespace of mounts,
 //! and passes it to the server ([`served`](crate::served)).
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
-use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use vfscale::block::Error as DeviceError;
 use vfscale::posix::MountFlags;
 use vfscale::{Errno, Escaped, PoolError, VolumeError};
-use vfscale_fuse::{Attachment, control};
+use vfscale_fuse::Attachment;
+use vfscale_fuse::control::{self, Connection, Error, Reply, Request, Stage};
 
-use crate::error::Failure;
+use crate::error::{Failure, NOT_MOUNTED};
 use crate::mounts;
-use crate::served::wire::{self, ENDING, VERSION};
+use crate::served::{device_text, namespaces};
 
 /// Time for each reply of a server: it may recover the branch first, or compare large trees.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 /// Time for a server to say at which socket it takes requests, which it does at once.
 const AT_ONCE: Duration = Duration::from_secs(10);
+
+/// The meaning of `EPERM` as the reply of a mount.
+const NOT_ALLOWED: &str = "only root and the user who mounted it may do that";
 
 /// Returns whether a volume or pool was not opened because another process has it open.
 pub(crate) fn is_locked(failure: &Failure) -> bool {
@@ -39,7 +42,7 @@ pub(crate) fn is_locked(failure: &Failure) -> bool {
 
 /// A mount of this process that another one serves.
 pub(crate) struct Elsewhere {
-    stream: UnixStream,
+    connection: Connection,
     image: PathBuf,
     dir: PathBuf,
     device: (u32, u32),
@@ -55,29 +58,29 @@ pub(crate) struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Has the process that has the image open make ready to serve it. Returns `None` if that
-    /// process serves no branches of it that this one can see.
-    pub(crate) fn ask(self) -> Result<Option<Ready>, Failure> {
-        let Some((stream, user)) = server_of(self.image)? else { return Ok(None) };
-        let (image, namespaces) = (wire::image_id(self.image), wire::namespaces());
-        let mut fields = [VERSION, "mount"].map(OsStr::new).to_vec();
-        fields.extend([&image, OsStr::new(self.branch), &namespaces]);
-        fields.extend(self.arguments.iter().map(OsString::as_os_str));
+    /// Has the process that has the image open make ready to serve it. Returns `failure` if that
+    /// process serves no branches of it that this one can see. `is_named` tells whether the command
+    /// line names the branch.
+    pub(crate) fn ask(self, failure: Failure, is_named: bool) -> Result<Ready, Failure> {
+        let Some((connection, user)) = server_of(self.image)? else { return Err(failure) };
         let attachment = match mounts::Trusted::with(None).has(user) {
             true => self.attachment,
             // Another user's server must not give rights here.
             false => self.attachment.add_flags(MountFlags::NOSUID | MountFlags::NODEV),
         };
-        let ready = Ready { stream, image: self.image.to_owned(), attachment };
-        wire::send(&ready.stream, &fields).map_err(|e| ready.failed(lost(&e)))?;
-        ready.expect("ready")?;
-        Ok(Some(ready))
+        let (branch, arguments) = (self.branch.to_owned(), self.arguments.to_vec());
+        let request = Request::Mount { branch, namespaces: namespaces(), arguments };
+        match connection.send(&request).and_then(|()| connection.expect(Stage::Ready)) {
+            Ok(()) => Ok(Ready { connection, image: self.image.to_owned(), attachment }),
+            Err(error) if error.errno() == Errno::OPNOTSUPP && !is_named => Err(failure),
+            Err(error) => Err(refused(self.image, &error)),
+        }
     }
 }
 
 /// A server that is ready to serve a mount.
 pub(crate) struct Ready {
-    stream: UnixStream,
+    connection: Connection,
     image: PathBuf,
     attachment: Attachment,
 }
@@ -85,115 +88,69 @@ pub(crate) struct Ready {
 impl Ready {
     /// Mounts at a directory, and has the server begin.
     pub(crate) fn mount(self, dir: &Path) -> Result<Elsewhere, Failure> {
-        let unserved = self.attachment.clone().mount(dir)?;
+        let Ready { connection, image, attachment } = self;
+        let unserved = attachment.mount(dir)?;
         let (dir, device) = (unserved.dir().to_owned(), unserved.device());
-        let told = wire::send_fd(&self.stream, unserved.as_fd()).and_then(|()| {
-            let number = wire::device_text(device);
-            wire::send(&self.stream, &[dir.as_os_str(), OsStr::new(&number)])
-        });
-        let begun = told.map_err(|e| self.failed(lost(&e))).and_then(|()| self.expect("mounted"));
-        if let Err(failure) = begun {
+        let number = device_text(device);
+        let told = connection.send_fd(unserved.as_fd(), &[dir.as_os_str(), OsStr::new(&number)]);
+        let begun = told.map_err(Error::from).and_then(|()| connection.expect(Stage::Mounted));
+        if let Err(error) = begun {
             let _ = unserved.unmount();
-            return Err(failure);
+            return Err(refused(&image, &error));
         }
         // From here on the mount ends with its server: its descriptor is dropped.
-        Ok(Elsewhere { stream: self.stream, image: self.image, dir, device })
-    }
-
-    /// Waits for a reply of the server.
-    fn expect(&self, expected: &str) -> Result<(), Failure> {
-        let reply = wire::receive(&self.stream).map_err(|e| self.failed(lost(&e)))?;
-        match reply.first() {
-            Some(found) if found == expected => Ok(()),
-            Some(found) if found == ENDING => {
-                Err(self.failed("its server is ending: try again".into()))
-            }
-            _ => Err(self.failed(why(&reply).unwrap_or_else(|| "its server refuses that".into()))),
-        }
-    }
-
-    fn failed(&self, why: String) -> Failure {
-        Failure::Branch(self.image.clone(), why)
+        Ok(Elsewhere { connection, image, dir, device })
     }
 }
 
-/// Returns the reason that a reply tells, if it tells one, so that it can be shown.
-fn why(reply: &[OsString]) -> Option<String> {
-    reply.get(1).map(|why| Escaped::message(why).to_string())
-}
-
-/// Says that a server is gone.
-fn lost(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => "its server has ended".into(),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            format!("its server does not reply any more; {STILL}")
-        }
-        _ => format!("its server does not reply: {error}"),
-    }
+/// Returns the failure of a request about a mount or an image.
+pub(crate) fn refused(place: &Path, error: &Error) -> Failure {
+    let why = match error.errno() {
+        Errno::NOTTY => NOT_MOUNTED.into(),
+        Errno::PERM | Errno::ACCESS => NOT_ALLOWED.into(),
+        _ => Escaped::message(&error.to_string()).to_string(),
+    };
+    Failure::Refused(place.to_owned(), why)
 }
 
 /// Calls a function in a process of its own, and waits at most `limit` for its result: a server
 /// that hangs keeps a call in its mount for ever, and the process that makes it.
 ///
 /// # Errors
-/// Any error of the function; `TimedOut`, with a text that says so.
+/// Any error of the function; `ETIMEDOUT`, with a text that says so.
 pub(crate) fn within(
     limit: Duration,
     call: impl FnOnce() -> io::Result<Vec<u8>>,
-) -> io::Result<Vec<u8>> {
-    Caller::start(limit, call).map(|(bytes, _)| bytes)
-}
-
-/// A process that has made a call, and lives until this handle is dropped, or the process that has
-/// it ends.
-pub(crate) struct Caller {
-    stream: UnixStream,
-    process: Pid,
-}
-
-impl Caller {
-    fn start(
-        limit: Duration,
-        call: impl FnOnce() -> io::Result<Vec<u8>>,
-    ) -> io::Result<(Vec<u8>, Caller)> {
-        let (stream, other) = UnixStream::pair()?;
-        // SAFETY: the child has this thread alone, and libc lets it allocate; it takes no other
-        // lock, and ends by `_exit`.
-        let process = match unsafe { libc::fork() } {
-            0 => {
-                serve(other, call);
-                // SAFETY: ends the process.
-                unsafe { libc::_exit(0) }
-            }
-            child => Pid::from_raw(child).ok_or_else(io::Error::last_os_error)?,
-        };
-        drop(other);
-        let time = Timespec::try_from(limit).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let mut poll = [PollFd::new(&stream, PollFlags::IN)];
-        if rustix::event::poll(&mut poll, Some(&time))? == 0 {
-            let _ = kill_process(process, Signal::KILL);
-            return Err(late(limit));
+) -> Result<Vec<u8>, Error> {
+    let (mut stream, other) = UnixStream::pair()?;
+    // SAFETY: the child has this thread alone, and libc lets it allocate; it takes no other lock,
+    // and ends by `_exit`.
+    let process = match unsafe { libc::fork() } {
+        0 => {
+            serve(other, call);
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(0) }
         }
-        let mut caller = Caller { stream, process };
-        let mut reply = Vec::new();
-        caller.stream.read_to_end(&mut reply)?;
-        match reply.split_first_chunk() {
-            Some((code, bytes)) if *code == [0; 4] => Ok((bytes.to_vec(), caller)),
-            Some((code, _)) => Err(io::Error::from_raw_os_error(i32::from_le_bytes(*code))),
-            None => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
+        child => Pid::from_raw(child).ok_or_else(io::Error::last_os_error)?,
+    };
+    drop(other);
+    let time = Timespec::try_from(limit).map_err(|_| Errno::INVAL)?;
+    let mut poll = [PollFd::new(&stream, PollFlags::IN)];
+    if rustix::event::poll(&mut poll, Some(&time))? == 0 {
+        let _ = kill_process(process, Signal::KILL);
+        return Err(Error::late(limit));
+    }
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply)?;
+    let _ = waitpid(Some(process), WaitOptions::empty());
+    match reply.split_first_chunk() {
+        Some((code, bytes)) if *code == [0; 4] => Ok(bytes.to_vec()),
+        Some((code, _)) => Err(Errno::from_raw_os_error(i32::from_le_bytes(*code)).into()),
+        None => Err(Errno::IO.into()),
     }
 }
 
-impl Drop for Caller {
-    fn drop(&mut self) {
-        let _ = self.stream.shutdown(Shutdown::Both);
-        let _ = waitpid(Some(self.process), WaitOptions::empty());
-    }
-}
-
-/// Makes a call, sends its result, and waits until the other end of the stream is closed.
+/// Makes a call, and sends its result.
 fn serve(mut stream: UnixStream, call: impl FnOnce() -> io::Result<Vec<u8>>) {
     close_all_but(stream.as_raw_fd());
     // Signals of the terminal are for the other process, which may outlive them.
@@ -203,8 +160,6 @@ fn serve(mut stream: UnixStream, call: impl FnOnce() -> io::Result<Vec<u8>>) {
         Err(e) => (e.raw_os_error().unwrap_or(libc::EIO), Vec::new()),
     };
     let _ = stream.write_all(&[&code.to_le_bytes(), &bytes[..]].concat());
-    let _ = stream.shutdown(Shutdown::Write);
-    let _ = stream.read(&mut [0]);
 }
 
 /// Closes what a caller may read until its end, as standard output, and all else.
@@ -218,37 +173,10 @@ fn close_all_but(fd: i32) {
     }
 }
 
-/// Says what is known of a request without a reply.
-const STILL: &str = "it may still do what it was asked for";
-
-/// Makes a request to the server of a mount, as [`within`] does, and waits for the reply as long as
-/// for one through the [socket](ask).
-///
-/// # Errors
-/// Any error of the request; `TimedOut`, with a text that says what is known.
-pub(crate) fn request(call: impl FnOnce() -> io::Result<Vec<u8>>) -> io::Result<Vec<u8>> {
-    held_request(call).map(|(bytes, _)| bytes)
-}
-
-/// Makes a [`request`] that is replied to with a number.
-pub(crate) fn request_number(call: impl FnOnce() -> io::Result<u64>) -> io::Result<u64> {
-    let bytes = request(|| Ok(call()?.to_le_bytes().to_vec()))?;
-    bytes.try_into().map(u64::from_le_bytes).map_err(|_| io::ErrorKind::InvalidData.into())
-}
-
-/// Makes a [`request`] whose effect ends with the process that makes it, which is returned too.
-pub(crate) fn held_request(
-    call: impl FnOnce() -> io::Result<Vec<u8>>,
-) -> io::Result<(Vec<u8>, Caller)> {
-    Caller::start(PATIENCE, call).map_err(|e| match e.kind() {
-        io::ErrorKind::TimedOut => io::Error::new(e.kind(), format!("{e}; {STILL}")),
-        _ => e,
-    })
-}
-
 /// Makes the kernel write to the servers what it holds back of the mounts of an image, and makes
 /// the file system at `dir`, which is one of them, durable.
 pub(crate) fn sync_kernel(image: &Path, dir: &Path) -> Result<(), Failure> {
+    check_replies(dir)?;
     for other in mounts::of(&mounts::table()?, image) {
         let sync = || {
             // Of a mount without a server, or that this user may not open, nothing can be held
@@ -256,81 +184,85 @@ pub(crate) fn sync_kernel(image: &Path, dir: &Path) -> Result<(), Failure> {
             let Ok(at) = std::fs::File::open(&other) else { return Ok(Vec::new()) };
             Ok(rustix::fs::syncfs(at).map(|()| Vec::new())?)
         };
-        request(sync).map_err(|error| Failure::Sync(other.clone(), error))?;
+        within(PATIENCE, sync).map_err(|error| Failure::Sync(other.clone(), error))?;
     }
     sync(dir)
 }
 
 /// Makes the file system at `dir` durable, also what the kernel holds back of it.
 pub(crate) fn sync(dir: &Path) -> Result<(), Failure> {
+    check_replies(dir)?;
     let sync = || {
         // First the data that the kernel holds back.
         rustix::fs::syncfs(std::fs::File::open(dir)?)?;
         control::sync(dir).map(|()| Vec::new())
     };
-    request(sync).map(drop).map_err(|error| Failure::Sync(dir.to_owned(), error))
-}
-
-fn late(limit: Duration) -> io::Error {
-    let why = format!("its server does not reply within {} s", limit.as_secs_f64());
-    io::Error::new(io::ErrorKind::TimedOut, why)
+    within(PATIENCE, sync).map(drop).map_err(|error| Failure::Sync(dir.to_owned(), error))
 }
 
 /// Fails if the server of the mount at a directory does not reply, to whatever request.
 pub(crate) fn check_replies(dir: &Path) -> Result<(), Failure> {
-    match socket(dir, AT_ONCE) {
-        Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(hung(dir, &e)),
+    match connected(dir, AT_ONCE) {
+        Err(error) if error.errno() == Errno::TIMEDOUT => Err(hung(dir, &error)),
         _ => Ok(()),
     }
 }
 
 /// Returns the failure for a server that does not reply.
-fn hung(dir: &Path, error: &io::Error) -> Failure {
-    Failure::Branch(dir.to_owned(), format!("{error}; `vfscale umount --force` ends its mount"))
+fn hung(dir: &Path, error: &Error) -> Failure {
+    Failure::Refused(dir.to_owned(), format!("{error}; `vfscale umount --force` ends its mount"))
 }
 
-/// Returns the name of the socket of the server of the mount at a directory.
-fn socket(dir: &Path, limit: Duration) -> io::Result<String> {
-    let name = within(limit, || control::socket(dir).map(String::into_bytes))?;
-    String::from_utf8(name).map_err(|_| io::ErrorKind::InvalidData.into())
+/// Makes a request to the server of the mount at a directory, which was found for `place`: that
+/// directory, or an image, which the mount has to be of.
+pub(crate) fn ask<T>(
+    place: &Path,
+    dir: &Path,
+    request: impl FnOnce(&Connection) -> Result<T, Error>,
+) -> Result<T, Failure> {
+    try_ask(place, dir, request)?.map_err(|error| refused(dir, &error))
+}
+
+/// Makes a request as [`ask`] does, and returns its error as it is, unless the server hangs.
+pub(crate) fn try_ask<T>(
+    place: &Path,
+    dir: &Path,
+    request: impl FnOnce(&Connection) -> Result<T, Error>,
+) -> Result<Result<T, Error>, Failure> {
+    match connected(dir, AT_ONCE) {
+        Ok(connection) if mounts::is_dir(place) => Ok(request(&connection)),
+        Ok(connection) => Ok(request(&connection.about(place))),
+        Err(error) if error.errno() == Errno::TIMEDOUT => Err(hung(dir, &error)),
+        Err(error) => Ok(Err(error)),
+    }
 }
 
 /// Connects to the server of an image, and returns its user. `None` if there is no mount of it
 /// whose server takes requests of this user.
-fn server_of(image: &Path) -> Result<Option<(UnixStream, u32)>, Failure> {
+fn server_of(image: &Path) -> Result<Option<(Connection, u32)>, Failure> {
     let trusted = mounts::Trusted::with(Some(image));
     for dir in mounts::of(&mounts::table()?, image) {
-        match connected(&dir, AT_ONCE) {
+        match connected(&dir, AT_ONCE).and_then(|it| Ok((it.user()?, it))) {
             // Anybody can mount something that pretends to be the image.
-            Ok((stream, user)) if trusted.has(user) => return Ok(Some((stream, user))),
+            Ok((user, connection)) if trusted.has(user) => {
+                return Ok(Some((connection.about(image), user)));
+            }
             Ok(_) => {}
-            Err(e) if e.kind() == io::ErrorKind::TimedOut => return Err(hung(&dir, &e)),
-            Err(e) => tracing::info!("{}: no server to ask: {e}", Escaped::new(&dir)),
+            Err(error) if error.errno() == Errno::TIMEDOUT => return Err(hung(&dir, &error)),
+            Err(error) => tracing::info!("{}: no server to ask: {error}", Escaped::new(&dir)),
         }
     }
     Ok(None)
 }
 
-/// Connects to the server of the mount at a directory, and returns its user.
-fn connected(dir: &Path, limit: Duration) -> io::Result<(UnixStream, u32)> {
-    let stream = connect(&socket(dir, limit)?, limit)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let user = wire::peer(&stream)?;
-    Ok((stream, user))
-}
-
-/// Connects to an abstract socket. While the queue of those whom its server has not accepted is
-/// full, waits, for at most `limit`.
-fn connect(name: &str, limit: Duration) -> io::Result<UnixStream> {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    let stream = UnixStream::from(socket);
-    // Linux limits by it also the time for which `connect` waits.
-    stream.set_write_timeout(Some(limit))?;
-    match rustix::net::connect(&stream, &SocketAddrUnix::new_abstract_name(name.as_bytes())?) {
-        Err(Errno::AGAIN) => Err(late(limit)),
-        connected => Ok(connected.map(|()| stream)?),
-    }
+/// Connects to the server of the mount at a directory, which has `limit` to say at which socket,
+/// and to accept, and then [`PATIENCE`] for each reply.
+fn connected(dir: &Path, limit: Duration) -> Result<Connection, Error> {
+    let address = within(limit, || control::address(dir).map(|address| address.to_vec()))?;
+    let address = address.try_into().map_err(|_| Errno::PROTO)?;
+    let connection = Connection::open(&address, Some(limit))?;
+    connection.limit(Some(PATIENCE))?;
+    Ok(connection)
 }
 
 impl Elsewhere {
@@ -346,62 +278,15 @@ impl Elsewhere {
 
     /// Waits until the mount is ended, and its branch closed; at most for `limit`, if there is one.
     pub(crate) fn wait(self, limit: Option<Duration>) -> Result<(), Failure> {
-        let failed = |why: String| Failure::Branch(self.image.clone(), why);
-        self.stream.set_read_timeout(limit).map_err(|e| failed(e.to_string()))?;
-        match wire::receive(&self.stream) {
-            Ok(reply) if reply.first().is_some_and(|word| word == "closed") => Ok(()),
-            Ok(reply) => {
-                Err(failed(why(&reply).unwrap_or_else(|| "the branch was not closed".into())))
-            }
-            Err(error) => {
+        let limited = self.connection.limit(limit).map_err(Error::from);
+        let ended = limited.and_then(|()| self.connection.expect(Stage::Closed));
+        ended.map_err(|error| {
+            if error.errno() != Errno::IO {
                 // The mount is without a server, and no other process removes it.
                 let _ = self.unmounter().unmount(true);
-                Err(failed(lost(&error)))
             }
-        }
-    }
-}
-
-/// Sends a request about branches to the server of an image, and hands each reply before the last
-/// one to `take`, which returns whether it understands it. Returns `None` if no server of the image
-/// takes requests of this user.
-pub(crate) fn ask(
-    image: &Path,
-    request: [&str; 3],
-    take: impl FnMut(&[OsString]) -> bool,
-) -> Result<Option<()>, Failure> {
-    let server = match mounts::is_dir(image) {
-        true => {
-            let trusted = mounts::Trusted::with(None);
-            let is_trusted = mounts::around(&mounts::table()?, image, |it| trusted.has_made(it));
-            let server = is_trusted.then(|| connected(image, AT_ONCE).ok()).flatten();
-            server.filter(|(_, user)| trusted.has(*user))
-        }
-        false => server_of(image)?,
-    };
-    let Some((stream, _)) = server else { return Ok(None) };
-    let [kind, one, other] = request.map(OsStr::new);
-    let named = if mounts::is_dir(image) { OsString::new() } else { wire::image_id(image) };
-    let asked = converse(&stream, &[OsStr::new(VERSION), kind, &named, one, other], take);
-    asked.map(Some).map_err(|why| Failure::Branch(image.to_owned(), why))
-}
-
-/// Sends a request, and hands each reply before the last one to `take`. The socket limits the time
-/// for each of them, so a server that goes on sending has as long as it needs.
-fn converse(
-    stream: &UnixStream,
-    request: &[&OsStr],
-    mut take: impl FnMut(&[OsString]) -> bool,
-) -> Result<(), String> {
-    wire::send(stream, request).map_err(|e| lost(&e))?;
-    loop {
-        let reply = wire::receive(stream).map_err(|e| lost(&e))?;
-        match &reply[..] {
-            [word] if word == "end" => return Ok(()),
-            reply if take(reply) => {}
-            [word, _] if word == "refused" => return Err(why(&reply).unwrap_or_default()),
-            _ => return Err("its server has another version of vfscale".into()),
-        }
+            refused(&self.image, &error)
+        })
     }
 }
 
@@ -441,7 +326,7 @@ impl Unmounter {
 }
 
 /// The end of a mount, to be waited for.
-pub(crate) struct Awaited(UnixStream);
+pub(crate) struct Awaited(Connection);
 
 /// How a mount has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -461,56 +346,31 @@ impl Awaited {
     /// can't say it.
     ///
     /// # Errors
-    /// `TimedOut` if the server does not reply.
-    pub(crate) fn new(dir: &Path, limit: Duration) -> io::Result<Option<Awaited>> {
-        let ask = || -> io::Result<Option<Awaited>> {
-            let device = wire::device_text(mounts::device_of(dir)?);
-            let (stream, _) = connected(dir, limit)?;
-            stream.set_read_timeout(Some(limit))?;
-            wire::say(&stream, &[VERSION, "wait", &device])?;
-            let reply = wire::receive(&stream)?;
-            Ok(reply.first().is_some_and(|word| word == "waiting").then_some(Awaited(stream)))
+    /// `ETIMEDOUT` if the server does not reply.
+    pub(crate) fn new(dir: &Path, limit: Duration) -> Result<Option<Awaited>, Error> {
+        let ask = || -> Result<Awaited, Error> {
+            let device = device_text(mounts::device_of(dir)?);
+            let connection = connected(dir, limit)?;
+            connection.limit(Some(limit))?;
+            connection.send(&Request::Wait(device))?;
+            connection.expect(Stage::Waiting).map(|()| Awaited(connection))
         };
         match ask() {
-            Err(e) if e.kind() == io::ErrorKind::TimedOut => Err(e),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(late(limit)),
-            asked => Ok(asked.unwrap_or_default()),
+            Err(error) if error.errno() == Errno::TIMEDOUT => Err(Error::late(limit)),
+            asked => Ok(asked.ok()),
         }
     }
 
     /// Waits until the branch is closed. May be called again if that is [late](Ended::Late).
     pub(crate) fn wait(&self, limit: Duration) -> Ended {
-        let limited = self.0.set_read_timeout(Some(limit.max(Duration::from_millis(1))));
-        match limited.and_then(|()| wire::receive(&self.0)) {
-            Ok(reply) if reply.first().is_some_and(|word| word == "closed") => Ended::Closed,
-            Ok(reply) if reply.first().is_some_and(|word| word == "failed") => {
-                Ended::Failed(why(&reply).unwrap_or_default())
-            }
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                Ended::Late
+        let limited = self.0.limit(Some(limit.max(Duration::from_millis(1))));
+        match limited.map_err(Error::from).and_then(|()| self.0.next()) {
+            Ok(Some(Reply::Stage(Stage::Closed))) => Ended::Closed,
+            Err(error) if error.errno() == Errno::TIMEDOUT => Ended::Late,
+            Err(error) if error.errno() == Errno::IO => {
+                Ended::Failed(Escaped::message(&error.to_string()).to_string())
             }
             _ => Ended::Last,
         }
     }
 }
-
-/// Returns the failure of a command that a branch of an image was named to, if the image has none
-/// and is mounted; otherwise `failure`.
-pub(crate) fn or_no_branches(image: &Path, failure: Failure) -> Failure {
-    let table = mounts::table().unwrap_or_default();
-    let no_branches = mounts::of(&table, image).iter().any(|dir| {
-        let asked = socket(dir, AT_ONCE);
-        asked.is_err_and(|e| Errno::from_io_error(&e) == Some(Errno::OPNOTSUPP))
-    });
-    match no_branches {
-        true => Failure::Branch(
-            image.to_owned(),
-            "it is mounted, and has no branches yet: `vfscale branch create` makes the first one"
-                .into(),
-        ),
-        false => failure,
-    }
-}
-
-#[cfg(test)]
-mod tests;

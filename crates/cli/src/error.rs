@@ -6,12 +6,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use vfscale::{Escaped, PoolError, VolumeError};
+use vfscale::{Errno, Escaped, PoolError, VolumeError};
 use vfscale_diskfs::mkfs::MkfsError;
-use vfscale_fuse::MountError;
+use vfscale_fuse::{MountError, control};
 
-/// The meaning of `EPERM` as the reply of a mount.
-pub(crate) const NOT_ALLOWED: &str = "only root and the user who mounted it may do that";
+/// The meaning of `ENOTTY` as the reply of a mount.
+pub(crate) const NOT_MOUNTED: &str = "no file system of vfscale is mounted there";
 
 /// A failure of the command.
 #[derive(Debug)]
@@ -39,11 +39,9 @@ pub(crate) enum Failure {
     /// The server of an unmounted volume could not close it properly, and has said why.
     Unclosed(String),
     /// A mount could not be made durable.
-    Sync(PathBuf, io::Error),
-    /// A mount could not be frozen, or not long enough.
-    Freeze(PathBuf, String),
-    /// The statistics of a mount could not be read.
-    Statistics(PathBuf, io::Error),
+    Sync(PathBuf, control::Error),
+    /// The server of a mount has not done what it was asked for, or a volume does not allow it.
+    Refused(PathBuf, String),
     /// The program that measures is not installed, or could not be started.
     Bench(PathBuf, io::Error),
     /// A file could not be written.
@@ -60,10 +58,6 @@ pub(crate) enum Failure {
     Dump(vfscale_diskfs::dump::DumpError),
     /// The id of a volume could not be changed.
     Id(Box<vfscale_diskfs::identity::IdError>),
-    /// A volume could not be grown.
-    Grow(PathBuf, String),
-    /// The free space of a volume could not be discarded.
-    Trim(PathBuf, String),
     /// The volume is locked by another process, and no mount of it was found to send a request to
     /// by this command.
     InUse(vfscale::block::Error, &'static str),
@@ -71,8 +65,6 @@ pub(crate) enum Failure {
     Several(PathBuf, &'static str),
     /// A call on the branches of an image failed.
     Pool(PoolError),
-    /// A mount has refused a request about branches.
-    Branch(PathBuf, String),
     /// Branches could not be compared.
     Diff(Box<Failure>),
     /// Another machine has taken the volume over while it was mounted.
@@ -125,10 +117,11 @@ impl fmt::Display for Failure {
                 write!(f, "{}: cannot run: {e}", Escaped::new(command))
             }
             Failure::Remount(dir, e) => write!(f, "cannot remount {}: {e}", Escaped::new(dir)),
-            Failure::Unmount(dir, e) | Failure::Sync(dir, e) | Failure::Statistics(dir, e)
-                if e.raw_os_error() == Some(libc::ENOTTY) =>
-            {
-                write!(f, "{}: no file system of vfscale is mounted there", Escaped::new(dir))
+            Failure::Unmount(dir, e) if e.raw_os_error() == Some(libc::ENOTTY) => {
+                write!(f, "{}: {NOT_MOUNTED}", Escaped::new(dir))
+            }
+            Failure::Sync(dir, e) if e.errno() == Errno::NOTTY => {
+                write!(f, "{}: {NOT_MOUNTED}", Escaped::new(dir))
             }
             Failure::Unmount(dir, e) => write!(f, "cannot unmount {}: {e}", Escaped::new(dir)),
             Failure::NotClosed(image, holder, limit) => {
@@ -139,12 +132,6 @@ impl fmt::Display for Failure {
             Failure::Sync(dir, e) => {
                 write!(f, "{}: not everything could be written: {e}", Escaped::new(dir))
             }
-            Failure::Statistics(dir, e) if e.raw_os_error() == Some(libc::EPERM) => write!(
-                f,
-                "{}: only root and the user who mounted it may read its figures",
-                Escaped::new(dir)
-            ),
-            Failure::Statistics(dir, e) => write!(f, "{}: {e}", Escaped::new(dir)),
             Failure::Bench(beside, e) if e.kind() == io::ErrorKind::NotFound => write!(
                 f,
                 "bench: the program vfscale-bench is neither {} nor in PATH; install the package \
@@ -161,10 +148,7 @@ impl fmt::Display for Failure {
             Failure::Id(e) => e.fmt(f),
             Failure::Pool(e) => e.fmt(f),
             Failure::Diff(e) => e.fmt(f),
-            Failure::Freeze(place, why)
-            | Failure::Grow(place, why)
-            | Failure::Trim(place, why)
-            | Failure::Branch(place, why) => write!(f, "{}: {why}", Escaped::new(place)),
+            Failure::Refused(place, why) => write!(f, "{}: {why}", Escaped::new(place)),
             Failure::InUse(e, command) => {
                 write!(f, "{e}; if it is mounted, say where: `vfscale {command}`")
             }

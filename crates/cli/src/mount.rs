@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use vfscale::Errno;
 use vfscale::block::named::is_rbd;
 use vfscale::posix::MountFlags;
 use vfscale_command::notify::notify;
@@ -120,9 +121,9 @@ pub(crate) fn mount(
         opened => opened?,
     };
     let served = Served::new(source.pool(), source.pool_maker());
-    let ticket = first(&served, &args, &options)?;
+    let ticket = first(&served, &options)?;
     let builder = source::builder(&source, &args.serve, &options, image)?;
-    let mounted = builder.requests_at(listen::start(&served, image, parse)).mount(dir)?;
+    let mounted = builder.host(listen::host(&served, image, parse)).mount(dir)?;
     let _ = ticket.start(&mounted, source.syncer());
     if mounted.is_own() {
         source.publish_mount(&mounted);
@@ -154,13 +155,9 @@ pub(crate) fn mount(
 }
 
 /// Takes the place of the first mount.
-fn first(
-    served: &Arc<Served>,
-    args: &MountArgs,
-    options: &MountOptions,
-) -> Result<Ticket, Failure> {
-    let branch = source::branch_name(&args.source, options);
-    let read_only = source::is_read_only(&args.source, options);
+fn first(served: &Arc<Served>, options: &MountOptions) -> Result<Ticket, Failure> {
+    let branch = source::branch_name(options);
+    let read_only = options.is_read_only();
     let refused = |_| Failure::Usage(listen::is_mounted(&branch, None));
     served.reserve(&branch, read_only).map_err(refused)
 }
@@ -179,13 +176,11 @@ fn served_elsewhere(
     if !elsewhere::is_locked(&failure) {
         return Err(failure);
     }
-    let branch = source::branch_name(&args.source, options);
-    let attachment = source::attachment(&args.serve, options, Some(image));
+    let branch = source::branch_name(options);
+    let attachment = source::attachment(options, Some(image));
     let wanted = elsewhere::Wanted { image, branch: &branch, arguments, attachment };
-    let Some(ready) = wanted.ask()? else {
-        let is_named = args.source.branch.is_some() || options.branch.is_some();
-        return Err(if is_named { elsewhere::or_no_branches(image, failure) } else { failure });
-    };
+    let is_named = options.branch.is_some();
+    let ready = wanted.ask(failure, is_named)?;
     // Until then, signals end the process.
     let signals = Blocked::new().map_err(|e| Failure::System("pthread_sigmask", e))?;
     let mounted = ready.mount(dir)?;
@@ -197,7 +192,7 @@ fn served_elsewhere(
         println!("ready");
         return Ok(ExitCode::SUCCESS);
     }
-    let is_written = !source::is_read_only(&args.source, options);
+    let is_written = !options.is_read_only();
     announce(mounted.dir(), None, is_written)?;
     tell_manager(false, &format!("READY=1\nSTATUS=Mounted at {}", mounted.dir().display()));
     let (unmounter, dir) = (mounted.unmounter(), mounted.dir().to_owned());
@@ -380,7 +375,7 @@ fn remount(dir: &Path, options: &MountOptions) -> Result<ExitCode, Failure> {
     // The kernel does not notify the server, which would notice only a moment later.
     match elsewhere::sync(dir) {
         // Another file system is mounted at `dir`, and the kernel has remounted it.
-        Err(Failure::Sync(_, e)) if e.raw_os_error() == Some(libc::ENOTTY) => Ok(ExitCode::SUCCESS),
+        Err(Failure::Sync(_, e)) if e.errno() == Errno::NOTTY => Ok(ExitCode::SUCCESS),
         synced => synced.map(|()| ExitCode::SUCCESS),
     }
 }
@@ -400,7 +395,6 @@ fn is_dirsync(dir: &Path) -> bool {
 /// Runs `vfscale sync`.
 pub(crate) fn sync(dirs: &[PathBuf]) -> Result<ExitCode, Failure> {
     for dir in dirs {
-        elsewhere::check_replies(dir)?;
         elsewhere::sync(dir)?;
     }
     Ok(ExitCode::SUCCESS)

@@ -83,21 +83,12 @@ pub(crate) fn device_of(dir: &Path) -> std::io::Result<(u32, u32)> {
     Ok((found.stx_dev_major, found.stx_dev_minor))
 }
 
-/// Returns whether a directory is in a mount of vfscale that is `wanted`.
-pub(crate) fn around(table: &[u8], dir: &Path, wanted: impl Fn(&MountLine<'_>) -> bool) -> bool {
-    line_around(table, dir).is_some_and(|mount| wanted(&mount))
-}
-
 /// Returns the source of the mount of vfscale that a directory is in.
 pub(crate) fn source_around(table: &[u8], dir: &Path) -> Option<PathBuf> {
-    line_around(table, dir).map(|mount| mount.source())
-}
-
-/// Returns a line of the mount of vfscale that a directory is in.
-fn line_around<'a>(table: &'a [u8], dir: &Path) -> Option<MountLine<'a>> {
     let (major, minor) = device_of(&dir.canonicalize().ok()?).ok()?;
     let device = format!("{major}:{minor}");
-    lines(table).find(|mount| mount.is_ours() && mount.device() == device.as_bytes())
+    let is_it = |mount: &MountLine<'_>| mount.is_ours() && mount.device() == device.as_bytes();
+    lines(table).find(is_it).map(|mount| mount.source())
 }
 
 /// Returns whether the whole tree of the volume in `image` is mounted here.

@@ -1,8 +1,9 @@
-//! Modes, sizes of images, and the options after `-o`.
+//! Modes, sizes of images, and the options of mounts: after `-o`, and long ones.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use vfscale::block::Ceph;
 use vfscale::posix::MountFlags;
 use vfscale_command::Size;
@@ -36,7 +37,7 @@ pub(crate) fn parse_polling(text: &str) -> Result<Polling, String> {
     match text {
         "auto" => Ok(Polling::Auto),
         "never" => Ok(Polling::Never),
-        _ => Err(format!("poll={text}: write auto or never")),
+        _ => Err(format!("`{text}`: write auto or never")),
     }
 }
 
@@ -55,6 +56,11 @@ pub(crate) fn parse_id(text: &str) -> Result<u32, String> {
     id.ok_or_else(|| format!("`{text}` is not the number of a user or group"))
 }
 
+/// Parses a number of inodes.
+fn parse_inodes(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "not a number".into())
+}
+
 /// Parses the numbers of a user and a group, with a colon between them.
 pub(crate) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
     let both = text.split_once(':').map(|(uid, gid)| (parse_id(uid), parse_id(gid)));
@@ -69,7 +75,16 @@ pub(crate) fn parse_noxattr(text: &str) -> Result<Xattrs, String> {
     match text {
         "" => Ok(Xattrs::Refused),
         "force" => Ok(Xattrs::Ignored),
-        _ => Err(format!("noxattr={text}: write noxattr or noxattr=force")),
+        _ => Err(format!("`{text}`: write noxattr or noxattr=force")),
+    }
+}
+
+/// Parses whether something is so.
+fn parse_yes(text: &str) -> Result<bool, String> {
+    match text {
+        "" | "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(format!("`{text}`: write true or false")),
     }
 }
 
@@ -83,6 +98,8 @@ pub(crate) fn caller() -> (u32, u32) {
 pub(crate) struct MountOptions {
     set: MountFlags,
     cleared: MountFlags,
+    /// An option that only a volume has, if one is set.
+    pub(crate) of_volumes: Option<&'static str>,
     pub(crate) remount: bool,
     /// Whether all changes are durable when their calls return, and whether those of names are.
     sync: Option<bool>,
@@ -147,60 +164,15 @@ impl MountOptions {
         Err(format!("a remount can't set `{wanted}`: unmount, and mount with the option"))
     }
 
-    /// Returns the name of an option that only a volume has, if one is set.
-    pub(crate) fn of_volumes(&self) -> Option<&'static str> {
-        if self.branch.is_some() {
-            return Some("branch");
-        }
-        if self.log_device.is_some() {
-            return Some("log_device");
-        }
-        if self.ceph.conf.is_some() {
-            return Some("ceph_conf");
-        }
-        if self.ceph.id.is_some() {
-            return Some("id");
-        }
-        if self.sync_interval.is_some() {
-            return Some("commit");
-        }
-        self.cache_size.is_some().then_some("cache_size")
-    }
-
-    /// Merges these options with `later` ones, which take precedence.
-    pub(crate) fn then(self, later: &MountOptions) -> MountOptions {
-        MountOptions {
-            set: (self.set - later.cleared) | later.set,
-            cleared: (self.cleared - later.set) | later.cleared,
-            remount: self.remount || later.remount,
-            sync: later.sync.or(self.sync),
-            dirsync: self.dirsync || later.dirsync,
-            no_recovery: self.no_recovery || later.no_recovery,
-            auto_da_alloc: later.auto_da_alloc.or(self.auto_da_alloc),
-            discard: later.discard.or(self.discard),
-            on_error: later.on_error.or(self.on_error),
-            allow_other: later.allow_other.or(self.allow_other),
-            source: later.source.clone().or(self.source),
-            xattrs: later.xattrs.or(self.xattrs),
-            size: later.size.or(self.size),
-            inodes: later.inodes.or(self.inodes),
-            mode: later.mode.or(self.mode),
-            uid: later.uid.or(self.uid),
-            gid: later.gid.or(self.gid),
-            branch: later.branch.clone().or(self.branch),
-            log_device: later.log_device.clone().or(self.log_device),
-            ceph: Ceph {
-                conf: later.ceph.conf.clone().or(self.ceph.conf),
-                id: later.ceph.id.clone().or(self.ceph.id),
-            },
-            sync_interval: later.sync_interval.or(self.sync_interval),
-            cache_size: later.cache_size.or(self.cache_size),
-            threads: later.threads.or(self.threads),
-            poll: later.poll.or(self.poll),
-            transport: later.transport.or(self.transport),
-            writeback: self.writeback || later.writeback,
-            chattr: self.chattr || later.chattr,
-            idmap: self.idmap || later.idmap,
+    /// Applies long options, which win over those after `-o`.
+    pub(crate) fn apply_long(&mut self, long: &LongOptions) {
+        for (at, value) in &long.0 {
+            let applied = OPTIONS[*at].apply(self, value.as_deref());
+            debug_assert_eq!(
+                applied,
+                Some(Ok(())),
+                "the parser of the command line has checked it"
+            );
         }
     }
 
@@ -209,119 +181,329 @@ impl MountOptions {
         self.cleared.set(flag, !on);
     }
 
-    /// Applies an option without a value; returns whether the option is known.
+    /// Applies the options after one `-o`. Later ones win.
     ///
     /// # Errors
-    /// Returns a text for an option that is known and can't be had.
-    fn word(&mut self, word: &str) -> Result<bool, String> {
-        /// Words, the flag of each, and whether the word sets it.
-        const FLAGS: [(&str, MountFlags, bool); 16] = [
-            ("ro", MountFlags::RDONLY, true),
-            ("rw", MountFlags::RDONLY, false),
-            ("nosuid", MountFlags::NOSUID, true),
-            ("suid", MountFlags::NOSUID, false),
-            ("nodev", MountFlags::NODEV, true),
-            ("dev", MountFlags::NODEV, false),
-            ("noexec", MountFlags::NOEXEC, true),
-            ("exec", MountFlags::NOEXEC, false),
-            ("nosymfollow", MountFlags::NOSYMFOLLOW, true),
-            ("symfollow", MountFlags::NOSYMFOLLOW, false),
-            ("noatime", MountFlags::NOATIME, true),
-            ("atime", MountFlags::NOATIME, false),
-            ("nodiratime", MountFlags::NODIRATIME, true),
-            ("diratime", MountFlags::NODIRATIME, false),
-            ("strictatime", MountFlags::STRICTATIME, true),
-            ("nostrictatime", MountFlags::STRICTATIME, false),
-        ];
-        /// Words of `fstab(5)` that have no meaning here, or name the default.
-        const IGNORED: [&str; 19] = [
-            "defaults",
-            "acl",
-            "relatime",
-            "norelatime",
-            "auto",
-            "noauto",
-            "user",
-            "users",
-            "nouser",
-            "owner",
-            "group",
-            "nofail",
-            "_netdev",
-            "silent",
-            "loud",
-            "default_permissions",
-            "iversion",
-            "lazytime",
-            "nolazytime",
-        ];
-        if let Some(&(_, flag, on)) = FLAGS.iter().find(|(name, ..)| *name == word) {
-            self.flag(flag, on);
-            return Ok(true);
-        }
-        match word {
-            "remount" => self.remount = true,
-            "sync" => self.sync = Some(true),
-            "async" => self.sync = Some(false),
-            "dirsync" => self.dirsync = true,
-            "norecovery" => self.no_recovery = true,
-            "auto_da_alloc" => self.auto_da_alloc = Some(true),
-            "noauto_da_alloc" => self.auto_da_alloc = Some(false),
-            "discard" => self.discard = Some(true),
-            "nodiscard" => self.discard = Some(false),
-            "noxattr" => self.xattrs = Some(Xattrs::Refused),
-            "allow_other" => self.allow_other = Some(true),
-            "writeback" => self.writeback = true,
-            "chattr" => self.chattr = true,
-            "idmap" => self.idmap = true,
-            "noacl" => {
-                let why =
-                    "`noacl`: access control lists always count; remove them instead (setfacl)";
-                return Err(why.into());
-            }
-            _ => return Ok(IGNORED.contains(&word) || word.starts_with("x-")),
-        }
-        Ok(true)
+    /// Returns a text that names the invalid option.
+    pub(crate) fn read(&mut self, text: &str) -> Result<(), String> {
+        split(text).iter().try_for_each(|option| self.take(option))
     }
 
-    /// Applies an option with a value; returns whether the option is known.
-    fn pair(&mut self, name: &str, value: &str) -> Result<bool, String> {
-        fn named<T>(name: &str, value: &str, parsed: Result<T, String>) -> Result<T, String> {
-            parsed.map_err(|why| format!("{name}={value}: {why}"))
+    /// Applies one option, as the table says.
+    fn take(&mut self, option: &str) -> Result<(), String> {
+        let (name, value) =
+            option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+        let named = OPTIONS.iter().filter(|row| row.name == name);
+        if let Some(applied) = named.filter_map(|row| row.apply(self, value)).next() {
+            let shown = |why| if value.is_some() { format!("{option}: {why}") } else { why };
+            return applied.map_err(shown);
         }
-        let number = || named(name, value, parse_id(value));
-        match name {
-            "size" => self.size = Some(value.parse()?),
-            "nr_inodes" | "inodes" => {
-                self.inodes =
-                    Some(value.parse().map_err(|_| format!("{name}={value}: not a number"))?);
-            }
-            "mode" => self.mode = Some(parse_mode(value)?),
-            "uid" => self.uid = Some(number()?),
-            "gid" => self.gid = Some(number()?),
-            "errors" => {
-                self.on_error = Some(value.parse().map_err(|e: OnErrorError| e.to_string())?);
-            }
-            "noxattr" => self.xattrs = Some(parse_noxattr(value)?),
-            "branch" => self.branch = Some(value.to_owned()),
-            "log_device" => self.log_device = Some(value.into()),
-            "ceph_conf" => self.ceph.conf = Some(value.into()),
-            "id" => self.ceph.id = Some(value.to_owned()),
-            "sync_interval" | "commit" => {
-                self.sync_interval = Some(named(name, value, parse_seconds(value))?)
-            }
-            "cache_size" => self.cache_size = Some(named(name, value, value.parse())?),
-            "poll" => self.poll = Some(parse_polling(value)?),
-            "threads" => self.threads = Some(named(name, value, parse_threads(value))?),
-            "transport" => self.transport = Some(named(name, value, value.parse())?),
-            "fsname" => self.source = Some(value.to_owned()),
-            // `mount -o remount` repeats the options that the kernel shows of a mount.
-            "fd" | "rootmode" | "user_id" | "group_id" | "max_read" | "blksize" => {}
-            "subtype" | "comment" => {}
-            _ => return Ok(name.starts_with("x-")),
+        let ignored = if value.is_some() { IGNORED_VALUES } else { IGNORED_WORDS };
+        if name.starts_with("x-") || ignored.contains(&name) {
+            return Ok(());
         }
-        Ok(true)
+        Err(format!("mount option `{option}` is unknown"))
     }
+}
+
+/// An option: how it is written after `-o`, and perhaps as a long option, and what it does.
+struct Row {
+    name: &'static str,
+    effect: Effect,
+    of: Of,
+    /// The long option, its value (none, `[OPTIONAL]` or `NEEDED`), and its help.
+    long: Option<(&'static str, &'static str, &'static str)>,
+}
+
+/// The effect of an option.
+enum Effect {
+    /// A word sets or clears a flag of the mount.
+    Flag(MountFlags, bool),
+    /// A word sets an option.
+    Word(fn(&mut MountOptions)),
+    /// A word is known and can't be had, for a reason.
+    Refused(&'static str),
+    /// A name with a value sets an option.
+    Value(fn(&mut MountOptions, &str) -> Result<(), String>),
+}
+
+/// The file systems that have an option.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    All,
+    Volumes,
+    Memory,
+}
+
+use Effect::{Flag, Refused, Value, Word};
+use Of::{Memory, Volumes};
+
+const fn row(name: &'static str, effect: Effect) -> Row {
+    Row { name, effect, of: Of::All, long: None }
+}
+
+impl Row {
+    const fn of(self, of: Of) -> Row {
+        Row { of, ..self }
+    }
+
+    const fn long(self, name: &'static str, value: &'static str, help: &'static str) -> Row {
+        Row { long: Some((name, value, help)), ..self }
+    }
+
+    /// Applies the option; `None` if it needs a value, or has none.
+    fn apply(&self, options: &mut MountOptions, value: Option<&str>) -> Option<Result<(), String>> {
+        match (&self.effect, value) {
+            (Flag(flag, on), None) => options.flag(*flag, *on),
+            (Word(set), None) => set(options),
+            (Refused(why), None) => return Some(Err((*why).to_owned())),
+            (Value(set), Some(value)) => {
+                if let Err(why) = set(options, value) {
+                    return Some(Err(why));
+                }
+            }
+            _ => return None,
+        }
+        if self.of == Volumes {
+            options.of_volumes.get_or_insert(self.name);
+        }
+        Some(Ok(()))
+    }
+
+    /// Returns the long option, whose id has underscores.
+    fn argument(&'static self) -> Option<Arg> {
+        let (name, value, help) = self.long?;
+        let arg = Arg::new(name.replace('-', "_")).long(name).help(help);
+        let arg = match self.of {
+            Of::All => arg,
+            Volumes => arg.conflicts_with("memory"),
+            Memory => arg.requires("memory"),
+        };
+        if value.is_empty() {
+            return Some(arg.action(ArgAction::SetTrue));
+        }
+        let check = |text: &str| {
+            let applied = self.apply(&mut MountOptions::default(), Some(text));
+            applied.unwrap_or(Ok(())).map(|()| text.to_owned())
+        };
+        let arg = arg.value_name(value.trim_matches(['[', ']'])).value_parser(check);
+        Some(match value.starts_with('[') {
+            true => arg.num_args(0..=1).require_equals(true).default_missing_value(""),
+            false => arg,
+        })
+    }
+}
+
+/// The options, those after `-o` and the long ones. A new one is a row here, and a field that is
+/// read where the file system is opened or mounted.
+static OPTIONS: &[Row] = &[
+    row("ro", Flag(MountFlags::RDONLY, true)).long(
+        "read-only",
+        "",
+        "Write nothing to the volume, as `-o ro`. If it was not unmounted, its log is \
+         replayed in memory; with `-o ro,norecovery` the log is ignored",
+    ),
+    row("rw", Flag(MountFlags::RDONLY, false)),
+    row("nosuid", Flag(MountFlags::NOSUID, true)),
+    row("suid", Flag(MountFlags::NOSUID, false)),
+    row("nodev", Flag(MountFlags::NODEV, true)),
+    row("dev", Flag(MountFlags::NODEV, false)),
+    row("noexec", Flag(MountFlags::NOEXEC, true)),
+    row("exec", Flag(MountFlags::NOEXEC, false)),
+    row("nosymfollow", Flag(MountFlags::NOSYMFOLLOW, true)),
+    row("symfollow", Flag(MountFlags::NOSYMFOLLOW, false)),
+    row("noatime", Flag(MountFlags::NOATIME, true)),
+    row("atime", Flag(MountFlags::NOATIME, false)),
+    row("nodiratime", Flag(MountFlags::NODIRATIME, true)),
+    row("diratime", Flag(MountFlags::NODIRATIME, false)),
+    row("strictatime", Flag(MountFlags::STRICTATIME, true)),
+    row("nostrictatime", Flag(MountFlags::STRICTATIME, false)),
+    row("remount", Word(|o| o.remount = true)),
+    row("sync", Word(|o| o.sync = Some(true))),
+    row("async", Word(|o| o.sync = Some(false))),
+    row("dirsync", Word(|o| o.dirsync = true)),
+    row("norecovery", Word(|o| o.no_recovery = true)),
+    row("auto_da_alloc", Word(|o| o.auto_da_alloc = Some(true))),
+    row("noauto_da_alloc", Word(|o| o.auto_da_alloc = Some(false))),
+    row("discard", Word(|o| o.discard = Some(true))),
+    row("nodiscard", Word(|o| o.discard = Some(false))),
+    row("noxattr", Word(|o| o.xattrs = Some(Xattrs::Refused))),
+    row("allow_other", Word(|o| o.allow_other = Some(true))),
+    row("writeback", Word(|o| o.writeback = true)).long(
+        "writeback",
+        "",
+        "Let the kernel combine small writes; errors such as a lack of space then show late, \
+         when a file is closed or synced, and SEEK_DATA and SEEK_HOLE find no holes. A file \
+         that is renamed over another while it is open, and not synced, can be empty after a \
+         crash",
+    ),
+    row("chattr", Word(|o| o.chattr = true)),
+    row("idmap", Word(|o| o.idmap = true)),
+    row(
+        "noacl",
+        Refused("`noacl`: access control lists always count; remove them instead (setfacl)"),
+    ),
+    row("noxattr", Value(|o, text| set(&mut o.xattrs, parse_noxattr(text)))).long(
+        "noxattr",
+        "[force]",
+        "Serve no extended attributes, access control lists and file capabilities, as `-o \
+         noxattr`: writing many small files then takes fewer messages. Refused if a file has \
+         any, which takes a walk over all files; with `force` those are ignored, and stay \
+         stored",
+    ),
+    row("allow_other", Value(|o, text| set(&mut o.allow_other, parse_yes(text)))).long(
+        "allow-other",
+        "[YES]",
+        "Give other users access, as permissions allow (default: yes for a mount of root, no \
+         for others and for `run`)",
+    ),
+    row("size", Value(|o, text| set(&mut o.size, text.parse()))),
+    row("nr_inodes", Value(|o, text| set(&mut o.inodes, parse_inodes(text)))).of(Memory).long(
+        "inodes",
+        "N",
+        "Maximum number of files and directories (default: as many as fit)",
+    ),
+    row("inodes", Value(|o, text| set(&mut o.inodes, parse_inodes(text)))),
+    row("mode", Value(|o, text| set(&mut o.mode, parse_mode(text)))).long(
+        "mode",
+        "MODE",
+        "Permissions of the root directory of a new file system, in octal (default: 755)",
+    ),
+    row("uid", Value(|o, text| set(&mut o.uid, parse_id(text)))).long(
+        "uid",
+        "UID",
+        "Owner of the root directory of a new file system (default: you)",
+    ),
+    row("gid", Value(|o, text| set(&mut o.gid, parse_id(text)))).long(
+        "gid",
+        "GID",
+        "Group of the root directory of a new file system (default: yours)",
+    ),
+    row(
+        "errors",
+        Value(|o, text| {
+            set(&mut o.on_error, text.parse().map_err(|e: OnErrorError| e.to_string()))
+        }),
+    ),
+    row("branch", Value(|o, text| set(&mut o.branch, Ok(text.to_owned())))).of(Volumes).long(
+        "branch",
+        "NAME",
+        "The branch of the image, as `-o branch=NAME`; by default `main`, which is the volume \
+         itself",
+    ),
+    row("log_device", Value(|o, text| set(&mut o.log_device, Ok(text.into())))).of(Volumes),
+    row("ceph_conf", Value(|o, text| set(&mut o.ceph.conf, Ok(text.into())))).of(Volumes),
+    row("id", Value(|o, text| set(&mut o.ceph.id, Ok(text.to_owned())))).of(Volumes),
+    row("sync_interval", Value(|o, text| set(&mut o.sync_interval, parse_seconds(text))))
+        .of(Volumes)
+        .long(
+            "sync-interval",
+            "SECONDS",
+            "Seconds until unsynced changes reach the disk (default: 5)",
+        ),
+    row("commit", Value(|o, text| set(&mut o.sync_interval, parse_seconds(text)))).of(Volumes),
+    row("cache_size", Value(|o, text| set(&mut o.cache_size, text.parse()))).of(Volumes).long(
+        "cache-size",
+        "SIZE",
+        "Size of the volume's cache: bytes, with K, M, G, or a share of the memory such as \
+         10% (default: 320M, but at most a quarter of the memory of the machine or control \
+         group). Three quarters hold data: writers wait when all of that is dirty. One \
+         quarter holds metadata. Dirty metadata that is not yet written in place may take \
+         half as much again; beyond that, changes wait. Names and inodes take another 128M. \
+         Branches that are mounted beside one of `-o branch` share its memory, unless they \
+         have a size of their own",
+    ),
+    row("poll", Value(|o, text| set(&mut o.poll, parse_polling(text)))).long(
+        "poll",
+        "WHEN",
+        "Whether a worker looks for the next request for a moment, 50 microseconds at most, \
+         before it sleeps: `auto` or `never`. Calls of a single client then take a quarter \
+         less time, and a CPU while it works. `auto`: where that saves time, while there are \
+         fewer clients than CPUs, but not on battery or if a control group limits the CPU \
+         time; `vfscale stat DIR` shows it (default: auto)",
+    ),
+    row("threads", Value(|o, text| set(&mut o.threads, parse_threads(text)))).long(
+        "threads",
+        "N",
+        "Worker threads (default: one for each CPU, 2 to 16)",
+    ),
+    row("transport", Value(|o, text| set(&mut o.transport, text.parse()))).long(
+        "transport",
+        "TRANSPORT",
+        "How the kernel hands requests to the server: `classic`, through /dev/fuse (default), \
+         or `uring`, through io_uring with a queue and a thread for each CPU (Linux 6.14), \
+         which is faster with several CPUs; the worker threads then serve what takes long. \
+         root must have switched it on",
+    ),
+    row("fsname", Value(|o, text| set(&mut o.source, Ok(text.to_owned())))),
+];
+
+/// The long options that stand in the table, with their values.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LongOptions(Vec<(usize, Option<String>)>);
+
+impl Args for LongOptions {
+    fn augment_args(command: Command) -> Command {
+        command.args(OPTIONS.iter().filter_map(Row::argument))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for LongOptions {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut found = Self::default();
+        found.update_from_arg_matches(matches).map(|()| found)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        for (at, row) in OPTIONS.iter().enumerate() {
+            let Some((name, value, _)) = row.long else { continue };
+            let id = name.replace('-', "_");
+            if value.is_empty() {
+                self.0.extend(matches.get_flag(&id).then_some((at, None)));
+            } else if let Some(text) = matches.get_one::<String>(&id) {
+                self.0.push((at, Some(text.clone())));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Words of `fstab(5)` that have no meaning here, or name the default.
+const IGNORED_WORDS: &[&str] = &[
+    "defaults",
+    "acl",
+    "relatime",
+    "norelatime",
+    "auto",
+    "noauto",
+    "user",
+    "users",
+    "nouser",
+    "owner",
+    "group",
+    "nofail",
+    "_netdev",
+    "silent",
+    "loud",
+    "default_permissions",
+    "iversion",
+    "lazytime",
+    "nolazytime",
+];
+
+/// Names of values that have no meaning here: those that the kernel shows of a mount, which `mount
+/// -o remount` repeats, and comments.
+const IGNORED_VALUES: &[&str] =
+    &["fd", "rootmode", "user_id", "group_id", "max_read", "blksize", "subtype", "comment"];
+
+/// Sets an option to a value that was parsed.
+fn set<T>(option: &mut Option<T>, parsed: Result<T, String>) -> Result<(), String> {
+    *option = Some(parsed?);
+    Ok(())
 }
 
 /// Parses the options after one `-o`.
@@ -330,16 +512,15 @@ impl MountOptions {
 /// Returns a text that names the invalid option.
 pub(crate) fn parse(text: &str) -> Result<MountOptions, String> {
     let mut options = MountOptions::default();
-    for option in split(text) {
-        let known = match option.split_once('=') {
-            Some((name, value)) => options.pair(name, value)?,
-            None => options.word(&option)?,
-        };
-        if !known {
-            return Err(format!("mount option `{option}` is unknown"));
-        }
-    }
-    Ok(options)
+    options.read(text).map(|()| options)
+}
+
+/// Checks the options after one `-o`, and returns their text.
+///
+/// # Errors
+/// Returns a text that names the invalid option.
+pub(crate) fn checked(text: &str) -> Result<String, String> {
+    parse(text).map(|_| text.to_owned())
 }
 
 /// Splits a text at commas; a backslash escapes a comma.

@@ -11,6 +11,7 @@ use vfscale_command::say;
 use vfscale_fuse::Mounted;
 use vfscale_vfs::lockstat;
 
+use crate::child::program;
 use crate::elsewhere;
 use crate::error::Failure;
 use crate::options::MountOptions;
@@ -30,26 +31,24 @@ mod trial;
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Runs the command; `arguments` are the command line that `args` were parsed from.
-pub(crate) fn run(mut args: RunArgs, arguments: &[OsString]) -> Result<ExitCode, Failure> {
-    let options = args.serve.merged_options();
+pub(crate) fn run(args: RunArgs, arguments: &[OsString]) -> Result<ExitCode, Failure> {
+    let mut options = args.serve.merged_options();
     if options.remount {
         return Err(Failure::Usage("`-o remount` goes with `vfscale mount`".into()));
     }
-    let [program, ..] = &args.command[..] else {
-        return Err(Failure::Usage("no command given".into()));
-    };
+    let (program, _) = program(&args.words.command)?;
     if program.as_bytes().starts_with(b"-") {
         let program = program.display();
         let why = format!("`{program}` is no command: write `vfscale run IMAGE -- COMMAND`");
         return Err(Failure::Usage(why));
     }
     // The files are those of the command, whoever runs it.
-    args.serve.allow_other.get_or_insert(options.allow_other.unwrap_or(false));
+    options.allow_other.get_or_insert(false);
     let server = match front::split()? {
-        Side::Front(front) => return front.run(&args.command),
+        Side::Front(front) => return front.run(&args.words.command),
         Side::Server(server) => server,
     };
-    let trial = args.discard.then(|| Trial::new(&mut args, &options)).transpose()?;
+    let trial = args.discard.then(|| Trial::new(&args, &mut options)).transpose()?;
     let served = run_mounted(&args, &options, &server, arguments, trial.as_ref());
     if let Some(Err(error)) = trial.map(Trial::end) {
         say(format_args!(
@@ -85,7 +84,7 @@ fn run_mounted(
         // A branch would be in memory, too.
         builder = builder.first_branch(None);
     }
-    let dir = TempDir::new(args.serve.allow_other == Some(true))?;
+    let dir = TempDir::new(options.allow_other == Some(true))?;
     let mounted = builder.mount(dir.path())?;
     source.publish_mount(&mounted);
     tracing::info!("mounted at {}", dir.path().display());
@@ -119,14 +118,15 @@ fn run_elsewhere(
     if !elsewhere::is_locked(&failure) {
         return Err(failure);
     }
-    let branch = source::branch_name(&args.source, options);
-    let attachment = source::attachment(&args.serve, options, Some(image));
+    let branch = source::branch_name(options);
+    let attachment = source::attachment(options, Some(image));
     // The command is nothing to the server, but the command line needs one.
-    let own = &arguments[..arguments.len().saturating_sub(args.command.len())];
+    let own = &arguments[..arguments.len().saturating_sub(args.words.command.len())];
     let arguments = &[own, &["true".into()]].concat();
     let wanted = elsewhere::Wanted { image, branch: &branch, arguments, attachment };
-    let Some(ready) = wanted.ask()? else { return Err(failure) };
-    let dir = TempDir::new(args.serve.allow_other == Some(true))?;
+    let is_named = options.branch.is_some();
+    let ready = wanted.ask(failure, is_named)?;
+    let dir = TempDir::new(options.allow_other == Some(true))?;
     let mounted = ready.mount(dir.path())?;
     tracing::info!("mounted at {}", dir.path().display());
     server.run_in(mounted.dir());

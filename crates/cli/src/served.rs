@@ -1,13 +1,14 @@
 //! The mounts that this process serves: one, or several of branches of one image.
 //!
 //! The process that has an image open is the only one that can write to it. So another `vfscale
-//! mount` of the same image has this one serve its branch: it asks at a [socket](listen), makes the
-//! mount itself, with its own rights and in its own namespace, and passes the open `/dev/fuse` on.
+//! mount` of the same image has this one serve its branch: it [asks](listen), makes the mount
+//! itself, with its own rights and in its own namespace, and passes the open `/dev/fuse` on.
 //!
 //! # Locks
 //!
 //! The lock of the state is a leaf, held for a moment.
 
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,9 +21,7 @@ use vfscale_fuse::{Mounted, Unmounter};
 use crate::error::Failure;
 use crate::source::Syncer;
 
-pub(crate) mod compare;
 pub(crate) mod listen;
-pub(crate) mod wire;
 
 /// Time between two looks whether somebody still waits.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -133,10 +132,9 @@ impl Served {
         state.pool.clone()
     }
 
-    /// Returns whether the image has branches, or may get some.
-    pub(crate) fn may_have_branches(&self) -> bool {
-        let state = self.lock();
-        state.pool.is_some() || state.maker.is_some()
+    /// Returns whether no further mount is taken.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.lock().is_ending
     }
 
     /// Returns the directories of all mounts, as text.
@@ -234,6 +232,25 @@ impl Served {
         // Processes that still use a detached mount lose it when this one exits.
         std::process::exit(i32::from(failed > 0));
     }
+}
+
+/// Returns the namespaces of users and of processes of this process, by which the server knows who
+/// makes a request; empty if they can't be read.
+pub(crate) fn namespaces() -> OsString {
+    let of = |kind: &str| std::fs::read_link(format!("/proc/self/ns/{kind}")).unwrap_or_default();
+    let (users, processes) = (of("user").into_os_string(), of("pid").into_os_string());
+    [users, processes].join(OsStr::new(" "))
+}
+
+/// Returns a device number as text.
+pub(crate) fn device_text((major, minor): (u32, u32)) -> String {
+    format!("{major}:{minor}")
+}
+
+/// Parses a device number.
+fn device_of(text: &OsStr) -> Option<(u32, u32)> {
+    let (major, minor) = text.to_str()?.split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// Starts a thread.

@@ -47,11 +47,11 @@ impl Source {
         image: Option<(&Path, Option<u64>)>,
         patience: Option<Duration>,
     ) -> Result<Source, Failure> {
-        if options.no_recovery && (image.is_none() || !is_read_only(source, options)) {
+        if options.no_recovery && (image.is_none() || !options.is_read_only()) {
             let why = "`-o norecovery` is for a volume that is only read: `-o ro,norecovery`";
             return Err(Failure::Usage(why.into()));
         }
-        if let (None, Some(option)) = (image, options.of_volumes()) {
+        if let (None, Some(option)) = (image, options.of_volumes) {
             let why = format!("`-o {option}=` is for a volume, not for a file system in memory");
             return Err(Failure::Usage(why));
         }
@@ -68,14 +68,14 @@ impl Source {
         source: &SourceArgs,
         options: &MountOptions,
     ) -> Result<Source, Failure> {
-        let is_read_only = is_read_only(source, options);
+        let is_read_only = options.is_read_only();
         if pool.is_read_only() && !is_read_only {
             let why = "its image is mounted for reading only: mount it with `-o ro`";
             return Err(Failure::Usage(why.into()));
         }
         let mut builder = branch(pool, name, is_read_only)?;
         // By default it shares the memory of the pool.
-        if let Some(size) = cache_size(source, options) {
+        if let Some(size) = cache_size(options) {
             builder = builder.cache_size(size);
         }
         configured(builder, source, options, None).map(Source::Volume)
@@ -87,7 +87,7 @@ impl Source {
         source: &SourceArgs,
         options: &MountOptions,
     ) -> Result<Source, Failure> {
-        let builder = vfscale::volume_on(device).cache_size(caches(source, options));
+        let builder = vfscale::volume_on(device).cache_size(caches(options));
         configured(builder, source, options, None).map(Source::Volume)
     }
 
@@ -178,13 +178,9 @@ impl Syncer {
 }
 
 /// Returns what the kernel has to know of a mount.
-pub(crate) fn attachment(
-    serve: &ServeArgs,
-    options: &MountOptions,
-    name: Option<&Path>,
-) -> Attachment {
+pub(crate) fn attachment(options: &MountOptions, name: Option<&Path>) -> Attachment {
     let is_root = rustix::process::geteuid().is_root();
-    let allow_other = serve.allow_other.or(options.allow_other).unwrap_or(is_root);
+    let allow_other = options.allow_other.unwrap_or(is_root);
     // An absolute path: `vfscale grow` finds the mount of an image by it.
     let name = name.map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
     let name = name.map(|path| path.display().to_string());
@@ -213,8 +209,7 @@ pub(crate) fn builder(
     if serve.proc {
         mount_state(vfs)?;
     }
-    let writeback = serve.writeback || options.writeback;
-    if writeback && serve.proc {
+    if options.writeback && serve.proc {
         return Err(Failure::Usage("`-o writeback` can't be used with --proc".into()));
     }
     if options.idmap && serve.proc {
@@ -227,19 +222,22 @@ pub(crate) fn builder(
             Sharing::Exclusive
         })
         .volatile(matches!(source, Source::Memory(_)))
-        .writeback(writeback)
+        .writeback(options.writeback)
         .chattr(options.chattr)
         .idmap(options.idmap)
-        .xattrs(serve.noxattr.or(options.xattrs).unwrap_or_default())
-        .attachment(attachment(serve, options, name))
+        .xattrs(options.xattrs.unwrap_or_default())
+        .attachment(attachment(options, name))
         .branches(source.pool())
         .first_branch(source.pool_maker())
         .freezer(source.freezer())
         .transport(transport(serve, options)?);
-    if let Some(threads) = serve.threads.or(options.threads) {
+    if let Some(image) = name {
+        builder = builder.image(image);
+    }
+    if let Some(threads) = options.threads {
         builder = builder.threads(threads.into());
     }
-    if let Some(polling) = serve.poll.or(options.poll) {
+    if let Some(polling) = options.poll {
         builder = builder.polling(polling);
     }
     Ok(builder)
@@ -247,7 +245,7 @@ pub(crate) fn builder(
 
 /// Returns the transport, and first switches FUSE over io_uring on if that is requested.
 fn transport(serve: &ServeArgs, options: &MountOptions) -> Result<Transport, Failure> {
-    let transport = serve.transport.or(options.transport).unwrap_or_default();
+    let transport = options.transport.unwrap_or_default();
     if !serve.enable_uring {
         return Ok(transport);
     }
@@ -271,11 +269,11 @@ fn mount_state(vfs: &Vfs) -> Result<(), Failure> {
 }
 
 /// Returns the owner, group and permissions for the root directory of a new file system.
-fn root(source: &SourceArgs, options: &MountOptions) -> (u32, u32, Mode) {
+fn root(options: &MountOptions) -> (u32, u32, Mode) {
     let (own_uid, own_gid) = caller();
-    let uid = source.uid.or(options.uid).unwrap_or(own_uid);
-    let gid = source.gid.or(options.gid).unwrap_or(own_gid);
-    let mode = source.mode.or(options.mode).unwrap_or(0o755);
+    let uid = options.uid.unwrap_or(own_uid);
+    let gid = options.gid.unwrap_or(own_gid);
+    let mode = options.mode.unwrap_or(0o755);
     (uid, gid, Mode::from_bits_truncate(mode))
 }
 
@@ -291,22 +289,16 @@ fn memory(source: &SourceArgs, options: &MountOptions) -> Result<Vfs, Failure> {
     if let Some(size) = source.memory.flatten().or(options.size) {
         builder = builder.size(size.on_this_machine());
     }
-    if let Some(inodes) = source.inodes.or(options.inodes) {
+    if let Some(inodes) = options.inodes {
         builder = builder.inodes(inodes);
     }
-    let (uid, gid, mode) = root(source, options);
+    let (uid, gid, mode) = root(options);
     Ok(builder.owner(uid, gid).mode(mode).build()?)
 }
 
-/// Returns whether nothing is to be written to the volume.
-pub(crate) fn is_read_only(source: &SourceArgs, options: &MountOptions) -> bool {
-    source.read_only || options.is_read_only()
-}
-
 /// Returns the branch that the command line names.
-pub(crate) fn branch_name(source: &SourceArgs, options: &MountOptions) -> String {
-    let name = source.branch.as_ref().or(options.branch.as_ref());
-    name.map_or(vfscale::pool::MAIN, String::as_str).to_owned()
+pub(crate) fn branch_name(options: &MountOptions) -> String {
+    options.branch.as_deref().unwrap_or(vfscale::pool::MAIN).to_owned()
 }
 
 /// Opens a volume. The root directory of a new one belongs to the user.
@@ -316,14 +308,14 @@ fn volume(
     (path, size): (&Path, Option<u64>),
     patience: Option<Duration>,
 ) -> Result<Volume, Failure> {
-    let cache_size = caches(source, options);
-    let builder = match source.branch.as_ref().or(options.branch.as_ref()) {
+    let cache_size = caches(options);
+    let builder = match options.branch.as_ref() {
         None => vfscale::volume(path).cache_size(cache_size),
         Some(name) => {
             // For all branches of the image, which this process serves.
             let budget = CacheBudget::new(cache_size);
             let pool = device::pool(path).take_over(source.take_over).cache_budget(&budget);
-            let is_read_only = is_read_only(source, options);
+            let is_read_only = options.is_read_only();
             branch(&pool.read_only(is_read_only).open()?, name, is_read_only)?
         }
     };
@@ -331,14 +323,14 @@ fn volume(
 }
 
 /// Returns the size of the caches that the command line gives.
-fn cache_size(source: &SourceArgs, options: &MountOptions) -> Option<u64> {
-    source.cache_size.or(options.cache_size).map(Size::on_this_machine)
+fn cache_size(options: &MountOptions) -> Option<u64> {
+    options.cache_size.map(Size::on_this_machine)
 }
 
 /// Returns the size of the caches of a volume, or of all branches together.
-fn caches(source: &SourceArgs, options: &MountOptions) -> u64 {
+fn caches(options: &MountOptions) -> u64 {
     let default = || CACHE.0.on_this_machine().min(CACHE.1.on_this_machine());
-    cache_size(source, options).unwrap_or_else(default)
+    cache_size(options).unwrap_or_else(default)
 }
 
 /// Returns the builder of a branch.
@@ -359,7 +351,7 @@ fn configured(
     size: Option<u64>,
 ) -> Result<Volume, Failure> {
     let mut builder = builder.limits(limits()).scaling(source.scaling()?);
-    builder = builder.read_only(is_read_only(source, options)).no_recovery(options.no_recovery);
+    builder = builder.read_only(options.is_read_only()).no_recovery(options.no_recovery);
     builder = builder.ceph(device::ceph()).take_over(source.take_over);
     if let Some(on_error) = options.on_error {
         builder = builder.on_error(on_error);
@@ -373,7 +365,7 @@ fn configured(
     if let Some(device) = source.log_device.as_ref().or(options.log_device.as_ref()) {
         builder = builder.log_path(device);
     }
-    if let Some(interval) = source.sync_interval.or(options.sync_interval) {
+    if let Some(interval) = options.sync_interval {
         builder = builder.sync_interval(Some(interval));
     }
     if let Some(auto_da_alloc) = options.auto_da_alloc {
@@ -382,6 +374,6 @@ fn configured(
     if let Some(discard) = options.discard {
         builder = builder.discard(discard);
     }
-    let (uid, gid, mode) = root(source, options);
+    let (uid, gid, mode) = root(options);
     Ok(builder.owner(uid, gid).mode(mode).open()?)
 }

@@ -63,7 +63,7 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<ExitCode, Failure> {
         let awaited = asked.map(|_| Awaited::new(&dir, limit)).transpose();
         let awaited = awaited.map_err(|e| {
             let why = format!("{e}; --force ends the mount, and its users get errors");
-            failed(std::io::Error::new(e.kind(), why))
+            failed(std::io::Error::new(std::io::ErrorKind::TimedOut, why))
         })?;
         let awaited = awaited.flatten();
         unmount(&dir, args).map_err(failed)?;

@@ -9,7 +9,7 @@
 //! | `grow` | `grow`, also of a mounted volume |
 //! | `trim` | `trim`, also of a mounted volume |
 //! | `reached` | the volume that `grow` and `trim` change, mounted or not |
-//! | `branch`, `branch_mounted` | `branch`, also of a mounted volume |
+//! | `branch` | `branch`, also of a mounted volume |
 //! | `rollback` | `branch rollback`, and what goes by it |
 //! | `diff` | `diff` and `adopt` |
 //! | `make` | `mkfs` and `tune` |
@@ -25,7 +25,6 @@ use crate::device::open;
 use crate::error::Failure;
 
 pub(crate) mod branch;
-pub(crate) mod branch_mounted;
 pub(crate) mod copy_out;
 pub(crate) mod diff;
 pub(crate) mod fsck;

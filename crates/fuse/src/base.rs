@@ -5,7 +5,7 @@ pub(crate) mod error;
 pub(crate) mod floor;
 pub mod mount_table;
 pub(crate) mod polling;
-pub mod process;
+pub(crate) mod process;
 pub(crate) mod sharing;
 pub(crate) mod syncing;
 pub(crate) mod transport;

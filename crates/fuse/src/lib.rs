@@ -19,12 +19,12 @@
 //! | `mount` | the public face: [`Builder`], [`Mounted`], [`Unmounter`]; a thread that notices a remount to read-only |
 //! | `server` | each operation, by calls on a [`Vfs`](vfscale::Vfs); node and file tables |
 //! | `uring` | the other transport: a queue and a thread for each CPU |
-//! | [`control`] | requests of other programs to a mount: grow, sync, statistics, unmount |
+//! | [`control`] | requests of other programs to a mount, on a socket |
 //! | `attach` | mounting by `mount(2)` or `fusermount3`, and unmounting |
 //! | `session` | the workers, the first exchange |
 //! | `statistics` | counts of requests and their service times, by worker |
 //! | `wire` | bytes to requests, replies to bytes |
-//! | `base` | the device and its clones, the [mount table](mount_table), the rights of [processes](process), errors, the settings of a mount |
+//! | `base` | the device and its clones, the [mount table](mount_table), the rights of processes, errors, the settings of a mount |
 //!
 //! The trait `session::Service` is the boundary between transport (`session`, `uring`, `wire`) and
 //! file system (`server`). Either side can be replaced; both transports serve the same core.
@@ -80,7 +80,6 @@ pub use attach::Attachment;
 pub use base::error::MountError;
 pub use base::mount_table;
 pub use base::polling::{Polling, PollingChoice};
-pub use base::process;
 pub use base::sharing::Sharing;
 pub use base::syncing::Syncing;
 pub use base::transport::Transport;

@@ -1,5 +1,6 @@
 //! The public face: [`Builder`] mounts, [`Mounted`] is a mount.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ use crate::base::sharing::Sharing;
 use crate::base::syncing::Syncing;
 use crate::base::transport::Transport;
 use crate::base::uring_switches::check_module;
+use crate::control;
+use crate::control::Host;
 use crate::server::{Config, Server, VolumeRights};
 use crate::session::{self, Workers};
 use crate::statistics::{Counters, Statistics, Stats};
@@ -48,7 +51,8 @@ pub struct Builder {
     transport: Transport,
     pool: Option<Pool>,
     maker: Option<PoolMaker>,
-    socket: Option<String>,
+    host: Option<Host>,
+    image: OsString,
     freezer: Option<Freezer>,
     how: Attachment,
 }
@@ -81,7 +85,8 @@ impl Builder {
             transport: Transport::default(),
             pool: None,
             maker: None,
-            socket: None,
+            host: None,
+            image: OsString::new(),
             freezer: None,
             how: Attachment::new(),
         }
@@ -102,32 +107,37 @@ impl Builder {
     }
 
     /// Lets the owner of the mount and root make, list and delete branches of the image by requests
-    /// to the mount ([`control::branch`](crate::control::branch)), also of the branch that is
-    /// mounted. `pool` is that of the volume ([`Volume::pool`](vfscale::Volume::pool)), and is held
-    /// open as long as the mount.
+    /// to the mount ([`control`]), also of the branch that is mounted. `pool` is that of the volume
+    /// ([`Volume::pool`](vfscale::Volume::pool)), and is held open as long as the mount.
     pub fn branches(mut self, pool: Option<Pool>) -> Builder {
         self.pool = pool;
         self
     }
 
     /// Lets the owner of the mount and root make the first branch of the image by a request to the
-    /// mount ([`control::branch`](crate::control::branch)). `maker` is that of the volume
+    /// mount ([`control`]). `maker` is that of the volume
     /// ([`Volume::pool_maker`](vfscale::Volume::pool_maker)).
     pub fn first_branch(mut self, maker: Option<PoolMaker>) -> Builder {
         self.maker = maker;
         self
     }
 
-    /// Tells the owner of the mount and root the name of an abstract socket, of at most 64 bytes,
-    /// at which this process takes further requests ([`control::socket`](crate::control::socket)).
-    /// A volume that may get its [`first_branch`](Self::first_branch) tells it once it has one.
-    pub fn requests_at(mut self, name: Option<String>) -> Builder {
-        self.socket = name;
+    /// Serves the requests of the owner of the mount and root that are about this process: to mount
+    /// further branches ([`Request::Mount`](control::Request::Mount)), and to tell of the end of a
+    /// mount ([`Request::Wait`](control::Request::Wait)). Each call has a thread.
+    pub fn host(mut self, host: Host) -> Builder {
+        self.host = Some(host);
+        self
+    }
+
+    /// Sets the path of the image, so that requests about another one are refused.
+    pub fn image(mut self, image: &Path) -> Builder {
+        self.image = control::image_id(image);
         self
     }
 
     /// Lets the owner of the mount and root freeze the volume by a request to the mount
-    /// ([`control::freeze`](crate::control::freeze)). `freezer` is that of the volume
+    /// ([`Connection::freeze`](control::Connection::freeze)). `freezer` is that of the volume
     /// ([`Volume::freezer`](vfscale::Volume::freezer)).
     pub fn freezer(mut self, freezer: Option<Freezer>) -> Builder {
         self.freezer = freezer;
@@ -313,10 +323,11 @@ impl Builder {
             pool: self.pool.clone(),
             maker: self.maker.clone(),
             freezer: self.freezer.clone(),
-            socket: self.socket.clone(),
+            host: self.host.clone(),
+            image: self.image.clone(),
         };
         let server = Server::new(&self.vfs, config, volume, Arc::clone(&counters));
-        let server = Arc::new(server.map_err(MountError::FileSystem)?);
+        let server = server.map_err(MountError::FileSystem)?;
         let (device, attached) = attach(&self.how)?;
         let mount = Arc::new(Mount { device: Arc::new(device), attached });
         let device = &mount.device;

@@ -4,7 +4,8 @@
 //! `locks`, `flags`, `control`. They share the tables of [`nodes`] and [`files`], and act with the
 //! credentials of [`caller`].
 
-use std::sync::Arc;
+use std::ffi::OsString;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use vfscale::pool::PoolMaker;
@@ -22,6 +23,7 @@ use self::waiting::Waiting;
 use crate::base::floor::Floor;
 use crate::base::sharing::Sharing;
 use crate::base::syncing::Syncing;
+use crate::control::listening::{Control, Host};
 use crate::session::{DeferredReply, Served, Service};
 use crate::statistics::{Counters, Statistics, Stats};
 use crate::wire::InitFlags;
@@ -37,7 +39,6 @@ mod dirs;
 mod durable;
 pub(crate) mod files;
 mod flags;
-mod freezing;
 mod locks;
 mod long;
 mod names;
@@ -108,8 +109,10 @@ pub(crate) struct VolumeRights {
     pub(crate) maker: Option<PoolMaker>,
     /// Its handle for freezes, if it can be frozen.
     pub(crate) freezer: Option<Freezer>,
-    /// The name of the socket for requests that an `ioctl` can't carry.
-    pub(crate) socket: Option<String>,
+    /// Serves requests about this process.
+    pub(crate) host: Option<Host>,
+    /// The name by which requests know its image; empty if there is none.
+    pub(crate) image: OsString,
 }
 
 /// A file system behind a connection.
@@ -124,6 +127,7 @@ pub(crate) struct Server {
     floor: Floor,
     config: Config,
     volume: VolumeRights,
+    control: Arc<Control>,
     valid: Validity,
     /// The mounting user.
     owner: u32,
@@ -164,14 +168,15 @@ impl Server {
         config: Config,
         volume: VolumeRights,
         counters: Arc<Counters>,
-    ) -> vfscale::Result<Server> {
+    ) -> vfscale::Result<Arc<Server>> {
         let base = vfs.task();
         base.umask(Mode::empty());
         let root = base.posix().open("/", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
         let stat = root.stat()?;
         let checks_open = config.checks_open || root.may_have_immutable();
         let config = Config { checks_open, ..config };
-        Ok(Server {
+        let (host, image) = (volume.host.clone(), volume.image.clone());
+        Ok(Arc::new_cyclic(|server: &Weak<Server>| Server {
             base,
             nodes: Nodes::new(root, &stat),
             files: Files::new(),
@@ -181,10 +186,11 @@ impl Server {
             floor: Floor::new(),
             config,
             volume,
+            control: Control::new(server.clone(), host, image),
             valid: config.validity(),
             owner: rustix::process::getuid().as_raw(),
             counters,
-        })
+        }))
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -500,6 +506,7 @@ impl Service for Server {
     }
 
     fn ended(&self) {
+        self.control.end();
         self.end_files();
         self.unsent.end();
     }

@@ -13,7 +13,7 @@ use crate::base::polling::PollingChoice;
 use crate::base::transport::Transport;
 use crate::wire::opcode;
 
-pub(crate) use codec::{BYTES_MAX, decode, encode};
+pub(crate) use codec::{decode, encode};
 
 mod codec;
 
@@ -86,7 +86,7 @@ impl OperationStats {
 }
 
 /// Statistics of a mount, as [`Mounted::statistics`](crate::Mounted::statistics) and
-/// [`control::statistics`](crate::control::statistics) return them.
+/// [`Connection::statistics`](crate::control::Connection::statistics) return them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {

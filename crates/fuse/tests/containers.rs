@@ -13,19 +13,17 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, lchown};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use rustix::io::Errno;
-use vfscale::posix::FstrimRange;
-use vfscale_fuse::control::{self, BranchRequest};
+use vfscale_fuse::control::{self, Connection, Request};
 use vfscale_fuse::{Builder, Sharing};
 
 use common::{SHARED, TestMount, is_root, run, skipped};
 
 const ALICE: u32 = 4001;
 
-fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Errno {
-    Errno::from_io_error(&result.unwrap_err()).unwrap()
+fn errno<T: std::fmt::Debug, E: Into<std::io::Error>>(result: Result<T, E>) -> Errno {
+    Errno::from_io_error(&result.map_err(E::into).unwrap_err()).unwrap()
 }
 
 mod powerless {
@@ -38,29 +36,10 @@ mod powerless {
         assert_eq!(role, "powerless");
         let dir = Path::new(&dir);
         control::sync(dir).unwrap();
-        let all = FstrimRange { start: 0, len: u64::MAX, minlen: 0 };
-        let branch = |request: &BranchRequest| control::branch(dir, request);
-        let name = || String::from("name");
-        assert_eq!(errno(control::statistics(dir)), Errno::PERM);
-        assert_eq!(errno(control::grow(dir, 1 << 30)), Errno::PERM);
-        assert_eq!(errno(control::trim(dir, all)), Errno::PERM);
-        assert_eq!(errno(control::freeze(dir, Duration::from_millis(1))), Errno::PERM);
-        assert_eq!(errno(control::socket(dir)), Errno::PERM);
-        assert_eq!(errno(control::branches(dir)), Errno::PERM);
-        for request in [
-            BranchRequest::Create {
-                parent: String::from("main"),
-                name: name(),
-                read_only: false,
-                as_synced: false,
-                temporary: false,
-            },
-            BranchRequest::Delete { name: name() },
-            BranchRequest::Rename { name: name(), to: String::from("other") },
-            BranchRequest::Rollback { name: name() },
-        ] {
-            assert_eq!(errno(branch(&request)), Errno::PERM, "{request:?}");
-        }
+        assert_eq!(errno(control::connect(dir)), Errno::PERM);
+        let address = fs::read(dir.join("address")).unwrap().try_into().unwrap();
+        let asked = Connection::open(&address, None).and_then(|it| it.branches());
+        assert_eq!(errno(asked), Errno::PERM);
         for (name, command) in [("own", SETFLAGS), ("own", SETFLAGS_32), ("others", SETFLAGS_32)] {
             let refused = set_immutable(&dir.join(name), command).unwrap_err();
             assert!(
@@ -103,25 +82,26 @@ fn user_0_without_capabilities_has_no_control() {
         let image = dir.path().join(format!("{sharing:?}{idmap}"));
         let volume = vfscale::volume(image).create(64 << 20).open().unwrap();
         let maker = volume.pool_maker().unwrap();
-        let mount = |builder: Builder| {
-            builder.idmap(idmap).first_branch(Some(maker)).requests_at(Some("name".into()))
-        };
+        let mount = |builder: Builder| builder.idmap(idmap).first_branch(Some(maker));
         let Some(m) = TestMount::of(volume.vfs().clone(), sharing, mount) else { return };
         for (name, owner) in [("own", 0), ("others", ALICE)] {
             fs::write(m.path(name), "").unwrap();
             fs::set_permissions(m.path(name), Permissions::from_mode(0o644)).unwrap();
             chown(m.path(name), Some(owner), Some(owner)).unwrap();
         }
+        fs::write(m.path("address"), control::address(m.dir()).unwrap()).unwrap();
         run(powerless(m.dir()));
-        assert!(control::statistics(m.dir()).is_ok(), "root may");
-        let request = BranchRequest::Create {
+        let connect = || control::connect(m.dir()).unwrap();
+        assert_eq!(errno(connect().branches()), Errno::OPNOTSUPP, "root may");
+        let request = Request::Fork {
             parent: String::from("main"),
             name: String::from("child"),
             read_only: false,
             as_synced: false,
             temporary: false,
         };
-        control::branch(m.dir(), &request).unwrap();
+        connect().tell(&request).unwrap();
+        assert_eq!(connect().branches().unwrap().len(), 2);
         drop(m);
     }
 }

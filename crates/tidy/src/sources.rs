@@ -69,8 +69,6 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/vfscale/tests/forks.rs", "system calls: fork"),
     ("crates/vfscale/tests/sandbox.rs", "system calls: prctl, seccomp"),
     ("crates/fuse/src/control.rs", "system calls: ioctl"),
-    ("crates/fuse/src/control/branches.rs", "system calls: ioctl"),
-    ("crates/fuse/src/control/socket.rs", "system calls: ioctl"),
     ("crates/fuse/src/base/device.rs", "system calls: the device"),
     ("crates/fuse/src/uring/queue.rs", "system calls: io_uring"),
     ("crates/cli/src/run/front.rs", "system calls: fork, and between fork and exec"),

@@ -24,7 +24,7 @@ fn memory_with_and_without_a_size() {
     let run = |args: &[&str]| match parsed(args).unwrap() {
         Command::Run(run) => {
             assert_eq!(run.image, None);
-            (run.source.memory, run.command)
+            (run.source.memory, run.words.command)
         }
         _ => panic!("not run"),
     };
@@ -51,14 +51,15 @@ fn an_image_and_its_options() {
         assert_eq!(run.image.as_deref(), Some(Path::new("disk.vfs")), "{args:?}");
         assert_eq!(run.source.size, Some(64 << 20), "{args:?}");
         assert_eq!(run.serve.options.len(), 1, "{args:?}");
-        assert_eq!(run.command, ["ls", "-l", "--size"], "{args:?}");
+        assert_eq!(run.words.command, ["ls", "-l", "--size"], "{args:?}");
     }
     let mount = ["vfscale", "mount", "disk.vfs", "/mnt", "--read-only", "--sync-interval", "0.5"];
     let Ok(Command::Mount(mount)) = parsed(&mount) else { panic!("not mount") };
     let places = mount.places().unwrap();
     assert_eq!(places, (Some(Path::new("disk.vfs")), Path::new("/mnt")));
-    assert_eq!(mount.source.sync_interval, Some(Duration::from_millis(500)));
-    assert!(mount.source.read_only);
+    let options = mount.serve.merged_options();
+    assert_eq!(options.sync_interval, Some(Duration::from_millis(500)));
+    assert!(options.is_read_only());
     for args in [&["vfscale", "mount", "/mnt"][..], &["vfscale", "mount", "--memory", "a", "b"]] {
         let Ok(Command::Mount(mount)) = parsed(args) else { panic!("{args:?}") };
         assert!(mount.places().is_err(), "{args:?}");

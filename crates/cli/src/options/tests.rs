@@ -2,6 +2,20 @@
 
 use super::*;
 
+/// Returns the options after several `-o`.
+fn all(texts: &[&str]) -> MountOptions {
+    let mut all = MountOptions::default();
+    texts.iter().try_for_each(|text| all.read(text)).unwrap();
+    all
+}
+
+/// Applies later options to `before`.
+fn later(before: &MountOptions, text: &str) -> MountOptions {
+    let mut options = before.clone();
+    options.read(text).unwrap();
+    options
+}
+
 #[test]
 fn modes_are_octal() {
     assert_eq!(parse_mode("755"), Ok(0o755));
@@ -35,13 +49,13 @@ fn later_options_win() {
     assert_eq!(parse("noauto_da_alloc").unwrap().auto_da_alloc, Some(false));
     assert_eq!(parse("noauto_da_alloc,auto_da_alloc").unwrap().auto_da_alloc, Some(true));
     assert_eq!(parse("discard,nodiscard").unwrap().discard, Some(false));
-    let later = parse("nodiscard").unwrap().then(&parse("discard").unwrap());
+    let later = all(&["nodiscard", "discard"]);
     assert_eq!((later.discard, parse("rw").unwrap().discard), (Some(true), None));
-    assert!(parse("idmap").unwrap().then(&parse("ro").unwrap()).idmap);
-    assert!(parse("chattr").unwrap().then(&parse("ro").unwrap()).chattr);
+    assert!(all(&["idmap", "ro"]).idmap);
+    assert!(all(&["chattr", "ro"]).chattr);
     let o = parse("ro,nosuid,rw,suid,dev").unwrap();
     assert_eq!(o.apply(MountFlags::RDONLY | MountFlags::NODEV), MountFlags::empty());
-    let o = parse("ro").unwrap().then(&parse("rw,uid=3").unwrap()).then(&parse("noexec").unwrap());
+    let o = all(&["ro", "rw,uid=3", "noexec"]);
     assert_eq!(o.apply(MountFlags::RDONLY), MountFlags::NOEXEC);
     assert_eq!(o.uid, Some(3));
 }
@@ -63,7 +77,7 @@ fn sync_and_dirsync_are_promises() {
     assert_eq!(syncing("dirsync"), Syncing::Names);
     assert_eq!(syncing("dirsync,sync"), Syncing::All);
     assert_eq!(syncing("sync,async"), Syncing::OnRequest);
-    let later = parse("sync").unwrap().then(&parse("async,dirsync").unwrap());
+    let later = all(&["sync", "async,dirsync"]);
     assert_eq!(later.syncing(), Syncing::Names);
     // A remount repeats them, and can't change them.
     let keeps = |text, is_sync, is_dirsync| parse(text).unwrap().keep_syncing(is_sync, is_dirsync);
@@ -82,13 +96,13 @@ fn all_of_a_volume_can_stand_in_fstab() {
     assert_eq!(o.log_device.as_deref(), Some(std::path::Path::new("/dev/sdb1")));
     assert_eq!(o.sync_interval, Some(Duration::from_millis(500)));
     assert_eq!((o.cache_size, o.threads), (Some(Size::Bytes(64 << 20)), Some(3)));
-    assert!(o.writeback && o.of_volumes() == Some("log_device"));
-    let o = o.then(&parse("commit=9,log_device=/dev/sdc").unwrap());
+    assert!(o.writeback && o.of_volumes == Some("log_device"));
+    let o = later(&o, "commit=9,log_device=/dev/sdc");
     assert_eq!(o.sync_interval, Some(Duration::from_secs(9)));
     assert_eq!(o.log_device.as_deref(), Some(std::path::Path::new("/dev/sdc")));
-    assert_eq!(parse("threads=3,writeback,ro").unwrap().of_volumes(), None);
-    let o = parse("poll=auto").unwrap().then(&parse("poll=never,ro").unwrap());
-    assert_eq!(o.then(&parse("rw").unwrap()).poll, Some(vfscale_fuse::Polling::Never));
+    assert_eq!(parse("threads=3,writeback,ro").unwrap().of_volumes, None);
+    let o = all(&["poll=auto", "poll=never,ro"]);
+    assert_eq!(later(&o, "rw").poll, Some(vfscale_fuse::Polling::Never));
     for wrong in
         ["poll=50", "commit=0", "sync_interval=soon", "threads=0", "threads=2000", "cache_size=x"]
     {
@@ -101,11 +115,11 @@ fn all_of_a_volume_can_stand_in_fstab() {
 fn the_cluster_of_an_image_can_stand_in_fstab() {
     let o = parse("_netdev,ceph_conf=/etc/ceph/backup.conf,id=vfscale").unwrap();
     assert_eq!(o.ceph.conf.as_deref(), Some(std::path::Path::new("/etc/ceph/backup.conf")));
-    assert_eq!((o.ceph.id.as_deref(), o.of_volumes()), (Some("vfscale"), Some("ceph_conf")));
-    let o = o.then(&parse("id=other").unwrap());
+    assert_eq!((o.ceph.id.as_deref(), o.of_volumes), (Some("vfscale"), Some("ceph_conf")));
+    let o = later(&o, "id=other");
     assert_eq!(o.ceph.id.as_deref(), Some("other"));
     assert!(o.ceph.conf.is_some());
-    assert_eq!(parse("id=vfscale").unwrap().of_volumes(), Some("id"));
+    assert_eq!(parse("id=vfscale").unwrap().of_volumes, Some("id"));
     assert_eq!(parse("ro").unwrap().ceph, Ceph::default());
 }
 
@@ -114,7 +128,7 @@ fn the_transport_can_stand_in_fstab() {
     assert_eq!(parse("ro").unwrap().transport, None);
     let o = parse("transport=uring").unwrap();
     assert_eq!(o.transport, Some(Transport::Uring));
-    let o = o.then(&parse("transport=classic").unwrap()).then(&parse("rw").unwrap());
+    let o = later(&later(&o, "transport=classic"), "rw");
     assert_eq!(o.transport, Some(Transport::Classic));
     assert!(parse("transport=pigeon").unwrap_err().contains("transport=pigeon: `pigeon`"));
 }
@@ -142,7 +156,7 @@ fn names_may_hold_commas() {
 #[test]
 fn what_errors_do_can_be_chosen() {
     assert_eq!(parse("errors=shutdown").unwrap().on_error, Some(OnError::Shutdown));
-    let o = parse("errors=shutdown").unwrap().then(&parse("errors=remount-ro,ro").unwrap());
+    let o = all(&["errors=shutdown", "errors=remount-ro,ro"]);
     assert_eq!(o.on_error, Some(OnError::RemountRo));
     assert!(parse("errors=continue").unwrap_err().contains("`continue`"));
 }
@@ -151,8 +165,8 @@ fn what_errors_do_can_be_chosen() {
 fn a_mount_without_extended_attributes_may_be_forced() {
     assert_eq!(parse("ro").unwrap().xattrs, None);
     assert_eq!(parse("noxattr").unwrap().xattrs, Some(Xattrs::Refused));
-    let o = parse("noxattr").unwrap().then(&parse("noxattr=force").unwrap());
-    assert_eq!(o.then(&parse("ro").unwrap()).xattrs, Some(Xattrs::Ignored));
+    let o = all(&["noxattr", "noxattr=force"]);
+    assert_eq!(later(&o, "ro").xattrs, Some(Xattrs::Ignored));
     assert!(parse("noxattr=no").unwrap_err().contains("noxattr=no"));
 }
 

@@ -1,10 +1,10 @@
 //! The arguments of `vfscale run`.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::child::CommandArgs;
 use crate::source::args::{ServeArgs, SourceArgs};
 
 #[derive(Debug, Args)]
@@ -32,12 +32,6 @@ pub(crate) struct RunArgs {
     #[arg(value_name = "IMAGE", required = true)]
     pub(crate) image: Option<PathBuf>,
 
-    /// The command and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "COMMAND"
-    )]
-    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) words: CommandArgs,
 }

@@ -7,6 +7,9 @@
 //! when the front has closed its end of a socket, also because it was killed.
 
 use std::ffi::{OsStr, OsString};
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -19,9 +22,8 @@ use rustix::process::{
 use vfscale_command::say;
 use vfscale_command::signals::{Blocked, Caught};
 
-use crate::child::{exit_code, spawn};
+use crate::child::{exit_code, program, spawn};
 use crate::error::Failure;
-use crate::served::wire;
 
 /// One of the two processes.
 pub(super) enum Side {
@@ -77,9 +79,11 @@ impl Server {
                 }
             }
         });
-        let told = wire::send(&self.stream, &[dir.as_os_str()]);
+        let mut stream = &self.stream;
+        let told = stream.write_all(dir.as_os_str().as_bytes());
+        let told = told.and_then(|()| stream.shutdown(Shutdown::Write));
         // The front says nothing, and ends.
-        let ended = told.and_then(|()| wire::receive(&self.stream).map(drop));
+        let ended = told.and_then(|()| stream.read_to_end(&mut Vec::new()));
         tracing::debug!("the command has ended: {ended:?}");
     }
 }
@@ -88,9 +92,10 @@ impl Front {
     /// Runs the command when the server has mounted, and waits for the end of both. Returns the
     /// status of the server if that has failed, which has said why.
     pub(super) fn run(self, command: &[OsString]) -> Result<ExitCode, Failure> {
-        let Front { stream, server, signals } = self;
-        let status = match wire::receive(&stream).as_deref() {
-            Ok([dir]) => Some(run_in(Path::new(dir), command, signals)),
+        let Front { mut stream, server, signals } = self;
+        let mut dir = Vec::new();
+        let status = match stream.read_to_end(&mut dir) {
+            Ok(1..) => Some(run_in(Path::new(OsStr::from_bytes(&dir)), command, signals)),
             // The server has ended, or is about to.
             _ => None,
         };
@@ -157,15 +162,13 @@ fn pass_on(caught: Caught, process: Pid) {
 }
 
 fn start(dir: &Path, command: &[OsString], signals: Blocked) -> Result<Child, Failure> {
-    let [program, arguments @ ..] = command else {
-        return Err(Failure::Usage("no command given".into()));
-    };
-    let mut command = Command::new(find(program));
-    command.arg0(program).args(arguments).current_dir(dir);
+    let (name, arguments) = program(command)?;
+    let mut command = Command::new(find(name));
+    command.arg0(name).args(arguments).current_dir(dir);
     command.env("VFSCALE_MOUNT", dir).env("PWD", dir);
     // SAFETY: does one system call, which is allowed between `fork` and `exec`.
     unsafe { command.pre_exec(move || signals.restore()) };
-    spawn(&mut command, program)
+    spawn(&mut command, name)
 }
 
 /// Returns the path of a program. A relative path with directories starts at the user's working

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::{Pid, test_kill_process};
+use vfscale::Errno;
 use vfscale_fuse::control;
 use vfscale_fuse::mount_table::{MountLine, lines};
 
@@ -95,5 +96,5 @@ fn process_of(parent: &Path, dir: &Path) -> Option<Pid> {
 fn is_dead(dir: &Path) -> bool {
     // This is a request to the server, whatever the kernel has cached.
     let asked = elsewhere::within(PATIENCE, || Ok(rustix::fs::statfs(dir).map(|_| Vec::new())?));
-    asked.is_err_and(|e| e.raw_os_error() == Some(libc::ENOTCONN))
+    asked.is_err_and(|error| error.errno() == Errno::NOTCONN)
 }

@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use vfscale::block::{CowDevice, Device};
 use vfscale::pool::MAIN;
-use vfscale::{BranchInfo, ForkOptions, Pool, PoolError};
+use vfscale::{BranchInfo, Errno, ForkOptions, Pool, PoolError};
 use vfscale_command::say;
-use vfscale_fuse::control::BranchRequest;
+use vfscale_fuse::control::Request;
 
 use super::args::RunArgs;
 use crate::elsewhere;
 use crate::error::Failure;
 use crate::options::MountOptions;
 use crate::source::{self, Source};
-use crate::volume::branch_mounted as mounted;
+use crate::volume::branch::branches;
 use crate::volume::reached::mount_of_locked;
 
 /// A file system that lives as long as the command.
@@ -32,11 +32,11 @@ pub(super) enum Trial {
 
 impl Trial {
     /// Makes it as a copy of the branch that the arguments name, and has them name the copy.
-    pub(super) fn new(args: &mut RunArgs, options: &MountOptions) -> Result<Trial, Failure> {
+    pub(super) fn new(args: &RunArgs, options: &mut MountOptions) -> Result<Trial, Failure> {
         let Some(image) = args.image.clone() else {
             return Err(Failure::Usage("--discard is for an image".into()));
         };
-        let parent = source::branch_name(&args.source, options);
+        let parent = source::branch_name(options);
         let trial = match mount_of(&image)? {
             Some(dir) => {
                 let name = fork_mounted(&image, &dir, &parent)?;
@@ -54,7 +54,7 @@ impl Trial {
             },
         };
         if let Trial::Served { name, .. } = &trial {
-            args.source.branch = Some(name.clone());
+            options.branch = Some(name.clone());
         }
         Ok(trial)
     }
@@ -83,7 +83,7 @@ impl Trial {
     pub(super) fn end(self) -> Result<(), Failure> {
         match self {
             Trial::Served { image, name } => match mount_of(&image)? {
-                Some(dir) => mounted::ask(&dir, &BranchRequest::Delete { name }),
+                Some(dir) => elsewhere::ask(&image, &dir, |it| it.tell(&Request::Delete(name))),
                 // Its server has ended: the next opening of the image deletes it.
                 None => Ok(()),
             },
@@ -135,7 +135,7 @@ fn fork_mounted(image: &Path, dir: &Path, parent: &str) -> Result<String, Failur
     elsewhere::sync_kernel(image, dir)?;
     let mut first = 0;
     loop {
-        let branches = mounted::branches(dir)?;
+        let branches = branches(image, dir)?;
         if branches.is_empty() {
             say(format_args!(
                 "vfscale: {} is mounted, and becomes a pool of branches now, which can't be undone",
@@ -143,17 +143,17 @@ fn fork_mounted(image: &Path, dir: &Path, parent: &str) -> Result<String, Failur
             ));
         }
         let (number, name) = free_name(&branches, first);
-        let request = BranchRequest::Create {
+        let request = Request::Fork {
             parent: parent.to_owned(),
             name: name.clone(),
             read_only: false,
             as_synced: false,
             temporary: true,
         };
-        match mounted::send(dir, &request) {
+        match elsewhere::try_ask(image, dir, |connection| connection.tell(&request))? {
             Ok(()) => return Ok(name),
-            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => first = number + 1,
-            Err(error) => return Err(mounted::failure(dir, &error)),
+            Err(error) if error.errno() == Errno::EXIST => first = number + 1,
+            Err(error) => return Err(elsewhere::refused(dir, &error)),
         }
     }
 }

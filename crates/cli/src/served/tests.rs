@@ -45,3 +45,9 @@ fn a_volume_that_was_not_closed_is_told() {
     assert_eq!(served.wait_for((0, 1), || true), Err("the disk is full".into()));
     assert_eq!(served.wait_for((0, 2), || true), Ok(false));
 }
+
+#[test]
+fn device_numbers_are_read_as_they_are_written() {
+    assert_eq!(device_of(OsStr::new(&device_text((0, 49)))), Some((0, 49)));
+    assert_eq!(device_of(OsStr::new("1:")), None);
+}

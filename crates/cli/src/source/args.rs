@@ -1,15 +1,13 @@
 //! The options of a command that name a file system, and how it is served.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 use vfscale::{Scaling, ScalingError};
 use vfscale_command::Size;
-use vfscale_fuse::{Polling, Transport, Xattrs};
 
 use crate::error::Failure;
-use crate::options::{self, MountOptions};
+use crate::options::{self, LongOptions, MountOptions};
 
 /// Options that select the served file system.
 #[derive(Debug, Args)]
@@ -33,37 +31,10 @@ pub(crate) struct SourceArgs {
     #[arg(long, value_name = "DEVICE", conflicts_with = "memory")]
     pub(crate) log_device: Option<PathBuf>,
 
-    /// Seconds until unsynced changes reach the disk (default: 5)
-    #[arg(long, value_name = "SECONDS", value_parser = options::parse_seconds,
-          conflicts_with = "memory")]
-    pub(crate) sync_interval: Option<Duration>,
-
-    /// Size of the volume's cache: bytes, with K, M, G, or a share of the memory such as 10%
-    /// (default: 320M, but at most a quarter of the memory of the machine or control group). Three
-    /// quarters hold data: writers wait when all of that is dirty. One quarter holds metadata.
-    /// Dirty metadata that is not yet written in place may take half as much again; beyond that,
-    /// changes wait. Names and inodes take another 128M. Branches that are mounted beside one of
-    /// `-o branch` share its memory, unless they have a size of their own
-    #[arg(long, value_name = "SIZE", conflicts_with = "memory")]
-    pub(crate) cache_size: Option<Size>,
-
-    /// The branch of the image, as `-o branch=NAME`; by default `main`, which is the volume itself
-    #[arg(long, value_name = "NAME", conflicts_with = "memory")]
-    pub(crate) branch: Option<String>,
-
     /// Take an image of Ceph RBD from a holder that is alive: the cluster refuses it from then on.
     /// Of what it had made durable nothing is lost
     #[arg(long, conflicts_with_all = ["memory", "read_only"])]
     pub(crate) take_over: bool,
-
-    /// Write nothing to the volume, as `-o ro`. If it was not unmounted, its log is replayed in
-    /// memory; with `-o ro,norecovery` the log is ignored
-    #[arg(long, conflicts_with = "memory")]
-    pub(crate) read_only: bool,
-
-    /// Maximum number of files and directories (default: as many as fit)
-    #[arg(long, value_name = "N", requires = "memory")]
-    pub(crate) inodes: Option<u64>,
 
     /// Disable a scaling patch: lockref, seqrwlock, brlock, mount-count, files-lock, dcache-hash,
     /// lru, dentry-count, inode-hash, inode-list, ino-alloc, inode-count, pseudo, and with a volume
@@ -73,66 +44,19 @@ pub(crate) struct SourceArgs {
     /// be given several times
     #[arg(long, value_name = "PATCH", value_parser = parse_patch)]
     pub(crate) before: Vec<String>,
-
-    /// Owner of the root directory of a new file system (default: you)
-    #[arg(long, value_parser = options::parse_id)]
-    pub(crate) uid: Option<u32>,
-
-    /// Group of the root directory of a new file system (default: yours)
-    #[arg(long, value_parser = options::parse_id)]
-    pub(crate) gid: Option<u32>,
-
-    /// Permissions of the root directory of a new file system, in octal (default: 755)
-    #[arg(long, value_parser = options::parse_mode)]
-    pub(crate) mode: Option<u32>,
 }
 
 /// Options that set how the file system is served.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Worker threads (default: one for each CPU, 2 to 16)
-    #[arg(long, value_name = "N", value_parser = options::parse_threads)]
-    pub(crate) threads: Option<u16>,
-
-    /// Whether a worker looks for the next request for a moment, 50 microseconds at most, before it
-    /// sleeps: `auto` or `never`. Calls of a single client then take a quarter less time, and a CPU
-    /// while it works. `auto`: where that saves time, while there are fewer clients than CPUs, but
-    /// not on battery or if a control group limits the CPU time; `vfscale stat DIR` shows it
-    /// (default: auto)
-    #[arg(long, value_name = "WHEN", value_parser = options::parse_polling)]
-    pub(crate) poll: Option<Polling>,
-
-    /// Give other users access, as permissions allow (default: yes for a mount of root, no for
-    /// others and for `run`)
-    #[arg(long, value_name = "YES", num_args = 0..=1, require_equals = true,
-          default_missing_value = "true")]
-    pub(crate) allow_other: Option<bool>,
-
     /// Show the file system's own state as text in `.vfscale` at its root: mounts, dentry-state,
     /// inode-state, file-nr, lock_stat, scaling. The kernel then caches names and attributes for
     /// only a second, and reports when files are opened
     #[arg(long, conflicts_with = "writeback")]
     pub(crate) proc: bool,
 
-    /// Let the kernel combine small writes; errors such as a lack of space then show late, when a
-    /// file is closed or synced, and SEEK_DATA and SEEK_HOLE find no holes. A file that is renamed
-    /// over another while it is open, and not synced, can be empty after a crash
-    #[arg(long)]
-    pub(crate) writeback: bool,
-
-    /// Serve no extended attributes, access control lists and file capabilities, as `-o noxattr`:
-    /// writing many small files then takes fewer messages. Refused if a file has any, which takes a
-    /// walk over all files; with `force` those are ignored, and stay stored
-    #[arg(long, value_name = "force", num_args = 0..=1, require_equals = true,
-          default_missing_value = "", value_parser = options::parse_noxattr)]
-    pub(crate) noxattr: Option<Xattrs>,
-
-    /// How the kernel hands requests to the server: `classic`, through /dev/fuse (default), or
-    /// `uring`, through io_uring with a queue and a thread for each CPU (Linux 6.14), which is
-    /// faster with several CPUs; the worker threads then serve what takes long. root must have
-    /// switched it on
-    #[arg(long, value_name = "TRANSPORT")]
-    pub(crate) transport: Option<Transport>,
+    #[command(flatten)]
+    pub(crate) long: LongOptions,
 
     /// With `--transport uring`, as root: switch FUSE over io_uring on, for the whole machine and
     /// until it is restarted (the parameter enable_uring of the kernel's module fuse, and
@@ -154,8 +78,8 @@ pub(crate) struct ServeArgs {
     /// too, for fstab(5): branch=NAME, log_device=DEVICE, ceph_conf=FILE, id=USER,
     /// sync_interval=SECONDS or commit=SECONDS, cache_size=SIZE, threads=N, poll=WHEN,
     /// transport=TRANSPORT, writeback
-    #[arg(short, value_name = "OPTIONS", value_parser = options::parse)]
-    pub(crate) options: Vec<MountOptions>,
+    #[arg(short, value_name = "OPTIONS", value_parser = options::checked)]
+    pub(crate) options: Vec<String>,
 }
 
 /// Parses the name of a patch that can be disabled.
@@ -185,8 +109,14 @@ impl SourceArgs {
 }
 
 impl ServeArgs {
-    /// Merges all `-o`; later ones win.
+    /// Merges all `-o`, of which later ones win, and the long options of the table.
     pub(crate) fn merged_options(&self) -> MountOptions {
-        self.options.iter().fold(MountOptions::default(), |merged, o| merged.then(o))
+        let mut merged = MountOptions::default();
+        for text in &self.options {
+            let read = merged.read(text);
+            debug_assert_eq!(read, Ok(()), "the parser of the command line has checked it");
+        }
+        merged.apply_long(&self.long);
+        merged
     }
 }

@@ -6,10 +6,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use vfscale::{BranchInfo, Escaped, ForkOptions, Pool, PoolError};
-use vfscale_fuse::control::BranchRequest;
+use vfscale::{BranchInfo, Errno, Escaped, ForkOptions, Pool, PoolError};
+use vfscale_fuse::control::Request;
 
-use super::branch_mounted as mounted;
 use super::reached::{Access, mount_of_locked, with_pool};
 use crate::elsewhere;
 use crate::error::Failure;
@@ -110,15 +109,14 @@ pub(crate) fn branch(args: &BranchArgs) -> Result<ExitCode, Failure> {
         BranchCommand::Create(args) => create(args)?,
         BranchCommand::List(args) => return list(args),
         BranchCommand::Delete(args) => {
-            let request = BranchRequest::Delete { name: args.name.clone() };
+            let request = Request::Delete(args.name.clone());
             change(&args.image, &request, |pool| {
                 pool.delete(&args.name)?;
                 pool.reap()
             })?;
         }
         BranchCommand::Rename(args) => {
-            let (name, to) = (args.name.clone(), args.to.clone());
-            let request = BranchRequest::Rename { name, to };
+            let request = Request::Rename(args.name.clone(), args.to.clone());
             change(&args.image, &request, |pool| pool.rename(&args.name, &args.to))?;
         }
         BranchCommand::Rollback(args) => super::rollback::rollback(&args.image, &args.name)?,
@@ -135,8 +133,8 @@ fn create(args: &CreateArgs) -> Result<(), Failure> {
         }
         let (parent, name) = (args.from.clone(), args.name.clone());
         let temporary = false;
-        let request = BranchRequest::Create { parent, name, read_only, as_synced, temporary };
-        return mounted::ask(&dir, &request);
+        let request = Request::Fork { parent, name, read_only, as_synced, temporary };
+        return elsewhere::ask(&args.image, &dir, |connection| connection.tell(&request));
     }
     with_pool(&args.image, Access::Convert, |pool| {
         let options = ForkOptions::new().read_only(read_only).as_synced(as_synced);
@@ -147,18 +145,18 @@ fn create(args: &CreateArgs) -> Result<(), Failure> {
 /// Makes a change, in the image or through its mount.
 fn change(
     image: &Path,
-    request: &BranchRequest,
+    request: &Request,
     change: impl FnOnce(&Pool) -> Result<(), PoolError>,
 ) -> Result<(), Failure> {
     match mount_of_locked(image, "branch")? {
-        Some(dir) => mounted::ask(&dir, request),
+        Some(dir) => elsewhere::ask(image, &dir, |connection| connection.tell(request)),
         None => with_pool(image, Access::Write, change),
     }
 }
 
 fn list(args: &ListArgs) -> Result<ExitCode, Failure> {
     let branches = match mount_of_locked(&args.image, "branch")? {
-        Some(dir) => mounted::branches(&dir)?,
+        Some(dir) => branches(&args.image, &dir)?,
         None => match with_pool(&args.image, Access::Read, |pool| Ok(pool.branches())) {
             Err(Failure::Pool(PoolError::NoPool { .. })) => Vec::new(),
             listed => listed?,
@@ -171,6 +169,14 @@ fn list(args: &ListArgs) -> Result<ExitCode, Failure> {
         text.map_err(io::Error::from).and_then(|text| writeln!(out, "{text}"))
     } else {
         branches.iter().try_for_each(|info| writeln!(out, "{}", words(info)))
+    })
+}
+
+/// Lists the branches of the image of the mount at `dir`: none of a volume that is no pool.
+pub(crate) fn branches(image: &Path, dir: &Path) -> Result<Vec<BranchInfo>, Failure> {
+    elsewhere::ask(image, dir, |connection| match connection.branches() {
+        Err(error) if error.errno() == Errno::OPNOTSUPP => Ok(Vec::new()),
+        listed => listed,
     })
 }
 

@@ -1,6 +1,5 @@
 //! `vfscale diff` and `vfscale adopt`: what branches differ in, and keeping one.
 
-use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -10,12 +9,12 @@ use clap::Args;
 use serde_json::{Value, json};
 use vfscale::Escaped;
 use vfscale::pool::{Changes, Difference, DifferenceKind};
+use vfscale_fuse::control::{Reply, Request};
 
 use super::reached::{Access, mount_of_locked, with_pool};
 use super::show::written;
 use crate::elsewhere;
 use crate::error::Failure;
-use crate::served::compare;
 
 /// The command to use if another process has the image open, and no mount of it is found.
 const COMMAND: &str = "diff DIR A B";
@@ -79,28 +78,27 @@ fn found(args: &DiffArgs) -> Result<Vec<Difference>, Failure> {
     // First the data that the kernel holds back.
     elsewhere::sync_kernel(image, &dir)?;
     let mut found = Vec::new();
-    let take = |message: &[OsString]| {
-        let difference = compare::difference(message);
-        let is_one = difference.is_some();
-        found.extend(difference);
-        is_one
-    };
-    let asked = elsewhere::ask(image, ["diff", a, b], take)?;
-    asked.map(|()| found).ok_or_else(|| no_server(image))
+    let request = Request::Diff(a.clone(), b.clone());
+    elsewhere::ask(image, &dir, |connection| {
+        connection.ask(&request, |reply| take(reply, &mut found))
+    })?;
+    Ok(found)
 }
 
-/// Returns the failure for an image that is mounted, whose server takes no requests.
-fn no_server(image: &Path) -> Failure {
-    let why = "it is mounted, and its server compares no branches for this user, or it has none";
-    Failure::Branch(image.to_owned(), why.into())
+/// Adds the difference that a reply tells; returns whether it tells one.
+pub(super) fn take(reply: Reply, found: &mut Vec<Difference>) -> bool {
+    let is_one = matches!(reply, Reply::Difference(_));
+    if let Reply::Difference(difference) = reply {
+        found.push(difference);
+    }
+    is_one
 }
 
 /// Gives a branch the contents of its child.
 pub(crate) fn adopt(args: &AdoptArgs) -> Result<ExitCode, Failure> {
-    if mount_of_locked(&args.image, COMMAND)?.is_some() {
-        let request = ["adopt", args.parent.as_str(), args.child.as_str()];
-        let asked = elsewhere::ask(&args.image, request, |_| false)?;
-        asked.ok_or_else(|| no_server(&args.image))?;
+    if let Some(dir) = mount_of_locked(&args.image, COMMAND)? {
+        let request = Request::Adopt(args.parent.clone(), args.child.clone());
+        elsewhere::ask(&args.image, &dir, |connection| connection.tell(&request))?;
         return Ok(ExitCode::SUCCESS);
     }
     with_pool(&args.image, Access::Write, |pool| {

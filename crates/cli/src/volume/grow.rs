@@ -1,18 +1,17 @@
 //! `vfscale grow`: makes a volume larger, also while it is mounted.
 
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::io::{Seek, SeekFrom};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use vfscale::Errno;
 use vfscale::block::{Guarded, named::is_rbd};
 
 use super::reached::{Reached, change, reach};
 use crate::elsewhere;
-use crate::error::{Failure, NOT_ALLOWED};
+use crate::error::Failure;
 use crate::mounts;
 use crate::options;
 
@@ -38,7 +37,10 @@ pub(crate) struct GrowArgs {
 pub(crate) fn grow(args: &GrowArgs) -> Result<ExitCode, Failure> {
     let bytes = match reach(&args.place, "grow DIR --size SIZE")? {
         Reached::Closed(device) => closed(args, device)?,
-        Reached::Mounted(dir) => ask(&dir, size_of_mounted(args)?)?,
+        Reached::Mounted(dir) => {
+            let size = size_of_mounted(args)?;
+            elsewhere::ask(&args.place, &dir, |connection| connection.grow(size))?
+        }
     };
     println!("{}: {} MiB", args.place.display(), bytes >> 20);
     Ok(ExitCode::SUCCESS)
@@ -48,7 +50,7 @@ pub(crate) fn grow(args: &GrowArgs) -> Result<ExitCode, Failure> {
 fn closed(args: &GrowArgs, device: Arc<dyn Guarded>) -> Result<u64, Failure> {
     change(&args.place, device, args.log_device.as_deref(), |volume| {
         let grown = volume.grow(args.size).map(|geometry| geometry.bytes());
-        grown.map_err(|error| Failure::Grow(args.place.clone(), error.to_string()))
+        grown.map_err(|error| Failure::Refused(args.place.clone(), error.to_string()))
     })
 }
 
@@ -63,27 +65,5 @@ fn size_of_mounted(args: &GrowArgs) -> Result<u64, Failure> {
     }
     File::open(&args.place)
         .and_then(|mut file| file.seek(SeekFrom::End(0)))
-        .map_err(|error| Failure::Grow(args.place.clone(), error.to_string()))
-}
-
-/// Sends the mount at `dir` a request to grow its volume.
-fn ask(dir: &Path, size: u64) -> Result<u64, Failure> {
-    elsewhere::request_number(|| vfscale_fuse::control::grow(dir, size))
-        .map_err(|error| Failure::Grow(dir.to_owned(), why_not(&error)))
-}
-
-/// Returns the meaning of an error that a mount has replied.
-fn why_not(error: &io::Error) -> String {
-    let words = match Errno::from_io_error(error) {
-        Some(Errno::NOTTY) => "no volume is mounted there",
-        Some(Errno::OPNOTSUPP) => "the file system that is mounted there is no volume",
-        Some(Errno::PERM | Errno::ACCESS) => NOT_ALLOWED,
-        Some(Errno::INVAL) => "it is larger already: a volume does not shrink",
-        Some(Errno::FBIG) => "a volume has 16 TiB at most",
-        Some(Errno::NOSPC) => "its device is smaller, or there is no room for a larger image",
-        Some(Errno::BUSY) => "it has grown too often since it was mounted: unmount it first",
-        Some(Errno::ROFS) => "it is mounted for reading only",
-        _ => return error.to_string(),
-    };
-    words.into()
+        .map_err(|error| Failure::Refused(args.place.clone(), error.to_string()))
 }

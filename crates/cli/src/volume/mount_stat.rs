@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use vfscale::driver::{CacheCounts, LogCounts};
-use vfscale_fuse::{OperationStats, Statistics, control};
+use vfscale_fuse::control::Connection;
+use vfscale_fuse::{OperationStats, Statistics};
 
 use crate::elsewhere;
 use crate::error::Failure;
@@ -31,22 +32,18 @@ struct Space {
 
 /// Reads the figures of the mount that the directory `dir` is on.
 pub(super) fn text(dir: &Path, form: Form) -> Result<String, Failure> {
-    elsewhere::check_replies(dir)?;
-    let text = elsewhere::request(|| figures(dir, form).map(String::into_bytes));
-    let text = text.and_then(|text| String::from_utf8(text).map_err(io::Error::other));
-    text.map_err(|error| Failure::Statistics(dir.to_owned(), error))
-}
-
-fn figures(dir: &Path, form: Form) -> io::Result<String> {
     // First, so that the request for the space is no part of them.
-    let statistics = control::statistics(dir)?;
-    let found = rustix::fs::statvfs(dir)?;
-    let space = Space {
-        bytes: found.f_blocks * found.f_frsize,
-        free_bytes: found.f_bfree * found.f_frsize,
-        inodes: found.f_files,
-        free_inodes: found.f_ffree,
-    };
+    let statistics = elsewhere::ask(dir, dir, Connection::statistics)?;
+    let space = elsewhere::within(elsewhere::PATIENCE, || {
+        let found = rustix::fs::statvfs(dir)?;
+        let blocks = [found.f_blocks, found.f_bfree].map(|blocks| blocks * found.f_frsize);
+        let numbers = [blocks, [found.f_files, found.f_ffree]].concat();
+        Ok(numbers.into_iter().flat_map(u64::to_le_bytes).collect())
+    });
+    let space = space.map_err(|error| elsewhere::refused(dir, &error))?;
+    let mut numbers = space.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+    let mut next = || numbers.next().unwrap_or_default();
+    let space = Space { bytes: next(), free_bytes: next(), inodes: next(), free_inodes: next() };
     let mut text = String::new();
     let written = match form {
         Form::Words => words(&mut text, &statistics, space),
@@ -54,7 +51,7 @@ fn figures(dir: &Path, form: Form) -> io::Result<String> {
         Form::Prometheus => prometheus(&mut text, dir, &statistics, space),
     };
     // Only a `Display` that fails makes writing to a string fail.
-    written.map_err(io::Error::other)?;
+    written.map_err(|error| Failure::System("write", io::Error::other(error)))?;
     text.truncate(text.trim_end().len());
     Ok(text)
 }

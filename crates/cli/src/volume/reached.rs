@@ -14,7 +14,6 @@ use vfscale_diskfs::Volume;
 
 use super::open_log;
 use crate::device::open;
-use crate::elsewhere;
 use crate::error::Failure;
 use crate::mounts;
 
@@ -30,7 +29,6 @@ pub(super) enum Reached {
 /// process has it open, and its mount is not found.
 pub(super) fn reach(place: &Path, command: &'static str) -> Result<Reached, Failure> {
     if mounts::is_dir(place) {
-        elsewhere::check_replies(place)?;
         return Ok(Reached::Mounted(place.to_owned()));
     }
     match open(place, false) {
@@ -38,10 +36,7 @@ pub(super) fn reach(place: &Path, command: &'static str) -> Result<Reached, Fail
         Err(Failure::Device(locked @ block::Error::Locked { .. })) => {
             match &mounts::of(&mounts::table()?, place)[..] {
                 [] => Err(Failure::InUse(locked, command)),
-                [dir] => {
-                    elsewhere::check_replies(dir)?;
-                    Ok(Reached::Mounted(dir.clone()))
-                }
+                [dir] => Ok(Reached::Mounted(dir.clone())),
                 _ => Err(Failure::Several(place.to_owned(), command)),
             }
         }
@@ -56,16 +51,13 @@ pub(crate) fn mount_of_locked(
     command: &'static str,
 ) -> Result<Option<PathBuf>, Failure> {
     if mounts::is_dir(image) {
-        elsewhere::check_replies(image)?;
         return Ok(Some(image.to_owned()));
     }
     match open(image, true) {
         Ok(_) => Ok(None),
         Err(Failure::Device(locked @ block::Error::Locked { .. })) => {
             let dir = mounts::of(&mounts::table()?, image).into_iter().next();
-            let dir = dir.ok_or(Failure::InUse(locked, command))?;
-            elsewhere::check_replies(&dir)?;
-            Ok(Some(dir))
+            Ok(Some(dir.ok_or(Failure::InUse(locked, command))?))
         }
         Err(failure) => Err(failure),
     }

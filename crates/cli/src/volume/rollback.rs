@@ -1,20 +1,17 @@
 //! `vfscale branch rollback`: back to the last fork or adoption, and what goes by that.
 
-use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::Path;
 
 use vfscale::Escaped;
 use vfscale::pool::{Difference, MAIN};
-use vfscale_fuse::control::BranchRequest;
+use vfscale_fuse::control::{Reply, Request};
 
-use super::branch_mounted as mounted;
-use super::diff::words;
+use super::diff::{take, words};
 use super::reached::{Access, mount_of_locked, with_pool};
 use super::show::written;
 use crate::elsewhere;
 use crate::error::Failure;
-use crate::served::compare;
 
 /// Most differences that are printed.
 const SHOWN_MAX: usize = 10;
@@ -43,22 +40,12 @@ pub(super) fn rollback(image: &Path, name: &str) -> Result<(), Failure> {
 /// Has the process that has the image open roll the branch back.
 fn served(image: &Path, dir: &Path, name: &str) -> Gone {
     let (mut kept, mut gone) = (None, Vec::new());
-    let take = |message: &[OsString]| match message {
-        [word, name] if word == "kept" => {
-            kept = name.to_str().map(str::to_owned);
-            true
-        }
-        message => {
-            let difference = compare::difference(message);
-            let is_one = difference.is_some();
-            gone.extend(difference);
-            is_one
-        }
-    };
-    let asked = elsewhere::ask(image, ["rollback", name, ""], take);
-    let done = asked.and_then(|asked| match asked {
-        Some(()) => Ok(()),
-        None => mounted::ask(dir, &BranchRequest::Rollback { name: name.to_owned() }),
+    let request = Request::Rollback(name.to_owned());
+    let done = elsewhere::ask(image, dir, |connection| {
+        connection.ask(&request, |reply| match reply {
+            Reply::Kept(name) => kept.replace(name).is_none(),
+            reply => take(reply, &mut gone),
+        })
     });
     (kept, done.map(|()| gone))
 }

@@ -1,20 +1,18 @@
 //! `vfscale trim`: discards the free space of a volume, also while it is mounted.
 
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use vfscale::Errno;
 use vfscale::posix::FstrimRange;
 use vfscale::{block, block::Guarded};
 use vfscale_diskfs::{Fault, TrimRange};
 
 use super::reached::{Reached, change, reach};
 use crate::elsewhere;
-use crate::error::{Failure, NOT_ALLOWED};
+use crate::error::Failure;
 use crate::mounts;
 use crate::options;
 
@@ -47,7 +45,10 @@ pub(crate) fn trim(args: &TrimArgs) -> Result<ExitCode, Failure> {
     let before = image.as_deref().and_then(allocated);
     let bytes = match reached {
         Reached::Closed(device) => closed(args, device, minlen)?,
-        Reached::Mounted(dir) => ask(&dir, minlen)?,
+        Reached::Mounted(dir) => {
+            let range = FstrimRange { start: 0, len: u64::MAX, minlen };
+            elsewhere::ask(&args.place, &dir, |connection| connection.trim(range))?
+        }
     };
     let after = image.as_deref().and_then(allocated);
     let place = args.place.display();
@@ -73,36 +74,12 @@ fn closed(args: &TrimArgs, device: Arc<dyn Guarded>, minlen: u64) -> Result<u64,
     change(&args.place, device, args.log_device.as_deref(), |volume| {
         volume.trim(TrimRange { minlen, ..TrimRange::ALL }).map_err(|fault| {
             let why = match fault {
-                Fault::Device(block::Error::Unsupported { .. }) => NO_DISCARDS.into(),
+                Fault::Device(block::Error::Unsupported { .. }) => {
+                    "its device or file system can't discard".into()
+                }
                 fault => fault.to_string(),
             };
-            Failure::Trim(args.place.clone(), why)
+            Failure::Refused(args.place.clone(), why)
         })
     })
-}
-
-/// Sends the mount at `dir` a request to trim its volume, and no other file system, which would
-/// understand it as well.
-fn ask(dir: &Path, minlen: u64) -> Result<u64, Failure> {
-    if !mounts::around(&mounts::table()?, dir, |_| true) {
-        return Err(Failure::Trim(dir.to_owned(), NO_VOLUME.into()));
-    }
-    let range = FstrimRange { start: 0, len: u64::MAX, minlen };
-    elsewhere::request_number(|| vfscale_fuse::control::trim(dir, range))
-        .map_err(|error| Failure::Trim(dir.to_owned(), why_not(&error)))
-}
-
-const NO_VOLUME: &str = "no volume is mounted there";
-const NO_DISCARDS: &str = "its device or file system can't discard";
-
-/// Returns the meaning of an error that a mount has replied.
-fn why_not(error: &io::Error) -> String {
-    let words = match Errno::from_io_error(error) {
-        Some(Errno::NOTTY) => NO_VOLUME,
-        Some(Errno::OPNOTSUPP) => NO_DISCARDS,
-        Some(Errno::PERM | Errno::ACCESS) => NOT_ALLOWED,
-        Some(Errno::ROFS) => "it is mounted for reading only",
-        _ => return error.to_string(),
-    };
-    words.into()
 }

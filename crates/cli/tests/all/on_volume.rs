@@ -407,7 +407,7 @@ fn what_can_not_grow_says_why() {
     let (dir, image) = (images.dir("mnt"), images.image());
     let (dir, image) = (dir.to_str().unwrap(), image.to_str().unwrap());
     refused(&[image, "--size=64M"], 1, "No such file");
-    refused(&[dir, "--size=64M"], 1, "no volume is mounted there");
+    refused(&[dir, "--size=64M"], 1, "no file system of vfscale is mounted there");
     refused(&[dir], 2, "--size");
     fs::write(image, vec![b'x'; 1 << 20]).unwrap();
     refused(&[image, "--size=64M"], 1, "mkfs");

@@ -265,7 +265,7 @@ fn only_mounts_of_vfscale_are_trimmed() {
     let temp = tempfile::tempdir().unwrap();
     let (status, text) = said(vfscale().arg("trim").arg(temp.path()));
     assert_eq!(status, Some(1), "{text}");
-    assert!(text.contains("no volume is mounted there"), "{text}");
+    assert!(text.contains("no file system of vfscale is mounted there"), "{text}");
 }
 
 /// A server that does not reply: commands say so within a time.

@@ -36,8 +36,7 @@ pub(crate) fn is_in_own_user_namespace(pid: u32) -> Option<bool> {
 
 /// Returns whether a process is known to have these capabilities in the user namespace of this one.
 /// Root of a container has them in another one.
-#[must_use]
-pub fn certainly_has(pid: u32, caps: Capabilities) -> bool {
+pub(crate) fn certainly_has(pid: u32, caps: Capabilities) -> bool {
     is_in_own_user_namespace(pid) == Some(true)
         && status(pid).and_then(|status| capabilities(&status)).is_some_and(|it| it.contains(caps))
 }

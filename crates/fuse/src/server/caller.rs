@@ -21,7 +21,7 @@
 //! stored, and all others carry no ids. The ids of the process itself can't be compared with those
 //! of files, because the mount that it uses maps them. So the server relies on the kernel's checks.
 
-use rustix::process::Pid;
+use rustix::net::UCred;
 use vfscale::{Capabilities, Credentials, Errno, Task};
 
 use crate::base::process::{self, field};
@@ -71,6 +71,13 @@ impl Caller {
     pub(crate) fn of(request: &Request<'_>, checks: Checks) -> Caller {
         let Header { uid, gid, pid, .. } = request.header;
         Caller { uid, gid, pid, group: request.group, checks }
+    }
+
+    /// Returns the process at the other end of a socket.
+    pub(crate) fn peer(peer: &UCred) -> Caller {
+        let (uid, gid) = (peer.uid.as_raw(), peer.gid.as_raw());
+        let pid = peer.pid.as_raw_nonzero().get().cast_unsigned();
+        Caller { uid, gid, pid, group: None, checks: Checks::Server }
     }
 
     /// Returns whether the kernel alone has checked what the caller may do.
@@ -139,12 +146,6 @@ impl Caller {
     /// Returns the state of the process in `/proc`; `None` if it can't be read.
     fn status(self) -> Option<String> {
         process::status(self.pid)
-    }
-
-    /// Returns the process; `None` if it can't be seen from here.
-    pub(crate) fn process(self) -> Option<Pid> {
-        let status = self.status()?;
-        Pid::from_raw(field(&status, "Tgid")?.parse().ok()?)
     }
 
     /// Returns the credentials as read from `/proc`; `None` if they can't be read.

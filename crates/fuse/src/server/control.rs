@@ -1,14 +1,17 @@
 //! Requests of other programs to the mount; see [`control`].
 
-use std::time::Duration;
-
 use rustix::ioctl;
-use vfscale::pool::PoolMaker;
-use vfscale::posix::{At, OFlags};
-use vfscale::{Capabilities, Errno, Pool, Task};
+use rustix::net::UCred;
+use vfscale::pool::{MAIN, PoolMaker};
+use vfscale::posix::{At, FstrimRange, OFlags};
+use vfscale::volume::Freezer;
+use vfscale::{Capabilities, Errno, ForkOptions, Pool, PoolError, Task};
 
-use super::{RequestCtx, Server, VolumeRights, freezing};
-use crate::{control, statistics, wire};
+use super::caller::Caller;
+use super::{RequestCtx, Server, VolumeRights};
+use crate::control::listening::Controlled;
+use crate::control::{self, Error, Reply, Request};
+use crate::wire;
 
 impl Server {
     pub(super) fn ioctl(
@@ -22,105 +25,88 @@ impl Server {
             control::SYNC => {
                 self.make_durable()?;
                 ctx.reply.ioctl_done();
-                return Ok(());
             }
-            control::STATISTICS => return self.report(ctx),
             control::TRIM => {
                 let range = control::trim_range(data)?;
-                let root = self.nodes.get(wire::ROOT)?.file;
-                let trim = |task: &Task| task.posix().trim_fs(At::File(&root), "", range);
-                let trimmed = self.act_as_owner(ctx, trim)?;
-                ctx.reply.ioctl(range.start);
-                ctx.reply.u64(trimmed);
-                ctx.reply.u64(range.minlen);
-            }
-            control::GROW if ctx.node == wire::ROOT => {
-                let bytes = control::bytes_of(data)?;
-                let root = self.nodes.get(ctx.node)?.file;
-                let grow = |task: &Task| task.posix().grow_fs(At::File(&root), "", bytes);
-                let grown = self.act_as_owner(ctx, grow)?;
-                ctx.reply.ioctl(grown);
-            }
-            control::BRANCH => {
-                self.check_owner(ctx)?;
-                control::serve(|| self.pool(), self.volume.maker.as_ref(), data)?;
+                self.check_owner(ctx.caller)?;
+                let trimmed = self.trim(range)?;
                 ctx.reply.ioctl_done();
-            }
-            control::BRANCHES => {
-                let listed = control::list(&self.pool_for(ctx)?, data)?;
-                ctx.reply.ioctl_done();
-                ctx.reply.put(&listed);
+                [range.start, trimmed, range.minlen].iter().for_each(|it| ctx.reply.u64(*it));
             }
             control::SOCKET => {
-                self.check_owner(ctx)?;
-                // A volume that may get branches has nothing to be asked for before.
-                if self.volume.maker.is_some() {
-                    self.pool().ok_or(Errno::OPNOTSUPP)?;
-                }
-                let name = self.volume.socket.as_deref().ok_or(Errno::OPNOTSUPP)?;
-                let name = control::named(name)?;
+                self.check_owner(ctx.caller)?;
+                let address = self.control.address()?;
                 ctx.reply.ioctl_done();
-                ctx.reply.put(&name);
-            }
-            control::FREEZE => {
-                self.freeze(ctx, control::bytes_of(data)?)?;
-                ctx.reply.ioctl_done();
+                ctx.reply.put(&address);
             }
             other => return self.inode_flags(ctx, other, data, room),
         }
         Ok(())
     }
 
-    /// Makes a call on the whole file system, for the owner of the mount or root.
-    fn act_as_owner<T>(
-        &self,
-        ctx: &RequestCtx<'_>,
-        call: impl Fn(&Task) -> vfscale::Result<T>,
-    ) -> Result<T, Errno> {
-        self.check_owner(ctx)?;
-        Ok(call(&self.base)?)
-    }
-
-    /// Returns the pool of branches, for the owner of the mount or root.
-    fn pool_for(&self, ctx: &RequestCtx<'_>) -> Result<Pool, Errno> {
-        self.check_owner(ctx)?;
-        self.pool().ok_or(Errno::OPNOTSUPP)
-    }
-
-    /// Returns the pool of branches, if there is one by now.
-    fn pool(&self) -> Option<Pool> {
-        let VolumeRights { pool, maker, .. } = &self.volume;
-        pool.clone().or_else(|| maker.as_ref().and_then(PoolMaker::pool))
-    }
-
-    /// Freezes the volume for the owner of the mount or root, until the process that asks for it
-    /// ends, or for some milliseconds.
-    fn freeze(&self, ctx: &RequestCtx<'_>, milliseconds: u64) -> Result<(), Errno> {
-        self.check_owner(ctx)?;
-        let freezer = self.volume.freezer.as_ref().ok_or(Errno::OPNOTSUPP)?;
-        let process = ctx.caller.process().ok_or(Errno::SRCH)?;
-        freezing::freeze(freezer, process, Duration::from_millis(milliseconds))
-    }
-
     /// Refuses others than the owner of the mount and root, who have `CAP_SYS_ADMIN`. User 0 may
     /// be that of a container that has lost it, and that sees only a part of the mount. The server
     /// of another user can't examine a process of root, and takes user 0 for that.
-    fn check_owner(&self, ctx: &RequestCtx<'_>) -> Result<(), Errno> {
+    fn check_owner(&self, caller: Caller) -> Result<(), Errno> {
         let is_permitted = match self.owner {
-            0 => ctx.caller.certainly_has(Capabilities::SYS_ADMIN),
-            owner => ctx.caller.is_user(owner) || ctx.caller.has(Capabilities::SYS_ADMIN),
+            0 => caller.certainly_has(Capabilities::SYS_ADMIN),
+            owner => caller.is_user(owner) || caller.has(Capabilities::SYS_ADMIN),
         };
         if is_permitted { Ok(()) } else { Err(Errno::PERM) }
     }
 
-    /// Replies the statistics of the mount to its owner or root.
-    fn report(&self, ctx: &mut RequestCtx<'_>) -> Result<(), Errno> {
-        self.check_owner(ctx)?;
-        ctx.reply.ioctl_done();
-        for number in statistics::encode(&self.statistics()) {
-            ctx.reply.u64(number);
+    /// Discards free blocks.
+    fn trim(&self, range: FstrimRange) -> Result<u64, Errno> {
+        let root = self.nodes.get(wire::ROOT)?.file;
+        Ok(self.base.posix().trim_fs(At::File(&root), "", range)?)
+    }
+
+    /// Changes the branches of the image, in the pool that there is, or makes the first one.
+    fn change_branches(&self, request: &Request) -> Result<Vec<Reply>, Error> {
+        let refused = |error: PoolError| Error::new(error.errno(), error.to_string());
+        let pool = match (self.present_pool(), self.volume.maker.as_ref(), request) {
+            (Some(pool), ..) => pool,
+            (None, Some(maker), Request::Fork { parent, .. }) if parent == MAIN => {
+                maker.make_pool().map_err(refused)?
+            }
+            (None, Some(_), Request::Fork { parent, .. }) => {
+                return Err(Error::new(
+                    Errno::NOENT,
+                    format!("there is no such branch: {parent:?}"),
+                ));
+            }
+            (None, ..) => return Err(no_branches()),
+        };
+        let mut replies = Vec::new();
+        match request {
+            Request::Fork { parent, name, read_only, as_synced, temporary } => {
+                let options = ForkOptions::new().as_synced(*as_synced);
+                let options = match (*temporary, *read_only) {
+                    (true, true) => {
+                        let why = "a branch that is read-only is not temporary";
+                        return Err(Error::new(Errno::INVAL, why));
+                    }
+                    (true, false) => options.temporary(true),
+                    (false, read_only) => options.read_only(read_only),
+                };
+                pool.fork_with(parent, name, options)
+            }
+            Request::Delete(name) => pool.delete(name),
+            Request::Rename(name, to) => pool.rename(name, to),
+            Request::Adopt(parent, child) => pool.adopt(parent, child),
+            Request::Rollback(name) => {
+                pool.rollback(name).map(|kept| replies.extend(kept.map(Reply::Kept)))
+            }
+            _ => return Err(Errno::PROTO.into()),
         }
-        Ok(())
+        .map_err(refused)?;
+        Ok(replies)
+    }
+
+    /// Returns the pool of branches, if there is one by now.
+    fn present_pool(&self) -> Option<Pool> {
+        let VolumeRights { pool, maker, .. } = &self.volume;
+        pool.clone().or_else(|| maker.as_ref().and_then(PoolMaker::pool))
     }
 
     /// Makes all changes durable, made through the mount or otherwise. Blocks for the I/O.
@@ -131,4 +117,66 @@ impl Server {
         let root = self.nodes.get(wire::ROOT)?.file;
         Ok(self.base.posix().reopen(&root, OFlags::RDONLY | OFlags::NOATIME)?.sync_fs()?)
     }
+}
+
+impl Controlled for Server {
+    fn check_peer(&self, peer: &UCred) -> Result<(), Errno> {
+        self.check_owner(Caller::peer(peer))
+    }
+
+    fn serve_request(&self, request: &Request) -> Result<Vec<Reply>, Error> {
+        let refused = |errno| Error::new(errno, words(request, errno));
+        match request {
+            Request::Grow(bytes) => {
+                let grow = |task: &Task| {
+                    let root = self.nodes.get(wire::ROOT)?.file;
+                    Ok(task.posix().grow_fs(At::File(&root), "", *bytes)?)
+                };
+                Ok(vec![Reply::Number(grow(&self.base).map_err(refused)?)])
+            }
+            Request::Trim(range) => Ok(vec![Reply::Number(self.trim(*range).map_err(refused)?)]),
+            Request::Statistics => Ok(vec![Reply::Statistics(Box::new(self.statistics()))]),
+            Request::Branches => {
+                Ok(Controlled::pool(self)?.branches().into_iter().map(Reply::Branch).collect())
+            }
+            _ => self.change_branches(request).map_err(|error| {
+                tracing::info!("a request about branches was refused: {error}");
+                error
+            }),
+        }
+    }
+
+    fn pool(&self) -> Result<Pool, Error> {
+        self.present_pool().ok_or_else(no_branches)
+    }
+
+    fn freezer(&self) -> Option<Freezer> {
+        self.volume.freezer.clone()
+    }
+}
+
+fn no_branches() -> Error {
+    let why = "its image has no branches yet: `vfscale branch create` makes the first one";
+    Error::new(Errno::OPNOTSUPP, why)
+}
+
+/// Returns the meaning of an error of a request.
+fn words(request: &Request, errno: Errno) -> String {
+    let words = match (request, errno) {
+        (Request::Grow(_), Errno::OPNOTSUPP) => {
+            "the file system that is mounted there is no volume"
+        }
+        (Request::Grow(_), Errno::INVAL) => "it is larger already: a volume does not shrink",
+        (Request::Grow(_), Errno::FBIG) => "a volume has 16 TiB at most",
+        (Request::Grow(_), Errno::NOSPC) => {
+            "its device is smaller, or there is no room for a larger image"
+        }
+        (Request::Grow(_), Errno::BUSY) => {
+            "it has grown too often since it was mounted: unmount it first"
+        }
+        (Request::Trim(_), Errno::OPNOTSUPP) => "its device or file system can't discard",
+        (Request::Grow(_) | Request::Trim(_), Errno::ROFS) => "it is mounted for reading only",
+        _ => return errno.to_string(),
+    };
+    words.into()
 }

@@ -142,12 +142,6 @@ impl Reply {
         self.zeros(16);
     }
 
-    /// Appends the outcome of a successful `ioctl` that returns a number.
-    pub(crate) fn ioctl(&mut self, value: u64) {
-        self.ioctl_done();
-        self.u64(value);
-    }
-
     fn zeros(&mut self, n: usize) {
         self.space(n).fill(0);
     }

@@ -178,14 +178,14 @@ fn forgets_are_listed() {
 
 #[test]
 fn ioctl_carries_its_bytes() {
-    let mut body = words(&[0, 0, 1, 0xc008_e701, 7, 7, 8, 8]);
+    let mut body = words(&[0, 0, 1, 0xe702, 7, 7, 8, 8]);
     body.extend(9_u64.to_ne_bytes());
     let m = message(opcode::IOCTL, &body, b"");
     let request = Request::parse(&m, DIALECT).unwrap();
     let Operation::Ioctl { command, data, room: 8 } = request.operation else {
         panic!("not IOCTL");
     };
-    assert_eq!((u64::from(command), data), (crate::control::GROW, &9_u64.to_ne_bytes()[..]));
+    assert_eq!((u64::from(command), data), (crate::control::SYNC, &9_u64.to_ne_bytes()[..]));
     body.pop();
     assert!(Request::parse(&message(opcode::IOCTL, &body, b""), DIALECT).is_err());
 }

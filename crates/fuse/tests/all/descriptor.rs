@@ -79,21 +79,20 @@ fn a_mount_is_made_for_another_process() {
     let fd = unserved.as_fd().try_clone_to_owned().unwrap();
     let passed = Unserved::new(fd, unserved.dir().to_owned(), device);
     drop(unserved);
-    let builder = Builder::new(&vfs).requests_at(Some("a name".into()));
-    let mounted = builder.serve(passed).unwrap();
+    let mounted = Builder::new(&vfs).serve(passed).unwrap();
     assert!(mounted.is_own());
     assert_eq!(mounted.device().unwrap(), device);
     fs::write(dir.join("f"), "text").unwrap();
     assert_eq!(vfs.task().read_to_string("/f").unwrap(), "text");
-    assert_eq!(control::socket(&dir).unwrap(), "a name");
+    let address = control::address(&dir).unwrap();
     // Another mount at the path is not the one that is unmounted.
     let over = Builder::new(&common::memory(1 << 20)).mount(&dir).unwrap();
-    let refused = control::socket(&dir).unwrap_err();
-    assert_eq!(refused.raw_os_error(), Some(libc::EOPNOTSUPP));
+    assert_ne!(control::address(&dir).unwrap(), address);
     let (mounted, refused) = mounted.unmount().unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
     over.unmount().map_err(|(_, e)| e).unwrap();
     mounted.unmount().map_err(|(_, e)| e).unwrap();
+    assert!(control::Connection::open(&address, None).is_err(), "its socket is gone");
     assert!(!dir.join("f").exists());
     // A mount that nobody serves goes.
     let unserved = Attachment::new().mount(&dir).unwrap();

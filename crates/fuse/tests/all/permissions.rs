@@ -4,6 +4,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -12,7 +13,7 @@ use std::process::Command;
 use crate::common::{self, BOTH, TestMount, is_root, run};
 use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
-use vfscale_fuse::control;
+use vfscale_fuse::control::{self, Connection};
 
 pub(crate) const ALICE: u32 = 4001;
 pub(crate) const BOB: u32 = 4002;
@@ -45,8 +46,8 @@ fn names(path: &Path) -> Vec<String> {
     names.map(|name| String::from_utf8(name.to_vec()).unwrap()).collect()
 }
 
-pub(crate) fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Errno {
-    Errno::from_io_error(&result.unwrap_err()).unwrap()
+pub(crate) fn errno<T: std::fmt::Debug, E: Into<std::io::Error>>(result: Result<T, E>) -> Errno {
+    Errno::from_io_error(&result.map_err(E::into).unwrap_err()).unwrap()
 }
 
 fn mode(path: impl AsRef<Path>) -> u32 {
@@ -73,7 +74,7 @@ fn helper() {
         }
         "stranger" => assert_eq!(errno(fs::metadata(path(""))), Errno::ACCESS),
         "outsider" => outsider(&path),
-        "curious" => assert_eq!(errno(control::statistics(path(""))), Errno::PERM),
+        "curious" => curious(&path),
         "namespace" => in_own_namespace(&path),
         "member" => {
             assert_eq!(fs::read_to_string(path("group-only")).unwrap(), "for staff");
@@ -153,10 +154,28 @@ fn outsider(path: &dyn Fn(&str) -> std::path::PathBuf) {
     assert_eq!(set, Err(Errno::ACCESS));
     let trusted = rustix::fs::setxattr(path("readable"), "trusted.x", b"", XattrFlags::empty());
     assert_eq!(trusted, Err(Errno::PERM));
-    let grown = vfscale_fuse::control::grow(path(""), 1 << 30);
-    assert_eq!(errno(grown), Errno::PERM);
-    let all = vfscale::posix::FstrimRange { start: 0, len: u64::MAX, minlen: 0 };
-    assert_eq!(errno(vfscale_fuse::control::trim(path(""), all)), Errno::PERM);
+    assert_eq!(errno(control::connect(path(""))), Errno::PERM);
+    assert_eq!(fstrim(&path("")), Err(Errno::PERM));
+}
+
+/// Discards all free blocks, as fstrim(8) does.
+fn fstrim(dir: &Path) -> Result<u64, Errno> {
+    const FITRIM: libc::c_ulong = 0xc018_5879;
+    let mut range = [0, u64::MAX, 0];
+    let dir = File::open(dir).unwrap();
+    // SAFETY: the call reads and writes the three fields of a `struct fstrim_range`.
+    match unsafe { libc::ioctl(dir.as_raw_fd(), FITRIM as _, range.as_mut_ptr()) } {
+        0 => Ok(range[1]),
+        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap()),
+    }
+}
+
+/// A user who may make no requests, and has got the address of the mount from one who may.
+fn curious(path: &dyn Fn(&str) -> std::path::PathBuf) {
+    assert_eq!(errno(control::connect(path(""))), Errno::PERM);
+    let address = fs::read(path("address")).unwrap().try_into().unwrap();
+    let asked = Connection::open(&address, None).and_then(|it| it.statistics());
+    assert_eq!(errno(asked), Errno::PERM);
 }
 
 #[test]
@@ -209,13 +228,13 @@ fn permissions_bind_others() {
         }
         prepare(&m);
         run(user(BOB, &[], "outsider", m.dir()));
-        let grown = vfscale_fuse::control::grow(m.dir(), 1 << 30);
-        assert_eq!(errno(grown), Errno::OPNOTSUPP, "memory");
-        let grown = vfscale_fuse::control::grow(m.path("group-dir"), 1 << 30);
-        assert_eq!(errno(grown), Errno::NOTTY, "not the root");
+        let connect = |dir: &Path| control::connect(dir).unwrap();
         let all = vfscale::posix::FstrimRange { start: 0, len: u64::MAX, minlen: 0 };
-        let trimmed = vfscale_fuse::control::trim(m.path("group-dir"), all);
-        assert_eq!(errno(trimmed), Errno::OPNOTSUPP, "memory, on any directory");
+        for dir in [m.dir(), &m.path("group-dir")] {
+            assert_eq!(errno(connect(dir).grow(1 << 30)), Errno::OPNOTSUPP, "memory");
+            assert_eq!(errno(connect(dir).trim(all)), Errno::OPNOTSUPP, "memory");
+            assert_eq!(fstrim(dir), Err(Errno::OPNOTSUPP), "memory");
+        }
         run(user(BOB, &[STAFF], "member", m.dir()));
         assert_eq!(fs::metadata(m.path("group-dir/new")).unwrap().uid(), BOB);
         assert_eq!(fs::metadata(m.path("mine")).unwrap().gid(), STAFF);
@@ -552,7 +571,7 @@ fn as_its_root(path: &dyn Fn(&str) -> std::path::PathBuf) {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
     assert_ne!(effective.trim().trim_start_matches('0'), "", "it has capabilities there");
-    assert_eq!(errno(control::statistics(path(""))), Errno::PERM);
+    assert_eq!(errno(control::connect(path(""))), Errno::PERM);
     let file = File::open(path("mine")).unwrap();
     let immutable = rustix::fs::ioctl_setflags(&file, rustix::fs::IFlags::IMMUTABLE);
     assert_eq!(immutable, Err(Errno::PERM));
@@ -585,8 +604,16 @@ fn only_the_owner_and_root_read_statistics() {
     let Some(m) = TestMount::new(common::SHARED) else { return };
     fs::create_dir(m.path("open")).unwrap();
     chmod(m.dir(), 0o755).unwrap();
-    run(user(BOB, &[], "curious", m.dir()));
-    run(user(BOB, &[], "curious", &m.path("open")));
-    let statistics = control::statistics(m.path("open")).unwrap();
+    let address = control::address(m.dir()).unwrap();
+    for dir in [m.dir(), &m.path("open")] {
+        fs::write(dir.join("address"), address).unwrap();
+        run(user(BOB, &[], "curious", dir));
+    }
+    let statistics = control::connect(m.path("open")).unwrap().statistics().unwrap();
     assert!(statistics.count("IOCTL") >= 2, "the refused requests are counted: {statistics:?}");
+    // A name alone, which every user can find in /proc/net/unix, is not enough.
+    let mut unknown = address;
+    unknown[32..].fill(b'0');
+    let asked = Connection::open(&unknown, None).and_then(|it| it.statistics());
+    assert_eq!(errno(asked), Errno::PROTO);
 }

@@ -35,7 +35,7 @@ fn on_one_cpu(test: impl FnOnce() + Send) {
 #[test]
 fn statistics_show_a_queue_for_each_cpu() {
     let Some(m) = TestMount::new(SHARED) else { return };
-    let stats = vfscale_fuse::control::statistics(m.path("")).unwrap().mount;
+    let stats = vfscale_fuse::control::connect(m.path("")).unwrap().statistics().unwrap().mount;
     let cpus = thread::available_parallelism().unwrap().get();
     assert_eq!(stats.transport, Transport::Uring);
     assert!(stats.queues >= cpus, "{stats:?}");

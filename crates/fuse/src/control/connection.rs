@@ -1,0 +1,332 @@
+//! A connection between a program and the server of a mount.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, UCred, socket_with, sockopt,
+};
+use vfscale::posix::FstrimRange;
+use vfscale::{BranchInfo, Errno};
+
+use super::error::Error;
+use super::message::{self, Fields};
+use super::reply::{Reply, Stage};
+use super::request::Request;
+use crate::statistics::Statistics;
+
+/// Version of the messages, the first field of a request.
+const VERSION: &str = "3";
+
+/// The address of a mount: digits of the name of its socket, and as many of its secret.
+pub type Address = [u8; 64];
+
+/// A connection for one request. Its end ends a freeze.
+#[derive(Debug)]
+pub struct Connection {
+    stream: UnixStream,
+    /// The secret of the mount, of a program's end.
+    secret: String,
+    /// The image that its requests are about, if the program has named one.
+    image: OsString,
+}
+
+impl Connection {
+    /// Returns the server's end, at which each message is waited for within a limit.
+    pub(crate) fn accepted(stream: UnixStream, limit: Duration) -> io::Result<Connection> {
+        let connection = Connection { stream, secret: String::new(), image: OsString::new() };
+        connection.limit(Some(limit))?;
+        Ok(connection)
+    }
+
+    /// Connects to a server. While the queue of those whom it has not accepted is full, waits, for
+    /// at most `limit`.
+    ///
+    /// # Errors
+    /// `EPROTO` for no address of a vfscale mount, `ETIMEDOUT`, `ECONNREFUSED`; other errors of
+    /// `connect(2)`.
+    pub fn open(address: &Address, limit: Option<Duration>) -> Result<Connection, Error> {
+        let digits = str::from_utf8(address).ok();
+        // A server of another user must not choose what is sent, or to which other program.
+        let digits = digits.filter(|it| it.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let (name, secret) = digits.map(|it| it.split_at(it.len() / 2)).ok_or(Errno::PROTO)?;
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let stream = UnixStream::from(socket);
+        // Linux limits by it also the time for which `connect` waits.
+        stream.set_write_timeout(limit)?;
+        match rustix::net::connect(&stream, &socket_address(name)?) {
+            Err(Errno::AGAIN) => Err(Error::late(limit.unwrap_or_default())),
+            connected => {
+                connected?;
+                Ok(Connection { stream, secret: secret.into(), image: OsString::new() })
+            }
+        }
+    }
+
+    /// Limits the time for each message from now on.
+    ///
+    /// # Errors
+    /// `EINVAL` if it is zero.
+    pub fn limit(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.stream.set_read_timeout(limit)?;
+        self.stream.set_write_timeout(limit)
+    }
+
+    /// Makes requests about the image at a path, which a server refuses that has another one: a
+    /// mount may have the name of an image without being of it.
+    #[must_use]
+    pub fn about(self, image: &Path) -> Connection {
+        Connection { image: image_id(image), ..self }
+    }
+
+    /// Returns the effective user of the process at the other end, at the time when it connected
+    /// or began to listen.
+    ///
+    /// # Errors
+    /// Any error of `getsockopt(2)`.
+    pub fn user(&self) -> io::Result<u32> {
+        Ok(self.peer()?.uid.as_raw())
+    }
+
+    /// Returns the process at the other end, and its user.
+    pub(crate) fn peer(&self) -> io::Result<UCred> {
+        Ok(sockopt::socket_peercred(&self.stream)?)
+    }
+
+    /// Returns whether the other side has closed the connection. Never blocks.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let peeked = rustix::net::recv(&self.stream, &mut [0_u8; 1][..], flags);
+        !matches!(peeked, Ok((_, 1..)) | Err(Errno::AGAIN))
+    }
+
+    /// Waits until the other side closes the connection, for at most `limit`; returns whether it
+    /// has. What it sends ends the wait as well.
+    pub(crate) fn await_end(&self, limit: Duration) -> bool {
+        let limited = self.stream.set_read_timeout(Some(limit));
+        let peeked = limited.and_then(|()| {
+            let peek = || rustix::net::recv(&self.stream, &mut [0_u8; 1][..], RecvFlags::PEEK);
+            Ok(rustix::io::retry_on_intr(peek)?)
+        });
+        !peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// Any error of the socket.
+    pub fn send(&self, request: &Request) -> Result<(), Error> {
+        let head = [VERSION.into(), OsString::from(&self.secret), self.image.clone()];
+        let fields: Fields = head.into_iter().chain(request.encode()).collect();
+        message::send(&self.stream, &fields).map_err(|error| match self.next() {
+            // A server refuses a process before it has read anything.
+            Err(refused) if refused.errno() != Errno::PIPE => refused,
+            _ => error.into(),
+        })
+    }
+
+    /// Receives a request about the mount with a secret and an image.
+    ///
+    /// # Errors
+    /// `EPROTO` if it is of another version, or does not know the secret, `EXDEV` if it is about
+    /// another image; any error of the socket.
+    pub(crate) fn request(&self, secret: &str, image: &OsStr) -> Result<Request, Error> {
+        match &message::receive(&self.stream)?[..] {
+            [version, known, named, rest @ ..] if version == VERSION && known == secret => {
+                if !named.is_empty() && named != image {
+                    return Err(Error::new(Errno::XDEV, "its mount is of another image"));
+                }
+                Request::decode(rest).ok_or_else(|| Errno::PROTO.into())
+            }
+            _ => Err(Errno::PROTO.into()),
+        }
+    }
+
+    /// Sends a reply.
+    ///
+    /// # Errors
+    /// Any error of the socket.
+    pub fn reply(&self, reply: &Reply) -> io::Result<()> {
+        message::send(&self.stream, &reply.encode())
+    }
+
+    /// Sends the reply that the request is not done, and why.
+    ///
+    /// # Errors
+    /// Any error of the socket.
+    pub fn refuse(&self, errno: Errno, why: impl Into<String>) -> io::Result<()> {
+        self.reply(&Reply::Refused(Error::new(errno, why)))
+    }
+
+    /// Receives a reply; `None` for the last one of a request that is done.
+    ///
+    /// # Errors
+    /// Why the request is not done; `EPIPE` if the server is gone, `ETIMEDOUT` after the
+    /// [limit](Self::limit), `EPROTO` for what no server of this version replies.
+    pub fn next(&self) -> Result<Option<Reply>, Error> {
+        match Reply::decode(&message::receive(&self.stream)?) {
+            Some(Reply::End) => Ok(None),
+            Some(Reply::Refused(error)) => Err(error),
+            Some(reply) => Ok(Some(reply)),
+            None => Err(Errno::PROTO.into()),
+        }
+    }
+
+    /// Sends a descriptor, and words about it.
+    ///
+    /// # Errors
+    /// Any error of the socket.
+    pub fn send_fd(&self, fd: BorrowedFd<'_>, words: &[&OsStr]) -> io::Result<()> {
+        message::send_fd(&self.stream, fd)?;
+        let fields: Fields = words.iter().map(|it| (*it).to_owned()).collect();
+        message::send(&self.stream, &fields)
+    }
+
+    /// Receives a descriptor, and words about it.
+    ///
+    /// # Errors
+    /// `InvalidData` if there is none; any error of the socket.
+    pub fn receive_fd(&self) -> io::Result<(OwnedFd, Vec<OsString>)> {
+        Ok((message::receive_fd(&self.stream)?, message::receive(&self.stream)?))
+    }
+
+    /// Makes a request, and hands each reply to `take`, which returns whether it understands it.
+    /// Blocks until it is done.
+    ///
+    /// # Errors
+    /// Those of [`next`](Self::next); see [`Request`] for what is refused.
+    pub fn ask(&self, request: &Request, mut take: impl FnMut(Reply) -> bool) -> Result<(), Error> {
+        self.send(request)?;
+        while let Some(reply) = self.next()? {
+            if !take(reply) {
+                return Err(Errno::PROTO.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a request without a result.
+    ///
+    /// # Errors
+    /// Those of [`ask`](Self::ask).
+    pub fn tell(&self, request: &Request) -> Result<(), Error> {
+        self.ask(request, |_| false)
+    }
+
+    /// Makes a request with one result.
+    fn ask_one<T>(
+        &self,
+        request: &Request,
+        found: impl Fn(Reply) -> Option<T>,
+    ) -> Result<T, Error> {
+        let mut result = None;
+        self.ask(request, |reply| {
+            result = found(reply);
+            result.is_some()
+        })?;
+        result.ok_or_else(|| Errno::PROTO.into())
+    }
+
+    fn number(&self, request: &Request) -> Result<u64, Error> {
+        self.ask_one(request, |reply| match reply {
+            Reply::Number(number) => Some(number),
+            _ => None,
+        })
+    }
+
+    /// Grows the volume to `bytes`, rounded down to a size it can have. Returns its size in bytes,
+    /// which is durable. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// * `EOPNOTSUPP` if the file system has no size of its own.
+    /// * `EINVAL` if `bytes` is less than the present size, `EFBIG` if it is more than the maximum.
+    /// * `EBUSY` if it has grown too often since it was mounted.
+    /// * `ENOSPC` if its device is smaller or has no space.
+    /// * `EROFS`, `EIO`.
+    pub fn grow(&self, bytes: u64) -> Result<u64, Error> {
+        self.number(&Request::Grow(bytes))
+    }
+
+    /// Discards the free blocks in a range of the file system, as `fstrim(8)` does. Returns the
+    /// number of bytes that were discarded. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// * `EOPNOTSUPP` if the file system or its device can't discard.
+    /// * `EINVAL` for a range outside of the file system, or of less than a block.
+    /// * `EROFS`, `EIO`.
+    pub fn trim(&self, range: FstrimRange) -> Result<u64, Error> {
+        self.number(&Request::Trim(range))
+    }
+
+    /// Reads the statistics of the mount. This costs the mount nothing of its caches.
+    ///
+    /// # Errors
+    /// Those of [`next`](Self::next).
+    pub fn statistics(&self) -> Result<Statistics, Error> {
+        self.ask_one(&Request::Statistics, |reply| match reply {
+            Reply::Statistics(statistics) => Some(*statistics),
+            _ => None,
+        })
+    }
+
+    /// Lists the branches of the image.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if it has none.
+    pub fn branches(&self) -> Result<Vec<BranchInfo>, Error> {
+        let mut branches = Vec::new();
+        self.ask(&Request::Branches, |reply| match reply {
+            Reply::Branch(info) => {
+                branches.push(info);
+                true
+            }
+            _ => false,
+        })?;
+        Ok(branches)
+    }
+
+    /// Freezes the volume until this connection ends, and for at most `limit` (in milliseconds; an
+    /// hour at most): its device, and that of its log, have everything that has reached the server,
+    /// in place and durable, and do not change. A copy or a snapshot of them that is made meanwhile
+    /// opens with nothing to replay. Calls that change the file system sleep until the thaw, and
+    /// may keep others waiting; so this process must make none. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// * `EOPNOTSUPP` if it is in memory, or a branch, whose image other branches change as well.
+    /// * `EINVAL` for another `limit`.
+    /// * `EIO` or another error of the device if it can't be frozen.
+    pub fn freeze(&self, limit: Duration) -> Result<(), Error> {
+        self.send(&Request::Freeze(limit))?;
+        self.expect(Stage::Frozen)
+    }
+
+    /// Waits for a stage.
+    ///
+    /// # Errors
+    /// Those of [`next`](Self::next); `EPROTO` for another reply.
+    pub fn expect(&self, stage: Stage) -> Result<(), Error> {
+        if self.next()? == Some(Reply::Stage(stage)) { Ok(()) } else { Err(Errno::PROTO.into()) }
+    }
+}
+
+/// Returns a name of an image by which both sides know whether they mean the same one: of a file or
+/// a block device its numbers, otherwise the path.
+pub(crate) fn image_id(image: &Path) -> OsString {
+    match image.metadata() {
+        Ok(meta) if meta.file_type().is_block_device() => format!("block {}", meta.rdev()).into(),
+        Ok(meta) => format!("file {} {}", meta.dev(), meta.ino()).into(),
+        Err(_) => image.into(),
+    }
+}
+
+/// Returns the address of a socket with a name of digits.
+pub(crate) fn socket_address(digits: &str) -> io::Result<SocketAddrUnix> {
+    Ok(SocketAddrUnix::new_abstract_name(format!("vfscale-{digits}").as_bytes())?)
+}

@@ -1,0 +1,162 @@
+//! The replies of the server of a mount.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use vfscale::pool::{Changes, Difference, DifferenceKind};
+use vfscale::{BranchInfo, Errno};
+
+use super::error::Error;
+use super::message::Fields;
+use crate::statistics::{self, Statistics};
+
+/// A reply to a [`Request`](super::Request). Each request has any number of them, and then
+/// [`End`](Self::End) or [`Refused`](Self::Refused).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The request is done.
+    End,
+    /// The request, or the rest of it, is not done.
+    Refused(Error),
+    /// A size or a number of bytes.
+    Number(u64),
+    /// The statistics of the mount.
+    Statistics(Box<Statistics>),
+    /// A branch of the image.
+    Branch(BranchInfo),
+    /// A difference between two branches.
+    Difference(Difference),
+    /// The branch that has what a rollback took away.
+    Kept(String),
+    /// A stage of the mount.
+    Stage(Stage),
+}
+
+/// A stage of a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Its volume is frozen.
+    Frozen,
+    /// Its branch is open: its `/dev/fuse` may follow.
+    Ready,
+    /// The mount is served.
+    Mounted,
+    /// The mount is known, and its end is waited for.
+    Waiting,
+    /// The mount is ended, and its branch closed.
+    Closed,
+    /// Its branch is closed, and its server ends.
+    Last,
+}
+
+/// The stages, and their words.
+const STAGES: [(Stage, &str); 6] = [
+    (Stage::Frozen, "frozen"),
+    (Stage::Ready, "ready"),
+    (Stage::Mounted, "mounted"),
+    (Stage::Waiting, "waiting"),
+    (Stage::Closed, "closed"),
+    (Stage::Last, "last"),
+];
+
+/// Words for what a branch is, and for the parts that differ.
+const READ_ONLY: &str = "read-only";
+const CONTENT: &str = "content";
+const ATTRIBUTES: &str = "attributes";
+const XATTRS: &str = "xattrs";
+
+impl Reply {
+    /// Returns the fields of a message.
+    pub(super) fn encode(&self) -> Fields {
+        let words: Vec<String> = match self {
+            Self::End => vec!["end".into()],
+            Self::Refused(Error { errno, why }) => {
+                vec!["refused".into(), errno.raw_os_error().to_string(), why.replace('\0', "")]
+            }
+            Self::Number(number) => vec!["number".into(), number.to_string()],
+            Self::Statistics(numbers) => {
+                ["statistics".into()].into_iter().chain(statistics::encode(numbers)).collect()
+            }
+            Self::Branch(BranchInfo { name, size, read_only, depth, own }) => {
+                let access = if *read_only { READ_ONLY } else { "" };
+                let numbers = [size.to_string(), own.to_string(), depth.to_string()];
+                let [size, own, depth] = numbers;
+                vec!["branch".into(), name.clone(), size, own, depth, access.into()]
+            }
+            Self::Difference(difference) => return encode_difference(difference),
+            Self::Kept(name) => vec!["kept".into(), name.clone()],
+            Self::Stage(stage) => {
+                let word = STAGES.iter().find(|(it, _)| it == stage).map_or("", |(_, word)| *word);
+                vec!["stage".into(), word.into()]
+            }
+        };
+        words.into_iter().map(OsString::from).collect()
+    }
+
+    /// Returns the reply that a message is; `None` if this version knows none like it.
+    pub(super) fn decode(fields: &[OsString]) -> Option<Reply> {
+        if let [kind, fields @ ..] = fields
+            && kind == "difference"
+        {
+            return decode_difference(fields).map(Self::Difference);
+        }
+        let words: Vec<&str> = fields.iter().map(|field| field.to_str()).collect::<Option<_>>()?;
+        Some(match words[..] {
+            ["end"] => Self::End,
+            ["refused", errno, why] => {
+                let errno = Errno::from_raw_os_error(errno.parse().ok()?);
+                Self::Refused(Error { errno, why: why.to_owned() })
+            }
+            ["number", number] => Self::Number(number.parse().ok()?),
+            ["statistics", ref numbers @ ..] => {
+                Self::Statistics(Box::new(statistics::decode(numbers)))
+            }
+            ["branch", name, size, own, depth, access] => Self::Branch(BranchInfo {
+                name: name.to_owned(),
+                size: size.parse().ok()?,
+                own: own.parse().ok()?,
+                depth: depth.parse().ok()?,
+                read_only: access == READ_ONLY,
+            }),
+            ["kept", name] => Self::Kept(name.to_owned()),
+            ["stage", word] => Self::Stage(STAGES.iter().find(|(_, it)| *it == word)?.0),
+            _ => return None,
+        })
+    }
+}
+
+fn encode_difference(difference: &Difference) -> Fields {
+    let path = difference.path.as_os_str();
+    let fields: Vec<&OsStr> = match &difference.kind {
+        DifferenceKind::Added => vec![OsStr::new("added"), path],
+        DifferenceKind::Removed => vec![OsStr::new("removed"), path],
+        DifferenceKind::Replaced => vec![OsStr::new("replaced"), path],
+        DifferenceKind::Moved { from } => vec![OsStr::new("moved"), path, from.as_os_str()],
+        DifferenceKind::Changed(Changes { content, attributes, xattrs, .. }) => {
+            let parts = [(content, CONTENT), (attributes, ATTRIBUTES), (xattrs, XATTRS)];
+            let parts = parts.into_iter().filter(|(differs, _)| **differs);
+            let parts = parts.map(|(_, part)| OsStr::new(part));
+            [OsStr::new("changed"), path].into_iter().chain(parts).collect()
+        }
+        // Its word is one that the other side does not know.
+        _ => vec![OsStr::new("other"), path],
+    };
+    [OsStr::new("difference")].into_iter().chain(fields).map(OsStr::to_owned).collect()
+}
+
+fn decode_difference(fields: &[OsString]) -> Option<Difference> {
+    let [kind, path, rest @ ..] = fields else { return None };
+    let kind = match (kind.to_str()?, rest) {
+        ("added", []) => DifferenceKind::Added,
+        ("removed", []) => DifferenceKind::Removed,
+        ("replaced", []) => DifferenceKind::Replaced,
+        ("moved", [from]) => DifferenceKind::Moved { from: PathBuf::from(from) },
+        ("changed", parts) => {
+            let has = |part| parts.iter().any(|it| it == part);
+            let (content, attributes, xattrs) = (has(CONTENT), has(ATTRIBUTES), has(XATTRS));
+            DifferenceKind::Changed(Changes { content, attributes, xattrs })
+        }
+        _ => return None,
+    };
+    Some(Difference { path: PathBuf::from(path), kind })
+}

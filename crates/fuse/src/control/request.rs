@@ -1,0 +1,128 @@
+//! The requests to the server of a mount.
+
+use std::ffi::{OsStr, OsString};
+use std::time::Duration;
+
+use vfscale::posix::FstrimRange;
+
+use super::message::Fields;
+
+/// A request to the server of a mount.
+///
+/// Data that the kernel holds back ([`writeback`](crate::Builder::writeback)) is part of none,
+/// unless it was synced before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Grow the volume to a size in bytes, rounded down to one that it can have.
+    Grow(u64),
+    /// Discard the free blocks of a range.
+    Trim(FstrimRange),
+    /// Tell the statistics of the mount.
+    Statistics,
+    /// Hold the volume still until the connection ends, and for at most this time, in milliseconds.
+    Freeze(Duration),
+    /// List the branches of the image.
+    Branches,
+    /// Make a branch. The first one makes the image a pool
+    /// ([`Volume::make_pool`](vfscale::Volume::make_pool)).
+    Fork {
+        /// The branch that it is a copy of.
+        parent: String,
+        /// Its name.
+        name: String,
+        /// Whether it can only be read.
+        read_only: bool,
+        /// Whether it has what a power cut would leave of the parent.
+        as_synced: bool,
+        /// Whether whoever opens the image next deletes it. Such a branch is not read-only.
+        temporary: bool,
+    },
+    /// Delete a branch.
+    Delete(String),
+    /// Rename a branch to the second name.
+    Rename(String, String),
+    /// Give a branch the contents of its last fork back, and tell what went.
+    Rollback(String),
+    /// Give a branch the contents of the second one, which was forked from it.
+    Adopt(String, String),
+    /// Compare two branches.
+    Diff(String, String),
+    /// Serve a further branch of the image, whose `/dev/fuse` follows.
+    Mount {
+        /// The branch.
+        branch: String,
+        /// The namespaces of users and of processes of the program.
+        namespaces: OsString,
+        /// Its command line.
+        arguments: Vec<OsString>,
+    },
+    /// Tell when the mount with this device number (`MAJOR:MINOR`) is ended, and its volume closed.
+    Wait(String),
+}
+
+impl Request {
+    /// Returns the fields of a message.
+    pub(super) fn encode(&self) -> Fields {
+        let words: Vec<String> = match self {
+            Self::Grow(bytes) => vec!["grow".into(), bytes.to_string()],
+            Self::Trim(FstrimRange { start, len, minlen }) => ["trim".into()]
+                .into_iter()
+                .chain([start, len, minlen].map(u64::to_string))
+                .collect(),
+            Self::Statistics => vec!["statistics".into()],
+            Self::Freeze(limit) => vec!["freeze".into(), limit.as_millis().to_string()],
+            Self::Branches => vec!["branches".into()],
+            Self::Fork { parent, name, read_only, as_synced, temporary } => {
+                let flags = [*read_only, *as_synced, *temporary].map(|it| it.to_string());
+                ["fork".into(), parent.clone(), name.clone()].into_iter().chain(flags).collect()
+            }
+            Self::Delete(name) => vec!["delete".into(), name.clone()],
+            Self::Rename(name, to) => vec!["rename".into(), name.clone(), to.clone()],
+            Self::Rollback(name) => vec!["rollback".into(), name.clone()],
+            Self::Adopt(parent, child) => vec!["adopt".into(), parent.clone(), child.clone()],
+            Self::Diff(a, b) => vec!["diff".into(), a.clone(), b.clone()],
+            Self::Wait(device) => vec!["wait".into(), device.clone()],
+            Self::Mount { branch, namespaces, arguments } => {
+                let fields = ["mount".into(), branch.into(), namespaces.clone()];
+                return fields.into_iter().chain(arguments.iter().cloned()).collect();
+            }
+        };
+        words.into_iter().map(OsString::from).collect()
+    }
+
+    /// Returns the request that a message makes; `None` if this version knows none like it.
+    pub(super) fn decode(fields: &[OsString]) -> Option<Request> {
+        if let [kind, branch, namespaces, arguments @ ..] = fields
+            && kind == "mount"
+        {
+            let (branch, namespaces) = (branch.to_str()?.to_owned(), namespaces.clone());
+            return Some(Self::Mount { branch, namespaces, arguments: arguments.to_vec() });
+        }
+        let words: Vec<&str> =
+            fields.iter().map(OsString::as_os_str).map(OsStr::to_str).collect::<Option<_>>()?;
+        Some(match words[..] {
+            ["grow", bytes] => Self::Grow(bytes.parse().ok()?),
+            ["trim", start, len, minlen] => {
+                let (start, len) = (start.parse().ok()?, len.parse().ok()?);
+                Self::Trim(FstrimRange { start, len, minlen: minlen.parse().ok()? })
+            }
+            ["statistics"] => Self::Statistics,
+            ["freeze", limit] => Self::Freeze(Duration::from_millis(limit.parse().ok()?)),
+            ["branches"] => Self::Branches,
+            ["fork", parent, name, read_only, as_synced, temporary] => Self::Fork {
+                parent: parent.to_owned(),
+                name: name.to_owned(),
+                read_only: read_only.parse().ok()?,
+                as_synced: as_synced.parse().ok()?,
+                temporary: temporary.parse().ok()?,
+            },
+            ["delete", name] => Self::Delete(name.to_owned()),
+            ["rename", name, to] => Self::Rename(name.to_owned(), to.to_owned()),
+            ["rollback", name] => Self::Rollback(name.to_owned()),
+            ["adopt", parent, child] => Self::Adopt(parent.to_owned(), child.to_owned()),
+            ["diff", a, b] => Self::Diff(a.to_owned(), b.to_owned()),
+            ["wait", device] => Self::Wait(device.to_owned()),
+            _ => return None,
+        })
+    }
+}
