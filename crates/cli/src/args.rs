@@ -231,12 +231,13 @@ pub(crate) enum Command {
     /// and where the contents of files are in the image. The command writes it to FILE, whole or
     /// not at all. Mount it with the image as its device:
     ///
-    /// mount -t erofs -o ro,device=IMAGE FILE DIR
+    /// mount -t erofs -o ro,device=$(losetup --find --show --read-only IMAGE) FILE DIR
     ///
-    /// Linux mounts files so since 6.12; give it loop devices of both where it asks for block
-    /// devices. BRANCH has to be a read-only one (`vfscale branch create --read-only`), since a
-    /// view is right as long as its branch exists: unmount it before the branch is deleted. Other
-    /// branches may be written meanwhile. The image must not be mounted while the view is written.
+    /// The loop device is for mount(8), which makes one for FILE too; mount(2) takes the image
+    /// itself since Linux 6.12. BRANCH has to be a read-only one (`vfscale branch create
+    /// --read-only`), since a view is right as long as its branch exists: unmount it before the
+    /// branch is deleted. Other branches may be written meanwhile. The image must not be mounted
+    /// while the view is written.
     ///
     /// EROFS has one time for each file, that of the last change of its contents, no flags, and
     /// inode numbers of its own. A file that it can't store at all, such as one with an attribute

@@ -436,8 +436,8 @@ impl Pool {
 
     /// Writes a *view* of a branch that can only be read to the file `out`, whole or not at all:
     /// metadata of EROFS, by which Linux reads all of the branch in place, without this library, if
-    /// the image is its device (`mount -t erofs -o ro,device=IMAGE OUT DIR`). POOL.md describes it,
-    /// and SEMANTICS.md has what EROFS can't store.
+    /// the image is its device (`mount(2)` with the type `erofs` and `device=IMAGE`). POOL.md
+    /// describes it, and SEMANTICS.md has what EROFS can't store.
     ///
     /// The file is right as long as the branch exists, under any name, in this image and in a copy
     /// of it that was made while it did. Unmount the view before you delete the branch: its blocks

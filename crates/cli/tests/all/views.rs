@@ -1,7 +1,9 @@
 //! `vfscale view`.
 
+use std::ffi::CString;
 use std::fs;
-use std::process::Command;
+
+use rustix::mount::{MountFlags, UnmountFlags};
 
 use super::branches::Image;
 
@@ -24,13 +26,12 @@ fn a_read_only_branch_has_a_view() {
     assert_eq!(fs::metadata(&view).unwrap().len() % 4096, 0);
     let dir = image.0.path().join("mnt");
     fs::create_dir(&dir).unwrap();
-    let device = format!("ro,device={}", image.path().display());
-    let mount = Command::new("mount").args(["-t", "erofs", "-o", &device, out]).arg(&dir).output();
-    if !mount.as_ref().is_ok_and(|mount| mount.status.success()) {
-        println!("######## SKIPPED: a mount of a view: {mount:?}");
+    let device = CString::new(format!("device={}", image.path().display())).unwrap();
+    if let Err(error) = rustix::mount::mount(&view, &dir, "erofs", MountFlags::RDONLY, &*device) {
+        println!("######## SKIPPED: a mount of a view: {error}");
         return;
     }
     let read = fs::read_to_string(dir.join("f"));
-    assert!(Command::new("umount").arg(&dir).status().unwrap().success());
+    rustix::mount::unmount(&dir, UnmountFlags::DETACH).unwrap();
     assert_eq!(read.unwrap(), "base\n");
 }
