@@ -12,7 +12,7 @@ use crate::mount::MountArgs;
 use crate::run::args::RunArgs;
 use crate::source::args::{ServeArgs, SourceArgs};
 use crate::umount;
-use crate::volume::{branch, copy_out, diff, fsck, grow, make, show, trim};
+use crate::volume::{branch, copy_out, diff, fsck, grow, make, show, trim, view};
 
 /// A POSIX file system in user space whose every layer scales with cores.
 #[derive(Debug, Parser)]
@@ -224,6 +224,27 @@ pub(crate) enum Command {
     ///
     /// Example: vfscale adopt disk.vfs trial
     Adopt(diff::AdoptArgs),
+
+    /// Write a view of a branch, by which Linux reads it in place, without vfscale
+    ///
+    /// A view is metadata of EROFS, a file system of Linux that is only read: names, attributes,
+    /// and where the contents of files are in the image. The command writes it to FILE, whole or
+    /// not at all. Mount it with the image as its device:
+    ///
+    /// mount -t erofs -o ro,device=$(losetup --find --show --read-only IMAGE) FILE DIR
+    ///
+    /// The loop device is for mount(8), which makes one for FILE too; mount(2) takes the image
+    /// itself since Linux 6.12. BRANCH has to be a read-only one (`vfscale branch create
+    /// --read-only`), since a view is right as long as its branch exists: unmount it before the
+    /// branch is deleted. Other branches may be written meanwhile. The image must not be mounted
+    /// while the view is written.
+    ///
+    /// EROFS has one time for each file, that of the last change of its contents, no flags, and
+    /// inode numbers of its own. A file that it can't store at all, such as one with an attribute
+    /// of 64 KiB, is an error.
+    ///
+    /// Example: vfscale view disk.vfs base --out base.erofs
+    View(view::ViewArgs),
 
     /// Copy all readable files out of a volume that will not mount
     ///

@@ -5,7 +5,7 @@
 //! * `vfscale mount` mounts at a directory, in the foreground or the background; `vfscale umount`
 //!   unmounts and waits until the volume is closed; `vfscale sync` makes a mount durable;
 //! * `vfscale branch` makes, lists and deletes branches of a volume, `diff` compares two, and
-//!   `adopt` keeps one;
+//!   `adopt` keeps one; `vfscale view` has the kernel read one;
 //! * `vfscale mkfs`, `fsck`, `dump`, `tune` and `copy-out` work on unmounted volumes, `grow`,
 //!   `trim` and `stat` on any;
 //! * `vfscale bench` starts `vfscale-bench`, which measures how file systems scale.
@@ -53,7 +53,7 @@ mod volume;
 use args::Command;
 use helper::Helper;
 use vfscale_command::{say, signals};
-use volume::{branch, copy_out, diff, fsck, grow, make, show, trim};
+use volume::{branch, copy_out, diff, fsck, grow, make, show, trim, view};
 
 fn main() -> ExitCode {
     vfscale_command::logging::start(!mount::is_server());
@@ -89,6 +89,7 @@ fn main() -> ExitCode {
         Command::Branch(args) => branch::branch(&args),
         Command::Diff(args) => diff::diff(&args),
         Command::Adopt(args) => diff::adopt(&args),
+        Command::View(args) => view::view(&args),
         Command::CopyOut(args) => copy_out::copy_out(&args),
         Command::Man { dir } => helper::manual(&dir),
     };

@@ -12,6 +12,7 @@
 //! | `branch` | `branch`, also of a mounted volume |
 //! | `rollback` | `branch rollback`, and what goes by it |
 //! | `diff` | `diff` and `adopt` |
+//! | `view` | `view` |
 //! | `make` | `mkfs` and `tune` |
 //! | `copy_out` | `copy-out`, for a volume that will not mount |
 
@@ -35,6 +36,7 @@ pub(crate) mod reached;
 mod rollback;
 pub(crate) mod show;
 pub(crate) mod trim;
+pub(crate) mod view;
 
 /// Opens the device of a volume: that of an image without branches, or of a branch, `main` if none
 /// is named. It holds the pool open.

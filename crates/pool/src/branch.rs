@@ -220,7 +220,7 @@ impl Inner {
 
 /// Returns the identity of the branches of `pool` that began as node `origin`: another one for each
 /// node, since no node gets the id of another one.
-fn identity(pool: [u8; 16], origin: u64) -> Option<[u8; 16]> {
+pub(crate) fn identity(pool: [u8; 16], origin: u64) -> Option<[u8; 16]> {
     let mut id = pool;
     for (byte, mix) in id[8..].iter_mut().zip(origin.to_le_bytes()) {
         *byte ^= mix;

@@ -13,6 +13,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("vfscale-block", &["vfscale-sync"]),
     ("vfscale-pool", &["vfscale-block", "vfscale-sync"]),
     ("vfscale-journal", &["vfscale-block", "vfscale-sync"]),
+    ("vfscale-erofs", &[]),
     ("vfscale-vfs", &["vfscale-sync"]),
     ("vfscale-memfs", &["vfscale-vfs", "vfscale-sync"]),
     ("vfscale-diskfs", &["vfscale-block", "vfscale-journal", "vfscale-sync", "vfscale-vfs"]),
@@ -22,6 +23,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "vfscale-block",
             "vfscale-diskfs",
+            "vfscale-erofs",
             "vfscale-journal",
             "vfscale-memfs",
             "vfscale-pool",

@@ -73,7 +73,7 @@ pub const ROOMS: &[Layers] = &[
             "lsn",
         ],
     ),
-    ("vfscale", &["transfer", "pool", "volume", "place", "diff", "error"]),
+    ("vfscale", &["transfer", "pool", "volume", "place", "view", "diff", "error"]),
     ("pool", &["calls", "branch", "state", "space", "disk", "base"]),
     (
         "fuse",

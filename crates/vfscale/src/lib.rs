@@ -79,6 +79,7 @@ mod place;
 pub mod pool;
 pub mod posix;
 mod transfer;
+mod view;
 pub mod volume;
 
 pub use vfscale_block as block;

@@ -55,7 +55,7 @@
 //! space of deleted branches becomes free in the background.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vfscale_block::{Ceph, Device, DeviceOptions};
@@ -74,6 +74,8 @@ pub use crate::error::pool::PoolError;
 use crate::place::convert::{Converted, convert, discard_free};
 pub use crate::place::shared::MAIN;
 use crate::place::shared::{Access, BranchDevice, PoolShared};
+use crate::view;
+pub use crate::view::View;
 pub use maker::PoolMaker;
 
 /// Returns the options of a pool in an image file or on a block device; open it with
@@ -430,6 +432,48 @@ impl Pool {
         }
         let other = self.shared.snapshot(b)?;
         diff(one.side(), other.side())
+    }
+
+    /// Writes a *view* of a branch that can only be read to the file `out`, whole or not at all:
+    /// metadata of EROFS, by which Linux reads all of the branch in place, without this library, if
+    /// the image is its device (`mount(2)` with the type `erofs` and `device=IMAGE`). POOL.md
+    /// describes it, and SEMANTICS.md has what EROFS can't store.
+    ///
+    /// The file is right as long as the branch exists, under any name, in this image and in a copy
+    /// of it that was made while it did. Unmount the view before you delete the branch: its blocks
+    /// are used for other files then. The same branch always gives the same bytes.
+    ///
+    /// Blocks for the I/O: reads all metadata of the branch. Takes memory for the names of the
+    /// directories on one path from the root down, 8 MiB beside, some bits for each inode, and 40
+    /// bytes for each file with several names of which one is still to come.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("disk.vfs");
+    /// # vfscale::volume(&path).create(64 << 20).open()?.close()?;
+    /// # let pool = vfscale::pool(&path).convert(true).open()?;
+    /// # let main = pool.open("main")?;
+    /// # main.task().write("/f", "contents")?;
+    /// # main.close()?;
+    /// pool.fork_with("main", "base", vfscale::ForkOptions::new().read_only(true))?;
+    /// let view = pool.view("base", &dir.path().join("base.erofs"))?;
+    /// assert_eq!(view.inodes, 2);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`] if there is no such branch, or it can be written;
+    /// [`PoolError::View`] and [`PoolError::Damage`] name the file that can't be in a view;
+    /// [`PoolError::Output`].
+    pub fn view(&self, branch: &str, out: &Path) -> Result<View, PoolError> {
+        if !self.shared.pool().info(branch).is_none_or(|info| info.read_only) {
+            let why = "it can be written; a view is one of a branch that can only be read";
+            let refused = vfscale_pool::Error::Refused { name: branch.to_owned(), why };
+            return self.shared.call(Err(refused));
+        }
+        view::write(self.shared.snapshot(branch)?.side(), out)
     }
 
     /// Gives a branch the contents of one that was forked from it, or from one that it comes from,

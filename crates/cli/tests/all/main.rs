@@ -18,4 +18,5 @@ mod odd_names;
 mod on_volume;
 mod server;
 mod several;
+mod views;
 mod volume;

@@ -56,6 +56,30 @@ impl Inner {
         Ok(entries(self)? == entries(other)?)
     }
 
+    /// Returns the rows of places that blocks have, each with its length.
+    ///
+    /// # Errors
+    /// Errors of reading and [`Error::Damage`].
+    pub(crate) fn places(&self, blocks: Range<u64>) -> Result<Vec<(u64, Option<u64>)>, Error> {
+        let _inside = self.readers.read();
+        let mut rows: Vec<(u64, Option<u64>)> = Vec::new();
+        for block in blocks {
+            let entry = self.map.find(block)?;
+            let place = (!entry.is_none()).then(|| entry.place());
+            if place.is_some_and(|place| place >= self.shared.disk.layout.places) {
+                let (place, what) = (entry.place(), "the place is outside of the pool");
+                return Err(Error::Damage { place, what });
+            }
+            match rows.last_mut() {
+                Some((length, first)) if first.map(|first| first + *length) == place => {
+                    *length += 1;
+                }
+                _ => rows.push((1, place)),
+            }
+        }
+        Ok(rows)
+    }
+
     /// Returns whether the block at byte `at` lies `distance` places after `first`, or has no place
     /// either.
     fn follows(&self, first: Entry, distance: u64, at: u64) -> Result<bool, Error> {

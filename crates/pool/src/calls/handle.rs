@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use vfscale_block::{Device, Discards, Error as DeviceError, Operation};
 
 use crate::Error;
-use crate::branch::Inner;
 use crate::branch::registry::{Registry, close};
+use crate::branch::{Inner, identity};
 use crate::disk::format::PLACE_BYTES;
 
 /// An open branch: a device, with all promises of [`Device`].
@@ -99,6 +99,33 @@ impl Branch {
             return Ok(false);
         }
         one.shares(other, blocks)
+    }
+
+    /// Returns where blocks of 4096 bytes are on the device of the pool: for each row of blocks
+    /// whose places are in a row, its number of blocks and the first place; `None` for blocks that
+    /// read as zeros. The places of a branch that can only be read keep their contents as long as
+    /// it exists; any other must not be written during the call.
+    ///
+    /// May block for the I/O: reads nodes of the map.
+    ///
+    /// # Errors
+    /// Errors of the device, [`Error::Damage`], also for a place outside of the pool, and
+    /// [`Error::Closed`].
+    pub fn places(&self, blocks: Range<u64>) -> Result<Vec<(u64, Option<u64>)>, Error> {
+        self.inner()?.places(blocks)
+    }
+
+    /// Returns the size of the device of the pool, in places.
+    #[must_use]
+    pub fn pool_places(&self) -> u64 {
+        self.inner.shared.disk.layout.places
+    }
+
+    /// Returns the id of the state that the branch goes on from, or, if it can only be read, of
+    /// what it has: no other state of the pool gets the same one.
+    #[must_use]
+    pub fn state(&self) -> [u8; 16] {
+        identity(self.inner.shared.disk.pool, self.inner.node()).unwrap_or_default()
     }
 
     fn inside(&self, operation: Operation, offset: u64, length: u64) -> Result<(), DeviceError> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use vfscale_block::Device;
 use vfscale_diskfs::rescue::{Loss, Name, Rescue};
 use vfscale_diskfs::{Extent, InodeCore};
+use vfscale_erofs::Attribute;
 use vfscale_pool::Branch;
 
 use crate::error::pool::PoolError;
@@ -39,9 +40,14 @@ impl Side {
         &self.branch
     }
 
-    pub(super) fn damaged(&self, path: &Path, what: impl ToString) -> PoolError {
+    pub(crate) fn damaged(&self, path: &Path, what: impl ToString) -> PoolError {
         let (name, path, what) = (self.name.clone(), path.to_owned(), what.to_string());
         PoolError::Damage { name, path, what }
+    }
+
+    /// Returns the error of a file that can't be in a view.
+    pub(crate) fn unfit(&self, path: &Path, error: vfscale_erofs::Error) -> PoolError {
+        PoolError::View { name: self.name.clone(), path: path.to_owned(), error }
     }
 
     /// Fails if a part of what was read is missing.
@@ -49,7 +55,7 @@ impl Side {
         loss.map_or(Ok(()), |loss| Err(self.damaged(path, loss)))
     }
 
-    pub(super) fn inode(&self, ino: u64, path: &Path) -> Result<InodeCore, PoolError> {
+    pub(crate) fn inode(&self, ino: u64, path: &Path) -> Result<InodeCore, PoolError> {
         let found = self.volume.inode(ino).map_err(|loss| self.damaged(path, loss))?;
         let (core, loss) = found.ok_or_else(|| self.damaged(path, "it has no inode"))?;
         self.whole(path, loss)?;
@@ -57,7 +63,7 @@ impl Side {
     }
 
     /// Returns the names in a directory, in any order.
-    pub(super) fn names(
+    pub(crate) fn names(
         &self,
         ino: u64,
         core: &InodeCore,
@@ -69,7 +75,7 @@ impl Side {
     }
 
     /// Returns the target of a symbolic link.
-    pub(super) fn target(
+    pub(crate) fn target(
         &self,
         ino: u64,
         core: &InodeCore,
@@ -79,21 +85,20 @@ impl Side {
     }
 
     /// Returns the extended attributes, each with its name, in order.
-    pub(super) fn xattrs(
+    pub(crate) fn xattrs(
         &self,
         ino: u64,
         core: &InodeCore,
         path: &Path,
-    ) -> Result<Vec<String>, PoolError> {
-        let (attributes, loss) = self.volume.attributes(ino, core);
+    ) -> Result<Vec<Attribute>, PoolError> {
+        let (mut attributes, loss) = self.volume.attributes(ino, core);
         self.whole(path, loss)?;
-        let mut shown: Vec<String> = attributes.iter().map(|it| format!("{it:?}")).collect();
-        shown.sort();
-        Ok(shown)
+        attributes.sort();
+        Ok(attributes)
     }
 
     /// Returns the extents of a file.
-    pub(super) fn extents(
+    pub(crate) fn extents(
         &self,
         ino: u64,
         core: &InodeCore,

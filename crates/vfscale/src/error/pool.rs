@@ -61,6 +61,25 @@ pub enum PoolError {
         /// A path that differs.
         path: PathBuf,
     },
+    /// A file of the branch can't be shown in a view: a damaged volume, or more than EROFS can
+    /// store.
+    #[error("{name}: {}: can't be in a view: {error}", Escaped::new(.path))]
+    View {
+        /// The image and the branch.
+        name: String,
+        /// The path in the volume.
+        path: PathBuf,
+        /// The cause.
+        error: vfscale_erofs::Error,
+    },
+    /// The file of a view could not be written.
+    #[error("{}: {error}", Escaped::new(.path))]
+    Output {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        error: std::io::Error,
+    },
     /// Not all changes of an open branch became durable.
     #[error("{name}: not everything could be written: {errno}; there is no new branch")]
     Sync {
@@ -84,6 +103,8 @@ impl PoolError {
             Self::Superblock(_) | Self::Damage { .. } => Errno::UCLEAN,
             Self::HasChanged { .. } => Errno::BUSY,
             Self::Sync { errno, .. } => *errno,
+            Self::View { .. } => Errno::OVERFLOW,
+            Self::Output { error, .. } => Errno::from_io_error(error).unwrap_or(Errno::IO),
             Self::Branches { error, .. } => match error {
                 Error::Exists(_) => Errno::EXIST,
                 Error::NoBranch(_) => Errno::NOENT,

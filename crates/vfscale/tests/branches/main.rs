@@ -13,4 +13,5 @@ mod opened;
 mod pools;
 mod space;
 mod verbs;
+mod views;
 mod watched;
