@@ -153,13 +153,13 @@ fn waiters_that_have_not_begun_are_refused_and_come_again() {
     assert!(grant.refuse(), "nobody waits");
     thread::scope(|scope| {
         let waits = [ReserveKind::New, ReserveKind::Regrant]
-            .map(|kind| scope.spawn(move || grant.take(10, kind, || {})));
+            .map(|kind| scope.spawn(move || grant.take(cpu::current(), 10, kind, || {})));
         until(|| grant.waits() == 2);
         assert!(!grant.refuse(), "one goes on waiting");
         let [new, regrant] = waits;
         assert!(matches!(new.join().unwrap(), Err(Unserved::Refused)));
         assert!(grant.has_waiters() && !regrant.is_finished());
-        grant.give(1000);
+        grant.give(cpu::current(), 1000);
         assert!(regrant.join().unwrap().is_ok());
     });
     take(grant, 990);
