@@ -114,11 +114,6 @@ impl Buffer {
         drop(self.written.wait_while(content, |content| content.is_writing));
     }
 
-    /// Returns whether the block was freed.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.content.lock().is_gone
-    }
-
     /// Applies a change to the block before its write-back. Returns false, and changes nothing, if
     /// it was freed. For blocks that are not logged themselves, but whose parts are (those of
     /// inodes); one thread at a time, as the journal pushes.

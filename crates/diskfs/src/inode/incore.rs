@@ -414,11 +414,6 @@ impl Node {
         self.published.lock().home.is_some()
     }
 
-    /// Returns the block of its record, if that is held in memory.
-    pub(crate) fn home(&self) -> Option<Arc<Buffer>> {
-        self.published.lock().home.clone()
-    }
-
     /// Holds the block of its record in memory until it has been written back.
     pub(crate) fn hold_home(&self, home: Arc<Buffer>) {
         let former = self.published.lock().home.replace(home);

@@ -347,16 +347,7 @@ impl<'v> Tx<'v> {
             let Some(ino) = ino.map_err(Fault::local)? else { break None };
             let node = node_of(ino);
             tries -= 1;
-            // One that a former inode of the number has left may be of a chunk that was freed.
-            let home = node.home().filter(|home| !home.is_gone());
-            let held = match home {
-                Some(home) => {
-                    self.homes.push(home);
-                    Ok(())
-                }
-                None => self.metadata.hold_home(&mut self.homes, &self.changes, &node),
-            };
-            match held {
+            match self.metadata.hold_home(&mut self.homes, &self.changes, &node) {
                 Err(Fault::Device(_) | Fault::Local(_)) if tries > 0 => {
                     self.changes.withhold_inode(ino);
                 }

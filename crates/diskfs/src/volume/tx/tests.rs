@@ -16,7 +16,6 @@ use crate::format::inode::{INODE_MAGIC, ROOT_INO, chunk_of};
 use crate::format::{BLOCK_BYTES, BlockRange, Magic, byte_of_block};
 use crate::icache::table::NodeTable;
 use crate::inode::core::{InodeCore, TYPE_REGULAR};
-use crate::inode::incore::Node;
 use crate::volume::Volume;
 
 const BLOCKS: u64 = 4096;
@@ -381,36 +380,6 @@ fn chunks_that_are_given_up_can_become_anything() {
     check_data(&device, &runs);
     volume.close().unwrap();
     check_data(&device, &runs);
-}
-
-/// A node of a former inode holds the former block of its number until that is written back.
-#[test]
-fn a_node_of_a_chunk_that_was_made_again_holds_its_new_block() {
-    let device = made();
-    let volume = open(&device);
-    let big = TxReservation { log_blocks: 100, space: 32, from_pool: false };
-    let table = NodeTable::new(1000);
-    let make = || {
-        let mut tx = volume.begin(big).unwrap();
-        let node_of = |ino| table.claim(ino, volume.cache());
-        let (node, generation) = tx.new_node(8, false, node_of).unwrap();
-        tx.set_core(&node, InodeCore::new(TYPE_REGULAR, generation, 0));
-        volume.force(tx.commit().unwrap()).unwrap();
-        node
-    };
-    let nodes: Vec<_> = (0..200).map(|_| make()).collect();
-    for node in &nodes {
-        let mut tx = volume.begin(big).unwrap();
-        tx.set_core(node, InodeCore::free(node.core().generation));
-        tx.free_inode(node.ino());
-        volume.force(tx.commit().unwrap()).unwrap();
-    }
-    let is_stale = |node: &&Arc<Node>| node.home().is_some_and(|home| home.is_gone());
-    let stale = nodes.iter().filter(is_stale).count();
-    assert!(stale > 0, "no node holds a block that was freed");
-    let again: Vec<_> = (0..200).map(|_| make()).collect();
-    assert!(again.iter().any(|node| nodes.iter().any(|former| Arc::ptr_eq(former, node))));
-    assert!(again.iter().all(|node| node.home().is_some_and(|home| !home.is_gone())));
 }
 
 fn data_of(address: u64) -> Vec<u8> {
