@@ -30,6 +30,19 @@ impl Change {
         let start = old.iter().zip(new).position(differs).unwrap_or(old.len());
         Some(Change::Write(start, new[start..end].into()))
     }
+
+    /// Returns the changes that make this one, if writes end at these offsets.
+    pub fn parts(&self, seams: &[u64]) -> Vec<Change> {
+        let Change::Write(start, bytes) = self else { return vec![self.clone()] };
+        let end = start + bytes.len();
+        let inner = seams.iter().map(|at| *at as usize).filter(|at| (start + 1..end).contains(at));
+        let ends: Vec<usize> = inner.chain([end]).collect();
+        let starts = std::iter::once(*start).chain(ends.iter().copied());
+        let part = |(from, to): (usize, &usize)| {
+            Change::Write(from, bytes[from - start..to - start].into())
+        };
+        starts.zip(&ends).map(part).collect()
+    }
 }
 
 /// A call, its result, and its effect on data.

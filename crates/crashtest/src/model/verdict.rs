@@ -91,7 +91,9 @@ fn judge_file(
                 // The end of the file, or what is copied, is unknown.
                 return Ok(());
             }
-            data.change(change, number < prefix && !step.is_partial);
+            for part in change.parts(&step.op.seams()) {
+                data.change(&part, number < prefix && !step.is_partial);
+            }
         }
     }
     data.judge(found).map_err(|why| format!("{}: {why}", recovered.path_of(theirs)))

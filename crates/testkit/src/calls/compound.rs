@@ -296,6 +296,23 @@ impl Compound {
         self.opens_with(libc::O_APPEND)
     }
 
+    /// Returns the offsets in a file at which one part of a write ends, and the next begins. A
+    /// volume writes the parts one after another, and what is between them may be written back.
+    pub fn seams(&self) -> Vec<u64> {
+        let ends = |op: &Op| match op {
+            Op::Writev { parts, off: Some(off), .. } => {
+                let mut at = *off;
+                let end = |part: &Data| {
+                    at += part.len() as u64;
+                    at
+                };
+                parts.iter().map(end).collect()
+            }
+            _ => Vec::new(),
+        };
+        self.0.iter().flat_map(ends).collect()
+    }
+
     /// Returns whether the calls write what they have read.
     pub fn copies(&self) -> bool {
         self.0.iter().any(|op| matches!(op, Op::CopyRange { .. }))

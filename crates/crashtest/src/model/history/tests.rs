@@ -51,6 +51,17 @@ fn changes_of_data_are_known() {
 }
 
 #[test]
+fn a_change_has_a_part_for_each_seam_in_it() {
+    let write = |at, text: &str| Change::Write(at, text.into());
+    assert_eq!(write(3, "abcd").parts(&[]), [write(3, "abcd")]);
+    assert_eq!(
+        write(3, "abcd").parts(&[3, 4, 6, 7, 9]),
+        [write(3, "a"), write(4, "bc"), write(6, "d")]
+    );
+    assert_eq!(Change::Cut(5).parts(&[4]), [Change::Cut(5)]);
+}
+
+#[test]
 fn a_change_leads_from_one_content_to_the_other() {
     let between = |old: &str, new: &str| Change::between(old.as_bytes(), new.as_bytes());
     let write = |at, text: &str| Some(Change::Write(at, text.into()));

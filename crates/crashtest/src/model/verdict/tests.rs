@@ -30,6 +30,23 @@ fn sectors_are_old_or_new() {
     assert!(why.contains("bytes of write 9 at 0"), "{why}");
 }
 
+/// What is between the parts of a vectored write may be written back.
+#[test]
+fn a_sector_has_whole_parts_of_a_write() {
+    let writev = Compound::pwritev("/f", &[100, 924], 0, 2);
+    let new = bytes(2, 0, 1024);
+    let mut data = PossibleData::new(&old());
+    for part in Change::Write(0, new.clone()).parts(&writev.seams()) {
+        data.change(&part, false);
+    }
+    let torn = |at: usize| joined(&[&new[..at], &old()[at..]]);
+    assert_eq!(data.judge(&torn(100)), Ok(()));
+    assert_eq!(data.judge(&torn(1024)), Ok(()));
+    assert!(data.judge(&torn(60)).is_err() && data.judge(&torn(200)).is_err());
+    let only_the_second = joined(&[&old()[..100], &new[100..], &old()[1024..]]);
+    assert!(data.judge(&only_the_second).is_err());
+}
+
 #[test]
 fn an_append_arrives_from_its_front() {
     let mut data = PossibleData::new(&old());
