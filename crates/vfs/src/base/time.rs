@@ -33,9 +33,13 @@ pub(crate) fn now_fine() -> Timestamp {
 /// the change has to be in order with those of other file systems of the machine.
 #[inline]
 pub(crate) fn to_store(time: Timestamp) -> Timestamp {
-    // A time that is later than the last tick is exact already.
-    let is_tick = || time.0 <= read(ClockId::RealtimeCoarse);
-    if clock::is_in_system_order() && is_tick() { now_fine() } else { time }
+    if clock::is_in_system_order() { exact(time) } else { time }
+}
+
+/// Returns an exact time for one that may be that of the last tick: a later one is exact already.
+#[cold]
+fn exact(time: Timestamp) -> Timestamp {
+    if time.0 <= read(ClockId::RealtimeCoarse) { now_fine() } else { time }
 }
 
 /// Reads the clock of a model, whose ticks are as long as the longest of the system's.
