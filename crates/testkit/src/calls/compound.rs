@@ -303,7 +303,7 @@ impl Compound {
             Op::Writev { parts, off: Some(off), .. } => {
                 let mut at = *off;
                 let end = |part: &Data| {
-                    at += part.len() as u64;
+                    at += part.len();
                     at
                 };
                 parts.iter().map(end).collect()

@@ -30,7 +30,7 @@ fn sectors_are_old_or_new() {
     assert!(why.contains("bytes of write 9 at 0"), "{why}");
 }
 
-/// What is between the parts of a vectored write may be written back.
+/// A write-back may come between the parts of a vectored write.
 #[test]
 fn a_sector_has_whole_parts_of_a_write() {
     let writev = Compound::pwritev("/f", &[100, 924], 0, 2);
