@@ -278,7 +278,7 @@ impl Groups {
     pub fn generation(&self) -> u32 {
         // Zero means no generation.
         loop {
-            let generation = self.generations.next() as u32;
+            let generation = self.generations.next(vfscale_sync::cpu::current()) as u32;
             if generation != 0 {
                 return generation;
             }

@@ -47,7 +47,7 @@ mod chunk;
 
 use crate::atomic::{AtomicI64, AtomicUsize, Ordering, fence};
 use crate::caught::each_survives;
-use crate::cpu::SlotNodes;
+use crate::cpu::{self, SlotNodes};
 use crate::lock::slot_lock::{SlotGuard, SlotLock};
 use crate::lock::{Mutex, MutexGuard};
 use crate::percpu::{CachePadded, PerCpu};
@@ -232,17 +232,18 @@ impl<T: Send + 'static> Slab<T> {
     #[inline]
     #[must_use]
     pub fn alloc(&self, value: T) -> NonNull<T> {
-        self.alloc_with(|| value)
+        self.alloc_at(cpu::current(), || value)
     }
 
-    /// Allocates one object like [`alloc`](Self::alloc), with a value that is made in place: large
-    /// ones are not copied, as long as `make` is inlined and borrows no part of the value before it
-    /// is whole. `make` must not panic, or the memory is lost.
+    /// Allocates one object like [`alloc`](Self::alloc), from the slot of a CPU, for a caller that
+    /// has [its number](cpu::current) already, and with a value that is made in place: large ones
+    /// are not copied, as long as `make` is inlined and borrows no part of the value before it is
+    /// whole. `make` must not panic, or the memory is lost.
     #[inline]
     #[must_use]
-    pub fn alloc_with(&self, make: impl FnOnce() -> T) -> NonNull<T> {
+    pub fn alloc_at(&self, cpu: u32, make: impl FnOnce() -> T) -> NonNull<T> {
         let inner = self.inner();
-        let cache = inner.caches.this();
+        let cache = inner.caches.of(cpu);
         let memory = {
             let mut cache = cache.lock();
             cache.live += 1;

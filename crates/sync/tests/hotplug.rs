@@ -77,7 +77,7 @@ fn counters_are_whole() {
 #[test]
 fn no_identifier_comes_twice() {
     let ids = IdAlloc::new(1, SLOTS);
-    let all = on_each(|_| Vec::from_iter((0..2_000).map(|_| ids.next())));
+    let all = on_each(|_| Vec::from_iter((0..2_000).map(|_| ids.next(cpu::current()))));
     let unique: BTreeSet<_> = all.iter().flatten().collect();
     assert_eq!(unique.len(), 2_000 * CPUS as usize);
 }

@@ -31,11 +31,12 @@ impl IdAlloc {
         }
     }
 
-    /// Returns the next identifier of the current CPU's slot.
+    /// Returns the next identifier of the slot of a CPU; [its number](crate::cpu::current) is a
+    /// hint.
     #[inline]
     #[must_use]
-    pub fn next(&self) -> u64 {
-        let slot = self.next.this();
+    pub fn next(&self, cpu: u32) -> u64 {
+        let slot = self.next.of(cpu);
         let mut next = slot.load(Ordering::Relaxed);
         loop {
             let id = if next.is_multiple_of(IDS_PER_BATCH) { self.next_batch() } else { next };

@@ -39,7 +39,6 @@ use vfscale_sync::lock::{Mutex, MutexGuard, assert_held};
 use vfscale_sync::percpu_list::{Linked, PerCpuLinks};
 use vfscale_sync::rcu::{Guard, RcuOption};
 use vfscale_sync::sharded_rwlock::{ReaderParts, ShardedRwLock};
-use vfscale_sync::slab::Slab;
 use vfscale_sync::table::Hashed;
 
 use crate::base::lock_classes::{InodeAliases, InodeData, Xattrs};
@@ -314,17 +313,12 @@ impl InodeTimes {
 }
 
 impl Inode {
-    /// Allocates an inode in place, with one reference.
+    /// Allocates an inode in place, with one reference, from the slot of a CPU.
     #[inline]
-    pub(crate) fn alloc(
-        sb: &SuperBlock,
-        inodes: &Slab<Inode>,
-        ino: u64,
-        init: InodeInit,
-    ) -> NonNull<Inode> {
+    pub(crate) fn alloc(sb: &SuperBlock, cpu: u32, ino: u64, init: InodeInit) -> NonNull<Inode> {
         // In two steps: the compiler would build a value that is borrowed before it is complete on
         // the stack, and copy it.
-        let mut raw = inodes.alloc_with(|| Inode::new(sb, ino, &init));
+        let mut raw = sb.inode_memory().alloc_at(cpu, || Inode::new(sb, ino, &init));
         // SAFETY: just allocated, and no other thread has seen it.
         unsafe { raw.as_mut() }.equip(init);
         raw

@@ -155,7 +155,7 @@ impl SuperBlock {
             if !sb.is_writable() {
                 sb.flags.set(MountFlags::RDONLY);
             }
-            let no_inode = Inode::alloc(&sb, &sb.inodes.memory, 0, InodeInit::default());
+            let no_inode = Inode::alloc(&sb, vfscale_sync::cpu::current(), 0, InodeInit::default());
             cache.no_inode.store(no_inode.as_ptr(), Ordering::Release);
         }
         let inode = sb.fs.fill_super(&sb)?;

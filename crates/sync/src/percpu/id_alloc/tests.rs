@@ -11,7 +11,7 @@ fn ids_are_unique_and_increase_in_a_slot() {
     let ids = IdAlloc::new(100, 3);
     let one_cpu: Vec<u64> = {
         let _on = cpu::pretend(1);
-        (0..3000).map(|_| ids.next()).collect()
+        (0..3000).map(|_| ids.next(cpu::current())).collect()
     };
     assert!(one_cpu.is_sorted_by(|a, b| a < b));
     assert_eq!((one_cpu[0], one_cpu[2999]), (100, 3099));
@@ -21,7 +21,7 @@ fn ids_are_unique_and_increase_in_a_slot() {
                 let ids = &ids;
                 scope.spawn(move || {
                     let _on = cpu::pretend(cpu);
-                    (0..ROUNDS).map(|_| ids.next()).collect::<Vec<u64>>()
+                    (0..ROUNDS).map(|_| ids.next(cpu::current())).collect::<Vec<u64>>()
                 })
             })
             .collect();

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::ptr::NonNull;
 
 use vfscale_sync::atomic::{Ordering, thread};
+use vfscale_sync::cpu;
 use vfscale_sync::lock::{Mutex, MutexGuard};
 use vfscale_sync::percpu::IdAlloc;
 use vfscale_sync::rcu::{self, Guard};
@@ -66,12 +67,19 @@ impl SuperBlock {
         if self.scaling.one_inode_lock() { self.lock_inodes() } else { None }
     }
 
+    /// Returns the slab of its inodes.
+    #[inline]
+    pub(crate) fn inode_memory(&self) -> &Slab<Inode> {
+        &self.inodes.memory
+    }
+
     /// Creates an inode with the next free number (the root gets 1); for drivers.
     pub fn new_inode(&self, init: InodeInit) -> InodeRef {
         if let Some(list) = &self.inodes.list {
             return self.new_listed_inode(list, init);
         }
-        let raw = Inode::alloc(self, &self.inodes.memory, self.next_ino(), init);
+        let cpu = cpu::current();
+        let raw = Inode::alloc(self, cpu, self.next_ino(cpu), init);
         // SAFETY: `Inode::alloc` counts one reference, ours.
         unsafe { InodeRef::from_raw(raw) }
     }
@@ -81,7 +89,8 @@ impl SuperBlock {
     #[inline(never)]
     fn new_listed_inode(&self, list: &InodeList, init: InodeInit) -> InodeRef {
         let _inodes = self.lock_all_inodes();
-        let raw = Inode::alloc(self, &self.inodes.memory, self.next_ino(), init);
+        let cpu = cpu::current();
+        let raw = Inode::alloc(self, cpu, self.next_ino(cpu), init);
         // SAFETY: it is new, and `evict` removes it before its memory is freed.
         unsafe { list.insert(raw) };
         // SAFETY: `Inode::alloc` counts one reference, ours.
@@ -90,8 +99,8 @@ impl SuperBlock {
 
     /// Returns the next free inode number; the root's is 1.
     #[inline]
-    fn next_ino(&self) -> u64 {
-        if self.root.load(Ordering::Relaxed).is_null() { 1 } else { self.inodes.ids.next() }
+    fn next_ino(&self, cpu: u32) -> u64 {
+        if self.root.load(Ordering::Relaxed).is_null() { 1 } else { self.inodes.ids.next(cpu) }
     }
 
     /// Returns the lists of its inodes; `None` if no thread ever looks for one.
@@ -207,7 +216,7 @@ impl SuperBlock {
         }
         let init = make()?;
         let guard = rcu::pin();
-        let raw = Inode::alloc(self, &self.inodes.memory, ino, init);
+        let raw = Inode::alloc(self, cpu::current(), ino, init);
         // SAFETY: just allocated, with one reference, ours.
         let made = unsafe { raw.as_ref() };
         made.set_hashed();

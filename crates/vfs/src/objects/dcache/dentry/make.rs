@@ -40,7 +40,7 @@ impl Dentry {
         init: DentryInit,
     ) -> NonNull<Dentry> {
         let lockref = Lockref::with_locked_changes(init.references, !sb.scaling().lockref());
-        let mut raw = sb.dentries().alloc_with(|| Dentry {
+        let mut raw = sb.dentries().alloc_at(vfscale_sync::cpu::current(), || Dentry {
             seq: SeqCount::new(),
             flags: AtomicU32::new(init.flags),
             hash: AtomicU64::new(init.hash),
