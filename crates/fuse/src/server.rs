@@ -320,20 +320,14 @@ impl Server {
         served
     }
 
-    /// Serves a request that may need space, again if some could be made.
-    fn change(
-        &self,
-        worker: &mut Worker,
-        request: &Request<'_>,
-        reply: &mut Reply,
-        later: &dyn Fn() -> DeferredReply,
-    ) -> Result<Served, Errno> {
-        let served = self.serve_once(worker, request, reply, later);
+    /// Calls `serve` for a request that may need space, again if some could be made.
+    fn change(&self, mut serve: impl FnMut() -> Result<Served, Errno>) -> Result<Served, Errno> {
+        let served = serve();
         if served != Err(Errno::NOSPC) {
             return served;
         }
         let again = || {
-            let served = self.serve_once(worker, request, reply, later);
+            let served = serve();
             (served != Err(Errno::NOSPC)).then_some(served)
         };
         self.reclaim.retry(again).unwrap_or(served)
@@ -481,11 +475,11 @@ impl Service for Server {
             worker.opened = None;
             return Err(Errno::NOSPC);
         }
+        let mut serve = || self.serve_once(worker, request, reply, later);
         if request.operation.only_reads() {
-            return self.serve_once(worker, request, reply, later);
+            return serve();
         }
-        let change = || self.change(worker, request, reply, later);
-        let (served, is_ahead) = clock::in_system_order(change);
+        let (served, is_ahead) = clock::in_system_order(|| self.change(serve));
         if is_ahead {
             self.floor.raise();
         }
