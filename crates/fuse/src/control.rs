@@ -92,7 +92,7 @@ pub fn address(dir: impl AsRef<Path>) -> io::Result<Address> {
 /// Connects to the server of the mount that the directory `dir` is on, for one request.
 ///
 /// # Errors
-/// Those of [`address`]; `ECONNREFUSED` if the server is in another network namespace.
+/// Errors of [`address`]; `ECONNREFUSED` if the server is in another network namespace.
 pub fn connect(dir: impl AsRef<Path>) -> Result<Connection, Error> {
     Connection::open(&address(dir)?, None)
 }

@@ -7,8 +7,8 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 use super::branches::Image;
 
-/// Whether Linux mounts files as EROFS here is told by its answer; the tests of the library compare
-/// all of a view.
+/// Asks Linux for a mount, whose answer tells whether it mounts files as EROFS here. The tests of
+/// the library compare all of a view.
 #[test]
 fn a_read_only_branch_has_a_view() {
     let image = Image::new(true);

@@ -107,7 +107,7 @@ impl Table {
     /// Calls `each` with its bytes, in pieces.
     ///
     /// # Errors
-    /// Those of `each`.
+    /// Any error of `each`.
     pub(super) fn write(
         &self,
         mut each: impl FnMut(&[u8]) -> Result<(), Error>,

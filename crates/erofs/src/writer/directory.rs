@@ -76,7 +76,7 @@ pub(super) fn size(entries: &[Entry]) -> u64 {
 /// Calls `each` with the bytes of each block: all but the last are whole.
 ///
 /// # Errors
-/// Those of `each`.
+/// Any error of `each`.
 pub(super) fn write(
     entries: &[Entry],
     mut each: impl FnMut(u64, &[u8]) -> Result<(), Error>,

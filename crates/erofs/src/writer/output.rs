@@ -13,8 +13,8 @@ const BUFFER: usize = 1 << 20;
 
 /// A file that grows. Most bytes are appended, and a directory is put where room was left for it.
 ///
-/// What is written at once has a place of its own, and the bytes in memory begin and end with such
-/// a place. So no later flush writes over what is already in the file.
+/// Each append has a place of its own, and the bytes in memory begin and end with such a place. So
+/// no later flush writes over what is already in the file.
 pub(super) struct Output<'f> {
     file: &'f File,
     /// The end of what has a place.

@@ -201,7 +201,7 @@ impl Connection {
     /// Blocks until it is done.
     ///
     /// # Errors
-    /// Those of [`next`](Self::next); see [`Request`] for what is refused.
+    /// Errors of [`next`](Self::next); see [`Request`] for what is refused.
     pub fn ask(&self, request: &Request, mut take: impl FnMut(Reply) -> bool) -> Result<(), Error> {
         self.send(request)?;
         while let Some(reply) = self.next()? {
@@ -215,7 +215,7 @@ impl Connection {
     /// Makes a request without a result.
     ///
     /// # Errors
-    /// Those of [`ask`](Self::ask).
+    /// Errors of [`ask`](Self::ask).
     pub fn tell(&self, request: &Request) -> Result<(), Error> {
         self.ask(request, |_| false)
     }
@@ -268,7 +268,7 @@ impl Connection {
     /// Reads the statistics of the mount. This costs the mount nothing of its caches.
     ///
     /// # Errors
-    /// Those of [`next`](Self::next).
+    /// Errors of [`next`](Self::next).
     pub fn statistics(&self) -> Result<Statistics, Error> {
         self.ask_one(&Request::Statistics, |reply| match reply {
             Reply::Statistics(statistics) => Some(*statistics),
@@ -310,7 +310,7 @@ impl Connection {
     /// Waits for a stage.
     ///
     /// # Errors
-    /// Those of [`next`](Self::next); `EPROTO` for another reply.
+    /// Errors of [`next`](Self::next); `EPROTO` for another reply.
     pub fn expect(&self, stage: Stage) -> Result<(), Error> {
         if self.next()? == Some(Reply::Stage(stage)) { Ok(()) } else { Err(Errno::PROTO.into()) }
     }

@@ -6,9 +6,9 @@
 //! these it has the kernel write its pages, and drop them, before it answers. The kernel sends the
 //! pages in requests, for which there has to be a worker: so none waits, but a thread does.
 //!
-//! The same is done where a time is set, so that what was stored before arrives before the answer,
-//! and leaves the time alone. What is stored afterwards needs its page anew, arrives later, and
-//! changes the time.
+//! The server does so too where a time is set: stores before that arrive before the answer, and
+//! leave the time alone. A store afterwards needs its page anew, arrives later, and changes the
+//! time.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
