@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use rustix::process::{Resource, getrlimit};
 use vfscale_sync::Mutex;
 
 use super::backing::{below, name_of};
@@ -126,6 +127,7 @@ impl FileOptions {
             let (device, operation) = (opening.name, Operation::Open);
             return Err(Error::ReadOnly { device, operation });
         }
+        opening.within_limit(size)?;
         let file = opening.io(opening.how().create_new(true).open(path))?;
         let made = opening.finish(file).and_then(|device| {
             crate::Device::set_size(&device, size)?;
@@ -192,6 +194,22 @@ impl Opening<'_> {
         Error::Unsupported { device: self.name.clone(), operation: Operation::Open, why }
     }
 
+    /// Refuses an image that this process may write the beginning of only: a volume would stop at
+    /// its first write behind that.
+    fn within_limit(&self, size: u64) -> Result<(), Error> {
+        match getrlimit(Resource::Fsize).current {
+            Some(limit) if limit < size => Err(Error::Refused {
+                device: self.name.clone(),
+                why: format!(
+                    "this process may make files of {limit} bytes at most, and the image has \
+                     {size}: raise the limit (ulimit -f unlimited)"
+                )
+                .into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     fn how(&self) -> OpenOptions {
         let mut how = OpenOptions::new();
         // Nonblocking, in case the path is a pipe. The flag is cleared again for files and block
@@ -227,6 +245,9 @@ impl Opening<'_> {
             FileKind::Image => file.metadata().map(|metadata| metadata.len()),
             FileKind::BlockDevice => sys::block_device_size(&file),
         })?;
+        if kind == FileKind::Image && !self.options.read_only {
+            self.within_limit(size)?;
+        }
         let (rings, by_ring) = self.rings();
         Ok(FileDevice {
             name: self.name.clone(),

@@ -152,6 +152,8 @@ fn helper(f: &mut fmt::Formatter<'_>, message: &str) -> fmt::Result {
         )?;
     } else if message.contains("Permission denied") && message.contains("/dev/fuse") {
         f.write_str(" (run as root, or have it opened to all: chmod 0666 /dev/fuse)")?;
+    } else if message.contains("mount failed: Operation not permitted") {
+        f.write_str(" (a user namespace needs a namespace of mounts too: unshare -Urm)")?;
     } else if message.contains("fuse device not found") || message.contains("/dev/fuse") {
         f.write_str(" (load the kernel's FUSE module: modprobe fuse)")?;
     }
