@@ -14,9 +14,17 @@ use crate::source::args::{ServeArgs, SourceArgs};
 use crate::umount;
 use crate::volume::{branch, copy_out, diff, fsck, grow, make, show, trim, view};
 
-/// A POSIX file system in user space whose every layer scales with cores.
+/// A POSIX file system in user space whose every layer scales with cores
+///
+/// vfscale keeps files in volumes, which are image files or block devices that survive a crash, or
+/// in memory. It mounts them, checks and repairs them, and forks a whole volume at once into a
+/// branch that is compared, adopted or dropped. vfscale(7) says what volumes, branches and mounts
+/// are.
+///
+/// Examples: vfscale run disk.vfs -- sh -c 'git clone -q ~/project . && make'; vfscale run disk.vfs
+/// --discard -- rm -rf project; vfscale mount --memory=64M /mnt/scratch
 #[derive(Debug, Parser)]
-#[command(name = "vfscale", version, propagate_version = true)]
+#[command(name = "vfscale", version, propagate_version = true, after_help = device::CEPH_HELP)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) ceph: CephArgs,
@@ -36,10 +44,12 @@ pub(crate) enum Command {
     ///
     /// The command finds itself in the root of the file system; the environment variable
     /// VFSCALE_MOUNT names the directory. When it ends, the file system is unmounted and closed,
-    /// the directory removed, and vfscale exits with the command's exit status (128 plus the
-    /// number of the signal that ended it). Signals that vfscale gets are passed on to the command.
-    /// Other users can't enter the file system, unless --allow-other lets them. Of a run that was
-    /// killed the next one of its user removes the directory.
+    /// the directory removed. Signals that vfscale gets are passed on to the command. Other users
+    /// can't enter the file system, unless --allow-other lets them. Of a run that was killed the
+    /// next one of its user removes the directory.
+    ///
+    /// Exits with the command's exit status, or with 128 plus the number of the signal that ended
+    /// it; with 126 or 127 if the command can't be run or is not found.
     ///
     /// Examples: vfscale run disk.vfs --size 10G -- sh -c 'git clone -q ~/project . && make';
     /// vfscale run --memory=2G -- make -C project
@@ -49,8 +59,8 @@ pub(crate) enum Command {
     /// Mount a file system at a directory
     ///
     /// Serves until Ctrl-C, SIGTERM or `umount DIR`, then closes the volume. The contents of a
-    /// memory file system are lost. A service of systemd can have the type notify (the package has
-    /// an example, vfscale@.service).
+    /// memory file system are lost. A service of systemd can have the type notify, as the package's
+    /// vfscale@.service has.
     ///
     /// If a branch of the image is mounted already, its process serves further ones as well, for
     /// root and for the user who runs it. Then this command waits until its own mount is ended, and

@@ -10,18 +10,25 @@ use vfscale::pool::PoolBuilder;
 use crate::error::Failure;
 use crate::options::MountOptions;
 
-/// Options for images of Ceph RBD, which every command and every helper has.
+/// Options for images of Ceph RBD, which every command and every helper has. Only the help of
+/// `vfscale` itself shows them: see [`CEPH_HELP`].
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct CephArgs {
     /// The configuration file of Ceph, for images named `rbd:POOL[/NAMESPACE]/IMAGE[@SNAP]`
     /// (default: CEPH_CONF, or /etc/ceph/ceph.conf)
-    #[arg(long, value_name = "FILE", global = true, help_heading = "Images of Ceph RBD")]
+    #[arg(long, value_name = "FILE", global = true, hide = true)]
     pub(crate) ceph_conf: Option<PathBuf>,
 
     /// The user of Ceph, without `client.` (default: admin)
-    #[arg(long, value_name = "USER", global = true, help_heading = "Images of Ceph RBD")]
+    #[arg(long, value_name = "USER", global = true, hide = true)]
     pub(crate) id: Option<String>,
 }
+
+/// The paragraph on these options in the help.
+pub(crate) const CEPH_HELP: &str = "An image can be one of Ceph RBD, named \
+    `rbd:POOL[/NAMESPACE]/IMAGE[@SNAP]`. Every command then takes --ceph-conf FILE, the \
+    configuration of the cluster (default: CEPH_CONF, or /etc/ceph/ceph.conf), and --id USER, the \
+    user without `client.` (default: admin).";
 
 /// The options of this process. Set once, before anything is opened.
 static CEPH: OnceLock<Ceph> = OnceLock::new();

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use clap::Command;
 use clap_complete::{Shell, generate};
 
+mod page;
+
 /// A command that has manual pages.
 #[derive(Clone, Copy, Debug)]
 pub struct Manual<'a> {
@@ -17,6 +19,8 @@ pub struct Manual<'a> {
     pub section: u8,
     /// Names of pages that are not written, as `vfscale-bench`: another program's.
     pub without: &'a [&'a str],
+    /// Pages that each page of the command refers to, as `vfscale(7)`.
+    pub see_also: &'a [&'a str],
 }
 
 /// A file or directory that could not be written.
@@ -57,7 +61,7 @@ pub fn write(share: &Path, manuals: &[Manual<'_>]) -> Result<(), WriteError> {
         for (name, command) in pages(manual.command, manual.without) {
             let section = manual.section.to_string();
             let path = dir.join(format!("{name}.{section}"));
-            let page = page(command, &section);
+            let page = page::page(command, &section, manual.see_also);
             let page = page.map_err(|error| WriteError { path: path.clone(), error })?;
             put(path, &page)?;
         }
@@ -74,39 +78,12 @@ pub fn write(share: &Path, manuals: &[Manual<'_>]) -> Result<(), WriteError> {
 }
 
 /// Writes a file, in a directory that is made if missing.
-fn put(path: PathBuf, text: &[u8]) -> Result<(), WriteError> {
+///
+/// # Errors
+/// Names the file.
+pub fn put(path: PathBuf, text: &[u8]) -> Result<(), WriteError> {
     let made = path.parent().map_or(Ok(()), fs::create_dir_all);
     made.and_then(|()| fs::write(&path, text)).map_err(|error| WriteError { path, error })
-}
-
-/// Returns the page of a command: as clap makes it, with the usage of the help for a synopsis.
-fn page(mut command: Command, section: &str) -> io::Result<Vec<u8>> {
-    let usage = command.render_usage().to_string();
-    let typed = command.get_bin_name().unwrap_or_default().to_owned();
-    let has_subcommands = command.has_subcommands();
-    let man = clap_mangen::Man::new(command).section(section);
-    let mut page = Vec::new();
-    man.render_title(&mut page)?;
-    man.render_name_section(&mut page)?;
-    page.extend(synopsis(&usage, &typed).into_bytes());
-    man.render_description_section(&mut page)?;
-    man.render_options_section(&mut page)?;
-    if has_subcommands {
-        man.render_subcommands_section(&mut page)?;
-    }
-    man.render_version_section(&mut page)?;
-    Ok(page)
-}
-
-/// Returns the section with the usage of the command `typed`, which may have several lines.
-fn synopsis(usage: &str, typed: &str) -> String {
-    let usage = usage.strip_prefix("Usage:").unwrap_or(usage);
-    let mut text = ".SH SYNOPSIS\n.nf\n".to_owned();
-    for line in usage.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        let arguments = line.strip_prefix(typed).unwrap_or(line).replace('-', "\\-");
-        text += &format!("\\fB{}\\fR{arguments}\n", typed.replace('-', "\\-"));
-    }
-    text + ".fi\n"
 }
 
 /// Returns a command and all its subcommands that are not hidden, each with the name of its page,

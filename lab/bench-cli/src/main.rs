@@ -60,7 +60,8 @@ fn main() -> ExitCode {
 /// Writes the manual pages and completions.
 fn man(dir: &Path) -> Result<ExitCode, Failure> {
     let command = Cli::command();
-    let manuals = [Manual { command: &command, section: 1, without: &[] }];
+    let manuals =
+        [Manual { command: &command, section: 1, without: &[], see_also: &["vfscale(1)"] }];
     manual::write(dir, &manuals).map_err(|e| Failure::Write(e.path, e.error))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -285,6 +285,25 @@ fn manual_pages_are_written() {
         |name: &str| fs::read_to_string(Path::new(&pages).join("man/man1").join(name)).unwrap();
     assert!(page("vfscale.1").contains("fsck"));
     assert!(page("vfscale-mkfs.1").contains("\\-\\-size"));
+    check_references(&pages.join("man"));
+}
+
+/// Every page of a command names others, and those of vfscale exist.
+fn check_references(man: &Path) {
+    for section in ["man1", "man8"] {
+        for entry in fs::read_dir(man.join(section)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let page = fs::read_to_string(man.join(section).join(&name)).unwrap();
+            assert!(page.contains(".SH \"EXIT STATUS\"\n"), "{name}: {page}");
+            let see = page.split(".SH \"SEE ALSO\"\n").nth(1).unwrap_or_else(|| panic!("{name}"));
+            for other in see.lines().next().unwrap().replace("\\-", "-").split(", ") {
+                let (other, section) = other.strip_suffix(')').unwrap().split_once('(').unwrap();
+                let file = man.join(format!("man{section}/{other}.{section}"));
+                let own = other.contains("vfscale") && !other.starts_with("vfscale-bench");
+                assert!(!own || file.exists(), "{name} names {other}({section})");
+            }
+        }
+    }
 }
 
 /// Messages about an image name it, and what helps.

@@ -22,8 +22,8 @@ fn every_command_has_a_page_in_its_section() {
     let share = dir.path().join("share");
     let (command, helper) = (tool(), Command::new("mkfs.tool").about("Make it"));
     let manuals = [
-        Manual { command: &command, section: 1, without: &["tool-other"] },
-        Manual { command: &helper, section: 8, without: &[] },
+        Manual { command: &command, section: 1, without: &["tool-other"], see_also: &[] },
+        Manual { command: &helper, section: 8, without: &[], see_also: &[] },
     ];
     write(&share, &manuals).unwrap();
     assert!(read(&share, "man/man1/tool.1").contains(".SH SUBCOMMANDS"));
@@ -41,7 +41,8 @@ fn every_command_has_a_page_in_its_section() {
 fn three_shells_complete_what_is_not_hidden() {
     let dir = tempfile::tempdir().unwrap();
     let command = tool();
-    write(dir.path(), &[Manual { command: &command, section: 1, without: &[] }]).unwrap();
+    write(dir.path(), &[Manual { command: &command, section: 1, without: &[], see_also: &[] }])
+        .unwrap();
     for file in [
         "bash-completion/completions/tool",
         "zsh/site-functions/_tool",
@@ -58,7 +59,7 @@ fn a_place_that_cannot_be_written_is_named() {
     let command = tool();
     let refused = write(
         Path::new("/proc/nowhere"),
-        &[Manual { command: &command, section: 1, without: &[] }],
+        &[Manual { command: &command, section: 1, without: &[], see_also: &[] }],
     );
     let why = refused.unwrap_err().to_string();
     assert!(why.contains("cannot write /proc/nowhere/man/man1/tool.1"), "{why}");
