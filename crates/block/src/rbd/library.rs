@@ -125,6 +125,13 @@ impl Library {
 
 /// Loads a library.
 fn open(name: &CStr) -> Result<Handle, String> {
+    if cfg!(target_feature = "crt-static") {
+        return Err(
+            "a static program can't load the client libraries of Ceph: take vfscale from a \
+                    package, or from `cargo install`"
+                .into(),
+        );
+    }
     // SAFETY: the name is a string of C. The constructors of Ceph's libraries run, which is what
     // linking them would do.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
