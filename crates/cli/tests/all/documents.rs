@@ -87,6 +87,39 @@ fn paste(name: &str, markdown: &str) {
     }
 }
 
+/// Returns a recording, as asciinema plays it (version 2 of its format), of the commands of a
+/// document with the lines that it shows. Somebody types 25 letters a second, and reads for a
+/// second.
+fn recording(markdown: &str) -> String {
+    let mut events = String::from("{\"version\": 2, \"width\": 100, \"height\": 28}\n");
+    let mut now = 0;
+    let mut say = |after: u64, text: &str| {
+        now += after;
+        let text = serde_json::to_string(&text.replace('\n', "\r\n")).unwrap();
+        events += &format!("[{}.{:03}, \"o\", {text}]\n", now / 1000, now % 1000);
+    };
+    for (command, printed) in commands(markdown) {
+        say(1000, "$ ");
+        command.chars().for_each(|letter| say(40, letter.encode_utf8(&mut [0; 4])));
+        say(300, &format!("\n{printed}"));
+    }
+    events
+}
+
+/// `VFSCALE_RECORD=1` writes the recording anew.
+#[test]
+fn the_recorded_session_is_that_of_the_readme() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures/session.cast");
+    let recording = recording(include_str!("../../../../README.md"));
+    if std::env::var_os("VFSCALE_RECORD").is_some() {
+        fs::write(&path, &recording).unwrap();
+    }
+    assert!(
+        fs::read_to_string(&path).unwrap() == recording,
+        "README.md shows other commands than docs/pictures/session.cast: run this test with VFSCALE_RECORD=1"
+    );
+}
+
 #[test]
 fn console_blocks_of_documents_do_what_they_show() {
     if !can_mount() {
