@@ -50,7 +50,7 @@ fn open(device: Arc<dyn Device>, first: u64) -> Result<(Pool, Repaired), String>
     shared.and_then(Pool::repaired).map_err(|error| error.to_string())
 }
 
-/// Repairs with a device that shows no log before something is written.
+/// Repairs with a device that shows no log before the first flush.
 fn open_without_log(device: Arc<dyn Device>, first: u64) -> Result<(Pool, Repaired), String> {
     let device = Arc::new(FaultyDevice::new(device));
     let shared = Shared::open_for(device.clone(), first, 1, Purpose::Repair).unwrap();
