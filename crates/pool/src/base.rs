@@ -1,4 +1,3 @@
-//! Errors, and faults that tests plant.
+//! Errors.
 
 pub(crate) mod error;
-pub(crate) mod plant;

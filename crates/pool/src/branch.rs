@@ -248,4 +248,4 @@ impl Drop for Inner {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

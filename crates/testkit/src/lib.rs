@@ -3,6 +3,7 @@
 //! | device | for |
 //! | --- | --- |
 //! | [`FaultyDevice`] | failures of chosen calls |
+//! | [`HookedDevice`] | calls that the test counts, delays or changes |
 //! | [`RecordingDevice`] | every state that a crash may leave |
 //! | [`Limited`] | reservations of storage that is short |
 //!
@@ -27,6 +28,7 @@ pub mod calls;
 pub mod faulty;
 #[cfg(feature = "calls")]
 pub mod generate;
+pub mod hooked;
 pub mod limited;
 pub mod recording;
 #[cfg(feature = "calls")]
@@ -36,5 +38,6 @@ pub mod watch;
 pub mod world;
 
 pub use faulty::{Fault, FaultyDevice, Gate};
+pub use hooked::{Call, HookedDevice};
 pub use limited::Limited;
 pub use recording::{CrashId, CrashPlan, CrashState, CrashStates, Moment, RecordingDevice};

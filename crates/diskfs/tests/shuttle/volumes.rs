@@ -9,7 +9,7 @@ use vfscale_diskfs::mkfs::{self, MkfsOptions};
 use vfscale_diskfs::{DiskFs, Fault, Settings};
 use vfscale_sync::model::{self, Schedules};
 use vfscale_sync::scaling::Scaling;
-use vfscale_testkit::FaultyDevice;
+use vfscale_testkit::{Call, FaultyDevice, HookedDevice};
 use vfscale_vfs::Vfs;
 
 const SCHEDULES: usize = 300;
@@ -28,13 +28,13 @@ pub fn schedules(model: impl Fn() + Send + Sync + 'static) {
 /// Returns a new volume. Its bytes are created once for all schedules.
 pub fn device() -> Arc<Disk> {
     static MADE: OnceLock<Vec<u8>> = OnceLock::new();
-    Arc::new(memory(MADE.get_or_init(|| formatted(256))).into())
+    disk(MADE.get_or_init(|| formatted(256)))
 }
 
 /// Returns a new volume with a log that has space for some delayed names.
 pub fn device_with_long_log() -> Arc<Disk> {
     static MADE: OnceLock<Vec<u8>> = OnceLock::new();
-    Arc::new(memory(MADE.get_or_init(|| formatted(1000))).into())
+    disk(MADE.get_or_init(|| formatted(1000)))
 }
 
 fn formatted(log_blocks: u64) -> Vec<u8> {
@@ -54,55 +54,21 @@ pub fn memory(bytes: &[u8]) -> MemoryDevice {
 }
 
 /// A disk whose power can be cut between two writes: a [copy](copy_of) of it shows one moment.
-#[derive(Debug)]
-pub struct Disk {
-    memory: MemoryDevice,
-    /// The lock that writers share and a copy takes exclusively.
-    copying: RwLock<()>,
-}
+/// Writers share its lock, and a copy takes it exclusively.
+pub type Disk = HookedDevice<MemoryDevice, RwLock<()>>;
 
-impl From<MemoryDevice> for Disk {
-    fn from(memory: MemoryDevice) -> Self {
-        Self { memory, copying: RwLock::new(()) }
-    }
-}
-
-impl Device for Disk {
-    fn below(&self) -> Option<&dyn Device> {
-        Some(&self.memory)
-    }
-
-    fn size(&self) -> u64 {
-        self.memory.size()
-    }
-
-    fn block_size(&self) -> u32 {
-        self.memory.block_size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), vfscale_block::Error> {
-        self.memory.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), vfscale_block::Error> {
-        let _whole = self.copying.read().unwrap();
-        self.memory.write_at(offset, buf)
-    }
-
-    fn flush(&self) -> Result<(), vfscale_block::Error> {
-        self.memory.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<(), vfscale_block::Error> {
-        let _whole = self.copying.read().unwrap();
-        self.memory.discard(offset, len)
-    }
+fn disk(bytes: &[u8]) -> Arc<Disk> {
+    Arc::new(HookedDevice::new(memory(bytes), RwLock::new(()), |memory, copying, call| {
+        let is_change = matches!(call, Call::Write(..) | Call::Discard(..));
+        let _whole = is_change.then(|| copying.read().unwrap());
+        call.pass(memory)
+    }))
 }
 
 /// Returns a device as a power cut at this moment would leave it.
 pub fn copy_of(device: &Disk) -> Arc<dyn Device> {
     let mut bytes = vec![0; BYTES];
-    let at_once = device.copying.write().unwrap();
+    let at_once = device.state.write().unwrap();
     device.read_at(0, &mut bytes).unwrap();
     drop(at_once);
     Arc::new(memory(&bytes))

@@ -28,7 +28,6 @@ use std::sync::atomic::Ordering;
 use super::write::CHECKED_MAX;
 use super::{Inner, LogState, NewPlace, Pending};
 use crate::Error;
-use crate::base::plant::Plant;
 use crate::disk::delta_log;
 use crate::disk::device::offset;
 use crate::disk::format::{Entry, LOG_MAPS, LogMap, PLACE_BYTES, checksum_of};
@@ -154,14 +153,10 @@ impl Inner {
         let maps: Vec<LogMap> = maps.collect::<Result<_, _>>()?;
         let (place, bytes) = delta_log::record(&self.shared.disk, area, record.id, 0, 0, 0, &maps);
         let previous = checksum_of(&bytes);
-        let is_late = self.shared.plants.has(Plant::FirstRecordLate);
-        let mut late = Vec::new();
-        let blocks = if is_late { &mut late } else { &mut change.written.blocks };
-        blocks.push((place, bytes));
+        change.written.blocks.push((place, bytes));
         record.log = Some(area);
         state.table.update(record.id, |old| *old = record);
         self.shared.commit(&mut state, change, || drop(self.readers.write()))?;
-        self.shared.disk.write(&late)?;
         *log = LogState { area: Some(area), next: 1, previous, must_checkpoint: false };
         Ok(true)
     }
@@ -169,8 +164,7 @@ impl Inner {
     /// Takes the open batch; its blocks become fragile if it has at most `checked` ones, whose
     /// record will have checksums.
     fn close_batch(&self, checked: usize) -> Batch {
-        let is_closed = !self.shared.plants.has(Plant::BatchNotClosed);
-        let _alone = is_closed.then(|| self.gate.write());
+        let _alone = self.gate.write();
         let mut pending = self.pending.lock();
         let batch: Batch = pending.open.drain().collect();
         if batch.len() <= checked {
@@ -184,13 +178,12 @@ impl Inner {
     fn append(&self, log: &mut LogState, area: LogArea, batch: &Batch) -> Result<(), Error> {
         let device = &self.shared.disk.device;
         let is_checked = batch.len() <= CHECKED_MAX;
-        if !is_checked && !self.shared.plants.has(Plant::RecordBeforeContent) {
+        if !is_checked {
             device.flush()?;
         }
-        let is_unchecked = log.next == 0 && self.shared.plants.has(Plant::FirstUnchecked);
         let maps: Vec<LogMap> = batch
             .iter()
-            .map(|(block, new)| self.log_map(*block, *new, is_checked && !is_unchecked))
+            .map(|(block, new)| self.log_map(*block, *new, is_checked))
             .collect::<Result<_, _>>()?;
         let mut records = Vec::new();
         for (index, part) in maps.chunks(LOG_MAPS).enumerate() {
@@ -220,7 +213,7 @@ impl Inner {
             checksum: 0.into(),
             kind: LogMap::FLUSHED.into(),
         };
-        if is_checked && !self.shared.plants.has(Plant::RecordBeforeContent) {
+        if is_checked {
             let sum = match new.checksum {
                 Some(sum) => sum,
                 None => {
@@ -334,15 +327,12 @@ impl Inner {
         change.clears.extend(pending.frees);
         // A merge may have made places of an ancestor the branch's own.
         let above = state.table.own_above(&record);
-        let (own, mut deads): (Vec<Entry>, Vec<Entry>) =
+        let (own, deads): (Vec<Entry>, Vec<Entry>) =
             pending.deads.into_iter().partition(|entry| entry.birth() > above);
         change.clears.extend(own.iter().map(|entry| entry.place()));
         let own = record.own.saturating_add(change.sets.len() as u64);
         record.own = own.saturating_sub(change.clears.len() as u64);
         record.root = root;
-        if self.shared.plants.has(Plant::DeadForgotten) {
-            deads.clear();
-        }
         let list = DeadList::of(&record);
         let list = dead_list::append(&self.shared, state, &mut change, record.id, list, deads)?;
         list.store(&mut record);
@@ -389,9 +379,7 @@ impl Inner {
     /// Makes later writes belong to another node, whose parent has the depth `above`.
     fn begin(&self, next: NextNode, above: u32) {
         self.node.store(next.id, Ordering::Release);
-        if !self.shared.plants.has(Plant::ForkWithoutDepth) {
-            self.own_above.store(above, Ordering::Release);
-        }
+        self.own_above.store(above, Ordering::Release);
         self.depth.store(next.depth, Ordering::Release);
     }
 

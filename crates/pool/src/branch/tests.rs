@@ -9,8 +9,9 @@ use vfscale_block::{Device, MemoryDevice, Operation};
 use vfscale_sync::random::{Random, seed};
 use vfscale_testkit::{Fault, FaultyDevice, Gate};
 
-use crate::base::plant::Plant;
-use crate::{Error, Pool};
+use super::Inner;
+use crate::tests::plants::Known;
+use crate::{Branch, Error, Pool};
 
 const UNIT: usize = 4096;
 const BLOCKS: u64 = 600;
@@ -22,14 +23,33 @@ fn content(tag: u8, block: u64) -> Vec<u8> {
     bytes
 }
 
+/// Makes the branches forget of which blocks a record has checksums.
+pub(crate) fn forget_fragile(pool: &Pool, _: &mut Known) {
+    pool.open.lock().values().for_each(|branch| branch.pending.lock().fragile.clear());
+}
+
+/// Makes the branches forget what they have replaced of their ancestors.
+pub(crate) fn forget_deads(pool: &Pool, _: &mut Known) {
+    pool.open.lock().values().for_each(|branch| branch.pending.lock().deads.clear());
+}
+
+/// Leaves to each branch as its own, after a fork, what was so when it was opened.
+pub(crate) fn keep_own(pool: &Pool, known: &mut Known) {
+    for branch in pool.open.lock().values() {
+        let above = &branch.own_above;
+        let first = known.entry(Arc::as_ptr(branch) as u64);
+        let first = *first.or_insert(above.load(Ordering::Relaxed).into());
+        above.store(first as u32, Ordering::Relaxed);
+    }
+}
+
 /// Lets a reader wait between lookup and I/O while its place is given up, and a sibling fills the
 /// pool. Returns the byte that it reads.
-fn read_a_reused_place(plant: Option<Plant>) -> u8 {
+fn read_a_reused_place(read: fn(&Branch, &Inner, &mut [u8])) -> u8 {
     let device = Arc::new(FaultyDevice::new(MemoryDevice::new(300 * UNIT as u64).unwrap()));
     let pool = Pool::create(device.clone(), [1; 16]).unwrap();
     pool.create_branch("reader", BLOCKS * UNIT as u64).unwrap();
     pool.create_branch("filler", BLOCKS * UNIT as u64).unwrap();
-    plant.into_iter().for_each(|plant| pool.shared.plants.add(plant));
     let (reader, filler) = (pool.branch("reader").unwrap(), pool.branch("filler").unwrap());
     filler.write_at(BLOCKS / 2 * UNIT as u64, &content(9, 0)).unwrap();
     reader.write_at(0, &content(1, 0)).unwrap();
@@ -38,7 +58,8 @@ fn read_a_reused_place(plant: Option<Plant>) -> u8 {
     pool.fork("reader", "child", true).unwrap();
     reader.write_at(0, &content(2, 0)).unwrap();
     reader.flush().unwrap();
-    let place = pool.open.lock()["reader"].map.find(0).unwrap().place();
+    let inner = pool.open.lock()["reader"].clone();
+    let place = inner.map.find(0).unwrap().place();
     let gate = Gate::new();
     let range = place * UNIT as u64..(place + 1) * UNIT as u64;
     device.arm(Fault::on(Operation::Read).within(range).hold(&gate));
@@ -46,13 +67,13 @@ fn read_a_reused_place(plant: Option<Plant>) -> u8 {
     thread::scope(|scope| {
         let read = scope.spawn(|| {
             let mut bytes = vec![0; UNIT];
-            reader.read_at(0, &mut bytes).unwrap();
+            read(&reader, &inner, &mut bytes);
             bytes[UNIT - 1]
         });
         gate.wait_for(1);
         reader.write_at(0, &content(3, 0)).unwrap();
         let writer = scope.spawn(|| {
-            pool.open.lock()["reader"].close().unwrap();
+            inner.close().unwrap();
             for block in 0..BLOCKS {
                 if filler.write_at(block * UNIT as u64, &content(9, block)).is_err() {
                     break;
@@ -72,12 +93,18 @@ fn read_a_reused_place(plant: Option<Plant>) -> u8 {
 /// A commit waits for the readers that are inside before it makes places free.
 #[test]
 fn a_place_is_not_reused_under_a_reader() {
-    assert_eq!(read_a_reused_place(None), 2);
+    let read = |reader: &Branch, _: &Inner, bytes: &mut [u8]| reader.read_at(0, bytes).unwrap();
+    assert_eq!(read_a_reused_place(read), 2);
 }
 
 #[test]
 fn a_reader_that_nobody_waits_for_is_found() {
-    assert_eq!(read_a_reused_place(Some(Plant::ReaderUnseen)), 9);
+    // Without being among the readers of the branch.
+    let read = |_: &Branch, inner: &Inner, bytes: &mut [u8]| {
+        let place = inner.map.find(0).unwrap().place();
+        inner.shared.disk.device.read_at(place * UNIT as u64, bytes).unwrap();
+    };
+    assert_eq!(read_a_reused_place(read), 9);
 }
 
 /// A branch writes, reads and flushes while a commit and a flush of its sibling are under way.

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 
 use super::{Inner, NewPlace};
 use crate::Error;
-use crate::base::plant::Plant;
 use crate::disk::device::offset;
 use crate::disk::format::{Entry, FANOUT, PLACE_BYTES};
 use crate::space::bitmaps::{Purse, Taker};
@@ -124,7 +123,7 @@ impl Inner {
             if let Some(new) = pending.open.get_mut(&block) {
                 new.checksum = None;
             }
-            !pending.fragile.contains(&block) || self.shared.plants.has(Plant::OverwriteUnconfirmed)
+            !pending.fragile.contains(&block)
         })
     }
 
@@ -335,3 +334,6 @@ impl Inner {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

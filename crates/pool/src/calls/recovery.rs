@@ -8,29 +8,18 @@
 
 use std::sync::Arc;
 
-use crate::base::plant::Plant;
 use crate::branch::Inner;
 use crate::calls::check::check;
 use crate::disk::delta_log::{self, Broken, Replay};
 use crate::disk::record::{Record, TEMPORARY};
 use crate::state::commit::{Change, Shared, State};
 use crate::state::head::Purpose;
-use crate::state::read_spares;
 use crate::{Error, Pool};
 
 impl Pool {
     /// Makes the pool of a state that nobody has used yet.
     pub(crate) fn recovered(shared: Arc<Shared>) -> Result<Self, Error> {
         recover(&shared)?;
-        if shared.plants.has(Plant::SpareAdoptedLate) {
-            let mut state = shared.state.lock();
-            let spares = std::mem::take(&mut state.spares);
-            let adopted =
-                read_spares::adopt(&shared.disk, &mut state.table, spares, shared.purpose)?;
-            state.spares = adopted.spares;
-            drop(state);
-            recover(&shared)?;
-        }
         let pool = Self { shared, open: Arc::default() };
         pool.reap_for_room();
         if pool.shared.purpose != Purpose::Repair {
@@ -65,8 +54,7 @@ pub(crate) fn read_logs(shared: &Shared, state: &State) -> Vec<Logged> {
     let open = |record: &&Record| record.log.is_some() && !record.is_frozen();
     let live = state.table.records().filter(open).filter(|record| !record.is_zombie());
     let read = live.map(|record| {
-        let Replay { maps, is_used, broken } =
-            delta_log::read(&shared.disk, record, &shared.plants);
+        let Replay { maps, is_used, broken } = delta_log::read(&shared.disk, record);
         let (record, own_above) = (record.clone(), state.table.own_above(record));
         is_used.then_some(Logged { record, own_above, maps, broken })
     });

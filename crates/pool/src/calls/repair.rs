@@ -24,7 +24,6 @@ use std::sync::Arc;
 use vfscale_block::Device;
 use vfscale_sync::cpu;
 
-use crate::base::plant::Plant;
 use crate::calls::check::{Found, WrongList, check};
 use crate::calls::recovery::read_logs;
 use crate::state::commit::{Change, Shared, State};
@@ -140,9 +139,6 @@ fn repair(shared: &Shared) -> Result<Repaired, Error> {
 /// commit. Returns them; whoever reads the logs claims them again.
 fn claim_logged(shared: &Shared, state: &State) -> Result<Vec<u64>, Error> {
     let mut claimed = Vec::new();
-    if shared.plants.has(Plant::LoggedUnclaimed) {
-        return Ok(claimed);
-    }
     for log in read_logs(shared, state) {
         for (_, place) in log.maps {
             if shared.space.claim(place)? {

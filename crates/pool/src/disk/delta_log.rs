@@ -20,7 +20,6 @@ use std::collections::HashSet;
 use zerocopy::IntoBytes;
 
 use crate::Error;
-use crate::base::plant::{Plant, Plants};
 use crate::disk::device::{Disk, offset};
 use crate::disk::format::{self, LOG, LOG_MAPS, LogBlock, LogMap, PLACE_BYTES};
 use crate::disk::layout::Layout;
@@ -92,7 +91,7 @@ pub(crate) fn first(disk: &Disk, area: LogArea) -> Result<First, Error> {
 }
 
 /// Reads the log of a branch.
-pub(crate) fn read(disk: &Disk, record: &Record, plants: &Plants) -> Replay {
+pub(crate) fn read(disk: &Disk, record: &Record) -> Replay {
     let mut replay = Replay::default();
     let Some(area) = record.log else { return replay };
     let (mut previous, mut last) = (0, Vec::new());
@@ -101,9 +100,7 @@ pub(crate) fn read(disk: &Disk, record: &Record, plants: &Plants) -> Replay {
             Ok(Some(block)) => block,
             Ok(None) => break,
             Err(error) => {
-                if !plants.has(Plant::UnreadableAbsent) {
-                    replay.broken = Some(Broken { error, places: None });
-                }
+                replay.broken = Some(Broken { error, places: None });
                 // The block may be readable another time: the log has to begin anew.
                 replay.is_used = true;
                 break;
@@ -120,7 +117,6 @@ pub(crate) fn read(disk: &Disk, record: &Record, plants: &Plants) -> Replay {
             let maps = last.iter().zip(there).filter(|(_, is_there)| *is_there);
             replay.maps.extend(maps.map(|(map, _)| pair(map)));
         }
-        Err(_) if plants.has(Plant::UnreadableAbsent) => {}
         // To leave out one content would mix what two flushes have made durable.
         Err(error) => {
             let places = last.iter().map(|map| map.place.get()).collect();

@@ -18,7 +18,6 @@ use std::sync::{Arc, OnceLock};
 use vfscale_sync::Mutex;
 
 use crate::Error;
-use crate::base::plant::{Plant, Plants};
 use crate::disk::device::Disk;
 use crate::disk::format::{
     self, Bytes, Entry, FLAT_TABLE, LEAD, Lead, PLACE_BYTES, ROWS, SUPER, Superblock, TWICE,
@@ -31,7 +30,7 @@ use crate::space::reservations::Held;
 use crate::state::branch_table::Table;
 use crate::state::head::{self, Newest, Opened, Purpose};
 use crate::state::map::Written;
-use crate::state::read_spares::{self, Adopted};
+use crate::state::read_spares;
 
 vfscale_sync::lock_class! {
     /// The branch table of a pool, and the right to commit.
@@ -82,7 +81,6 @@ pub(crate) struct Shared {
     /// CPU slots of the locks of branches.
     pub(crate) slots: usize,
     pub(crate) purpose: Purpose,
-    pub(crate) plants: Plants,
     /// How many places the spare logs have.
     pub(crate) spare_places: AtomicU64,
     /// Does a step of the reaper, once the pool is open.
@@ -218,22 +216,8 @@ impl Shared {
         slots: usize,
         purpose: Purpose,
     ) -> Result<Self, Error> {
-        Self::open_with(device, first, slots, purpose, Plants::default())
-    }
-
-    /// Opens a pool as [`open_for`](Self::open_for) does, with faults.
-    ///
-    /// # Errors
-    /// Errors of [`open`](Self::open).
-    pub(crate) fn open_with(
-        device: Arc<dyn vfscale_block::Device>,
-        first: u64,
-        slots: usize,
-        purpose: Purpose,
-        plants: Plants,
-    ) -> Result<Self, Error> {
         let Opened { mut disk, mends } = head::open_disk(device, first, purpose)?;
-        let Newest { block, is_twice, lost } = head::newest(&disk, purpose, &plants)?;
+        let Newest { block, is_twice, lost } = head::newest(&disk, purpose)?;
         disk.layout.places = block.places.get();
         let (used, next_node) = (block.used.get(), block.next_node.get());
         let root = Entry(block.table.get());
@@ -246,11 +230,7 @@ impl Shared {
             return Err(Error::Damage { place: root.place(), what: "the id of a branch" });
         }
         let spares = read_spares::read(&block, &disk.layout)?;
-        let is_late = plants.has(Plant::SpareNotAdopted) || plants.has(Plant::SpareAdoptedLate);
-        let adopted = match is_late {
-            false => read_spares::adopt(&disk, &mut table, spares, purpose)?,
-            true => Adopted { spares, lost: Vec::new() },
-        };
+        let adopted = read_spares::adopt(&disk, &mut table, spares, purpose)?;
         let space = Space::new(&disk, &block.copies, block.zones_made.get(), slots);
         let paid = used.min(space.budget.total());
         if !space.budget.take(paid) {
@@ -274,18 +254,8 @@ impl Shared {
         };
         let (spare_places, reaper, failed, is_low) = Default::default();
         let state = Mutex::new(state);
-        let this = Self {
-            disk,
-            space,
-            state,
-            slots,
-            purpose,
-            plants,
-            spare_places,
-            reaper,
-            failed,
-            is_low,
-        };
+        let this =
+            Self { disk, space, state, slots, purpose, spare_places, reaper, failed, is_low };
         this.count_spares(&this.state.lock());
         Ok(this)
     }
@@ -358,10 +328,6 @@ impl Shared {
         change.replaced += given_up.len() as u64;
         change.clears.extend(given_up);
         self.space.retain_known(&mut change.clears);
-        if self.plants.has(Plant::EarlyReuse) {
-            let reused = |place: &u64| (*place, Box::new([0xee; PLACE_BYTES]));
-            self.disk.write(&change.clears.iter().map(reused).collect::<Vec<_>>())?;
-        }
         let bitmaps = self.space.commit(
             &change.sets,
             &change.clears,
@@ -371,20 +337,13 @@ impl Shared {
         written.blocks.extend(bitmaps);
         written.blocks.append(&mut state.mends);
         self.disk.write_twice(&written.blocks, &written.twice)?;
-        if self.plants.has(Plant::SuperblockEarly) {
-            self.write_superblock(state, root, generation)?;
-        }
-        if !self.plants.has(Plant::RootBeforeContent) {
-            self.disk.device.flush()?;
-        }
+        self.disk.device.flush()?;
         let used = state.used.saturating_add(change.sets.len() as u64);
         state.used = used.saturating_sub(change.clears.len() as u64);
         self.write_superblock(state, root, generation)?;
         self.disk.device.flush()?;
         (state.generation, state.root, state.must_commit) = (generation, root, false);
-        if !self.plants.has(Plant::ReaderUnseen) {
-            drain();
-        }
+        drain();
         self.space.free(&change.clears);
         self.give_back(state, &change);
         Ok(())
@@ -425,14 +384,9 @@ impl Shared {
         block.next_node = state.next_node.into();
         block.used = state.used.into();
         block.zones_made = self.space.describe(&mut block.copies).into();
-        let mut spares = state.spares.clone();
-        if self.plants.has(Plant::SpareKept) {
-            let logs = state.table.records().filter_map(|record| record.log);
-            spares.extend(logs.filter(LogArea::is_new));
-        }
         let levels = if state.table.levels() == 1 { FLAT_TABLE } else { 0 };
         block.incompat = (levels | TWICE).into();
-        read_spares::write(&spares, &mut block);
+        read_spares::write(&state.spares, &mut block);
         head::write_superblock(&self.disk, &block)
     }
 }

@@ -30,7 +30,6 @@ use std::sync::Arc;
 use vfscale_block::Device;
 
 use crate::Error;
-use crate::base::plant::{Plant, Plants};
 use crate::disk::device::{Disk, offset};
 use crate::disk::format::{
     self, Bytes, FLAT_TABLE, LEAD, Lead, PLACE_BYTES, ROWS, SPARES, SUPER, Superblock, TWICE,
@@ -138,7 +137,7 @@ pub(crate) fn write_superblock(disk: &Disk, block: &Superblock) -> Result<(), Er
 ///
 /// # Errors
 /// Errors of [`Shared::open`](crate::state::commit::Shared::open).
-pub(crate) fn newest(disk: &Disk, purpose: Purpose, plants: &Plants) -> Result<Newest, Error> {
+pub(crate) fn newest(disk: &Disk, purpose: Purpose) -> Result<Newest, Error> {
     let (mut best, mut why): (Option<Superblock>, _) = (None, Error::NoPool);
     let (mut whole, mut lost) = (0, None);
     for place in disk.layout.superblocks() {
@@ -157,7 +156,6 @@ pub(crate) fn newest(disk: &Disk, purpose: Purpose, plants: &Plants) -> Result<N
             }
         }
     }
-    let lost = lost.filter(|_| !plants.has(Plant::UnreadableAbsent));
     let lost = lost.map(|(place, error)| error.unreadable(place, "a superblock"));
     if let Some(error) = lost.clone().filter(|_| purpose != Purpose::Repair) {
         return Err(error);

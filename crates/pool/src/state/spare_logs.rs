@@ -44,7 +44,6 @@
 use std::sync::atomic::Ordering;
 
 use crate::Error;
-use crate::base::plant::Plant;
 use crate::disk::format::SPARES_MAX;
 use crate::disk::layout::Layout;
 use crate::disk::record::{LogArea, unused_sequence};
@@ -65,9 +64,6 @@ impl Shared {
     /// Takes a spare off the list. The caller makes it the log of a node in the branch table.
     pub(crate) fn pop_spare(&self, state: &mut State) -> Option<LogArea> {
         let area = state.spares.pop()?;
-        if self.plants.has(Plant::SpareTwice) {
-            state.spares.push(area);
-        }
         self.count_spares(state);
         Some(area)
     }
@@ -79,9 +75,7 @@ impl Shared {
         if state.spares.len() >= SPARES_MAX || !self.has_room(area.blocks.into()) {
             return change.clears.extend(area.places());
         }
-        let is_again = self.plants.has(Plant::SpareSequenceAgain);
-        let sequence = if is_again { area.sequence } else { unused_sequence() };
-        state.spares.push(LogArea { sequence, ..area });
+        state.spares.push(LogArea { sequence: unused_sequence(), ..area });
         self.count_spares(state);
     }
 

@@ -4,15 +4,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use vfscale_block::Device;
-use vfscale_testkit::{CrashPlan, RecordingDevice};
+use vfscale_block::{Device, Operation};
+use vfscale_testkit::{CrashPlan, Fault, FaultyDevice, RecordingDevice};
 
 use crate::Pool;
-use crate::base::plant::Plant;
 use crate::calls::repair::Repaired;
+use crate::disk::device::offset;
 use crate::state::commit::Shared;
 use crate::state::dead_list::{self, DeadList};
 use crate::state::head::Purpose;
+use crate::tests::plants::reuses_early;
 use crate::tests::repair::{
     BLOCKS, CUT, FREED, bytes, cut_with_log, damaged_former_volume, device,
     device_with_damaged_zombie, device_with_long_list, free_places, lose_places, miscount,
@@ -21,6 +22,9 @@ use crate::tests::repair::{
 
 /// The first byte of each block of each branch.
 type Contents = BTreeMap<String, Vec<u8>>;
+
+/// Repairs the pool of a device.
+type Open = fn(Arc<dyn Device>, u64) -> Result<(Pool, Repaired), String>;
 
 /// A pool that has to be repaired.
 struct Damaged {
@@ -41,10 +45,19 @@ fn plan() -> CrashPlan {
     CrashPlan::default().exhaustive_bits(4).listed_max(8).samples(2)
 }
 
-fn open(device: Arc<dyn Device>, first: u64, plants: &[Plant]) -> Result<(Pool, Repaired), String> {
-    let shared =
-        Shared::open_for(device, first, 1, Purpose::Repair).map_err(|error| error.to_string())?;
-    plants.iter().for_each(|plant| shared.plants.add(*plant));
+fn open(device: Arc<dyn Device>, first: u64) -> Result<(Pool, Repaired), String> {
+    let shared = Shared::open_for(device, first, 1, Purpose::Repair);
+    shared.and_then(Pool::repaired).map_err(|error| error.to_string())
+}
+
+/// Repairs with a device that shows no log before the first flush.
+fn open_without_log(device: Arc<dyn Device>, first: u64) -> Result<(Pool, Repaired), String> {
+    let device = Arc::new(FaultyDevice::new(device));
+    let shared = Shared::open_for(device.clone(), first, 1, Purpose::Repair).unwrap();
+    let log = shared.state.lock().table.named("main").unwrap().log.unwrap().places();
+    device.arm(Fault::on(Operation::Read).within(offset(log.start)..offset(log.end)).lie());
+    let ends = device.clone();
+    device.arm(Fault::on(Operation::Flush).run(move || ends.disarm()));
     Pool::repaired(shared).map_err(|error| error.to_string())
 }
 
@@ -85,9 +98,9 @@ impl Damaged {
 
     /// Repairs with power cuts, each followed by a repair. Returns how many cuts there were, and
     /// how many of them had left something to repair.
-    fn sweep(&self, plants: &[Plant]) -> Result<(usize, usize), String> {
+    fn sweep(&self, first_open: Open) -> Result<(usize, usize), String> {
         let recording = Arc::new(RecordingDevice::new(self.device.clone()));
-        let (pool, repaired) = open(recording.clone(), self.first, plants)?;
+        let (pool, repaired) = first_open(recording.clone(), self.first)?;
         assert!(repaired.is_any());
         self.compare(&pool)?;
         drop(pool);
@@ -95,10 +108,10 @@ impl Damaged {
         for state in recording.crash_states(plan()) {
             let tell = |what: String| format!("after {}: {what}", state.id());
             let device: Arc<dyn Device> = state.device();
-            let (pool, again) = open(device.clone(), self.first, &[]).map_err(tell)?;
+            let (pool, again) = open(device.clone(), self.first).map_err(tell)?;
             self.compare(&pool).map_err(tell)?;
             pool.close().map_err(|error| tell(error.to_string()))?;
-            let (_, third) = open(device, self.first, &[]).map_err(tell)?;
+            let (_, third) = open(device, self.first).map_err(tell)?;
             if self.problems.is_empty() && third.is_any() {
                 return Err(tell(format!("a third repair found {third:?}")));
             }
@@ -109,7 +122,7 @@ impl Damaged {
     }
 
     fn is_repaired_after_cuts(&self) {
-        let (count, unfinished) = self.sweep(&[]).unwrap();
+        let (count, unfinished) = self.sweep(open).unwrap();
         assert!(count > 10 && unfinished > 5, "{unfinished} of {count} states");
     }
 }
@@ -153,7 +166,7 @@ fn cuts_while_two_branches_have_one_map() {
     let map = damaged.contents["a"].clone();
     damaged.contents.insert("b".into(), map);
     let copy = Arc::new(RecordingDevice::new(damaged.device.clone()));
-    damaged.problems = open(copy, 0, &[]).unwrap().0.check().unwrap().problems;
+    damaged.problems = open(copy, 0).unwrap().0.check().unwrap().problems;
     assert!(!damaged.problems.is_empty());
     damaged.is_repaired_after_cuts();
 }
@@ -193,6 +206,7 @@ fn cuts_while_a_pool_with_a_log_is_repaired() {
 /// overwritten.
 #[test]
 fn planted_faults_of_repairs_are_found() {
-    assert!(Damaged::new(device(), miscount).sweep(&[Plant::EarlyReuse]).is_err());
-    assert!(with_lists_and_log().sweep(&[Plant::LoggedUnclaimed]).is_err());
+    let reusing_early: Open = |device, first| open(reuses_early(device), first);
+    assert!(Damaged::new(device(), miscount).sweep(reusing_early).is_err());
+    assert!(with_lists_and_log().sweep(open_without_log).is_err());
 }

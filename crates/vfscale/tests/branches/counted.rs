@@ -4,27 +4,37 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vfscale::block::{Device, Error as DeviceError, MemoryDevice};
+use vfscale::block::MemoryDevice;
+use vfscale_testkit::{Call, HookedDevice};
 
 const BLOCK: usize = 4096;
 
 /// Number of blocks that were written, by their magics; data has none.
 pub type Kinds = BTreeMap<String, u64>;
 
-/// A device in memory that counts the blocks that are written.
-#[derive(Debug)]
-pub struct Counted {
-    device: MemoryDevice,
+/// The calls of a device.
+#[derive(Debug, Default)]
+pub struct Counts {
     kinds: Mutex<Kinds>,
     reads: AtomicU64,
 }
 
-impl Counted {
-    pub fn new(bytes: u64) -> Self {
-        let (kinds, reads) = (Mutex::default(), AtomicU64::new(0));
-        Self { device: MemoryDevice::new(bytes).unwrap(), kinds, reads }
-    }
+/// A device in memory that counts its calls.
+pub type Counted = HookedDevice<MemoryDevice, Counts>;
 
+pub fn counted(bytes: u64) -> Counted {
+    let device = MemoryDevice::new(bytes).unwrap();
+    HookedDevice::new(device, Counts::default(), |device, counts, call| {
+        match &call {
+            Call::Read(..) => _ = counts.reads.fetch_add(1, Ordering::Relaxed),
+            Call::Write(_, bytes) => counts.count(bytes),
+            _ => {}
+        }
+        call.pass(device)
+    })
+}
+
+impl Counts {
     /// Returns the number of reads since the last call.
     pub fn take_reads(&self) -> u64 {
         self.reads.swap(0, Ordering::Relaxed)
@@ -45,37 +55,5 @@ impl Counted {
             let is_known = magic.starts_with("vfs") || magic.starts_with("poo");
             *kinds.entry(if is_known { magic } else { "data".into() }).or_default() += 1;
         }
-    }
-}
-
-impl Device for Counted {
-    fn below(&self) -> Option<&dyn Device> {
-        Some(&self.device)
-    }
-
-    fn size(&self) -> u64 {
-        self.device.size()
-    }
-
-    fn block_size(&self) -> u32 {
-        self.device.block_size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.device.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.count(buf);
-        self.device.write_at(offset, buf)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.device.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.device.discard(offset, len)
     }
 }

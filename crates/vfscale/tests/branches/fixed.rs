@@ -8,7 +8,7 @@ use vfscale_block::MemoryDevice;
 use vfscale_diskfs::mkfs::{self, MkfsOptions};
 
 use crate::common::within;
-use crate::pools::Fixed;
+use crate::pools::fixed;
 
 const MIB: u64 = 1 << 20;
 
@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 fn formatted(volume: u64) -> Arc<dyn Device> {
     let device = MemoryDevice::with_block_size(96 * MIB, 4096).unwrap();
     mkfs::format(&device, &MkfsOptions { size: Some(volume), ..MkfsOptions::default() }).unwrap();
-    Arc::new(Fixed(device))
+    fixed(device)
 }
 
 /// Writes 10 MiB.

@@ -10,7 +10,7 @@ use vfscale_diskfs::{check, check::Options, mkfs, mkfs::MkfsOptions};
 use vfscale_pool::{Error, Pool};
 use vfscale_sync::random::{Random, seed};
 
-use crate::watched::Watched;
+use crate::watched::{Watched, watched};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 const BYTES: u64 = 48 << 20;
@@ -54,7 +54,7 @@ fn pool_of(bytes: u64) -> Pool {
 /// full for that.
 fn open(pool: &Pool, name: &str, full: &Arc<AtomicU64>) -> Option<Open> {
     let branch = pool.branch(name).unwrap();
-    let device = Arc::new(Watched { branch, full: full.clone() });
+    let device = Arc::new(watched(branch, full.clone()));
     let opened = vfscale::volume_on(device.clone()).cache_size(4 << 20).open();
     match opened {
         Ok(volume) => {
@@ -62,14 +62,14 @@ fn open(pool: &Pool, name: &str, full: &Arc<AtomicU64>) -> Option<Open> {
             if let Err(error) = first {
                 assert_eq!(Errno::from(error), Errno::NOSPC, "{name}");
                 volume.close().unwrap();
-                device.branch.close().unwrap();
+                device.below.close().unwrap();
                 return None;
             }
             Some(Open { name: name.into(), device, volume: Some(volume) })
         }
         Err(error) => {
             assert_eq!(error.errno(), Errno::NOSPC, "{error}");
-            device.branch.close().unwrap();
+            device.below.close().unwrap();
             None
         }
     }
@@ -111,7 +111,7 @@ fn close(pool: &Pool, branches: &mut [Open]) {
     for open in branches.iter_mut() {
         // Accepted data is written back, whatever was removed.
         open.volume.take().unwrap().close().unwrap();
-        open.device.branch.close().unwrap();
+        open.device.below.close().unwrap();
         let device = Arc::new(pool.branch(&open.name).unwrap());
         let report = check::check(device.clone(), &Options::default(), &mut ()).unwrap();
         assert_eq!(report.findings, [], "{}", open.name);

@@ -13,7 +13,7 @@ use vfscale::{Errno, Mode, Task, Volume};
 use vfscale_diskfs::{check, check::Options, mkfs, mkfs::MkfsOptions};
 use vfscale_pool::Pool;
 
-use crate::watched::Watched;
+use crate::watched::{Watched, watched};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 const MIB: u64 = 1 << 20;
@@ -81,7 +81,7 @@ impl Limited {
     /// Opens a branch whose volume writes back only when it must.
     fn open(&self, name: &'static str) -> Open {
         let branch = self.pool.branch(name).unwrap();
-        let device = Arc::new(Watched { branch, full: self.full.clone() });
+        let device = Arc::new(watched(branch, self.full.clone()));
         let builder = vfscale::volume_on(device.clone()).cache_size(192 * MIB).sync_interval(None);
         Open { name, volume: builder.open().unwrap(), device }
     }
@@ -109,7 +109,7 @@ impl Limited {
     fn close(&self, open: Open) {
         let Open { name, device, volume } = open;
         volume.close().unwrap_or_else(|error| panic!("{name}: {error}"));
-        device.branch.close().unwrap();
+        device.below.close().unwrap();
         let device = Arc::new(self.pool.branch(name).unwrap());
         let report = check::check(device.clone(), &Options::default(), &mut ()).unwrap();
         assert_eq!(report.findings, [], "{name}");
@@ -221,7 +221,7 @@ fn the_log_is_reserved() {
         task.write("/file", "").unwrap();
     });
     let branch = limited.pool.branch("a").unwrap();
-    let device = Arc::new(Watched { branch, full: limited.full.clone() });
+    let device = Arc::new(watched(branch, limited.full.clone()));
     let volume = vfscale::volume_on(device.clone()).branch_log_size(16 * MIB).sync_interval(None);
     let open = Open { name: "a", volume: volume.open().unwrap(), device };
     let task = open.task();

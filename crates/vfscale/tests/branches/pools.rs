@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use vfscale::block::{Device, Error as DeviceError};
+use vfscale::block::{Device, Error as DeviceError, Operation};
 use vfscale::{Errno, ForkOptions, Pool, PoolError, VolumeError};
 use vfscale_block::MemoryDevice;
 use vfscale_diskfs::mkfs::{self, MkfsOptions};
 use vfscale_diskfs::{OpenError, copies};
-use vfscale_testkit::{CrashPlan, RecordingDevice};
+use vfscale_testkit::{Call, CrashPlan, HookedDevice, RecordingDevice};
 
 use crate::common::{image, read, within};
 
@@ -272,7 +272,7 @@ fn what_cannot_become_a_pool_is_refused() {
     let nothing = vfscale::pool_on(empty).convert(true).open().unwrap_err();
     assert!(matches!(nothing, PoolError::Superblock(OpenError::NoVolume { .. })), "{nothing}");
 
-    let fixed: Arc<dyn Device> = Arc::new(Fixed(crashed_volume()));
+    let fixed = fixed(crashed_volume());
     let refused = vfscale::pool_on(fixed.clone()).convert(true).open().unwrap_err();
     assert!(refused.to_string().contains("fixed size"), "{refused}");
     check_files(fixed, "refused");
@@ -360,32 +360,14 @@ fn names(pool: &Pool) -> Vec<String> {
     pool.branches().into_iter().map(|info| info.name).collect()
 }
 
-/// A device that can't grow.
-#[derive(Debug)]
-pub struct Fixed(pub MemoryDevice);
-
-impl Device for Fixed {
-    fn size(&self) -> u64 {
-        self.0.size()
-    }
-
-    fn block_size(&self) -> u32 {
-        self.0.block_size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.0.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.0.write_at(offset, buf)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.0.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.0.discard(offset, len)
-    }
+/// Returns a device that can't grow.
+pub fn fixed(device: MemoryDevice) -> Arc<dyn Device> {
+    Arc::new(HookedDevice::new(device, (), |device, (), call| match call {
+        Call::Resize(_) => Err(DeviceError::Unsupported {
+            device: device.name().into(),
+            operation: Operation::Resize,
+            why: "this device has a fixed size",
+        }),
+        call => call.pass(device),
+    }))
 }

@@ -7,7 +7,7 @@ use vfscale::{OpenOptions, Pool, Volume};
 use vfscale_diskfs::mkfs::{self, MkfsOptions};
 
 use crate::common::{image, within};
-use crate::counted::Counted;
+use crate::counted::{Counted, counted};
 
 const LARGE: u64 = 50 << 20;
 const KIB: u64 = 1 << 10;
@@ -29,7 +29,7 @@ const CHANGE_READS_MAX: u64 = 8;
 
 /// Makes a pool whose branch `main` has a file of 50 MiB and a thousand small ones.
 fn pool() -> (Arc<Counted>, Pool) {
-    let device = Arc::new(Counted::new(4 << 30));
+    let device = Arc::new(counted(4 << 30));
     mkfs::format(&*device, &MkfsOptions::default()).unwrap();
     let volume = vfscale::volume_on(device.clone()).open().unwrap();
     let task = volume.task();
@@ -62,20 +62,24 @@ fn a_small_change_in_a_branch_takes_little_space_and_few_writes() {
         pool.fork("main", name).unwrap();
         let before = used(&pool);
         let volume = pool.open(name).unwrap();
-        device.take();
+        device.state.take();
         // The first change begins an epoch of the volume's log, later ones do not.
         for block in [5000, 9000] {
             change(&volume, block);
-            let (kinds, bytes) = device.take();
+            let (kinds, bytes) = device.state.take();
             assert!((4 * KIB..=CHANGE_MAX).contains(&bytes), "{name}: {kinds:?}");
         }
         volume.close().unwrap();
         let taken = used(&pool) - before;
-        assert!((8 * KIB..=CYCLE_MAX).contains(&taken), "{name}: {taken} {:?}", device.take());
+        assert!(
+            (8 * KIB..=CYCLE_MAX).contains(&taken),
+            "{name}: {taken} {:?}",
+            device.state.take()
+        );
         // An opening without a change writes nothing.
-        device.take();
+        device.state.take();
         pool.open(name).unwrap().close().unwrap();
-        assert_eq!((device.take().1, used(&pool) - before), (0, taken), "{name}");
+        assert_eq!((device.state.take().1, used(&pool) - before), (0, taken), "{name}");
     }
     pool.close().unwrap();
 }
@@ -90,11 +94,11 @@ fn a_changed_branch_writes_few_blocks() {
     let (device, pool) = pool();
     for (name, block) in [("a", 5000), ("b", 9000)] {
         pool.fork("main", name).unwrap();
-        device.take();
+        device.state.take();
         let volume = pool.open(name).unwrap();
         change(&volume, block);
         volume.close().unwrap();
-        let (kinds, bytes) = device.take();
+        let (kinds, bytes) = device.state.take();
         assert_eq!((kinds["vfsS"], kinds["pooS"]), (6, 2), "{name}: {kinds:?}");
         assert!(kinds["pooN"] <= NODES_MAX, "{name}: {kinds:?}");
         assert!((64 * KIB..=WRITTEN_MAX).contains(&bytes), "{name}: {bytes} {kinds:?}");
@@ -111,11 +115,11 @@ fn an_opening_reads_no_group() {
     for name in ["a", "b"] {
         pool.fork("main", name).unwrap();
         for round in 0..3 {
-            device.take_reads();
+            device.state.take_reads();
             let volume = pool.open(name).unwrap();
-            let opening = device.take_reads();
+            let opening = device.state.take_reads();
             change(&volume, 5000 + round);
-            let change = device.take_reads();
+            let change = device.state.take_reads();
             volume.close().unwrap();
             assert!(opening <= OPENING_READS_MAX, "{name} {round}: {opening}");
             assert!(change <= CHANGE_READS_MAX, "{name} {round}: {change}");

@@ -1,53 +1,21 @@
-//! A branch that counts the writes for which the pool had no room.
+//! A branch that counts the calls for which the pool had no room.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vfscale::block::{Device, Error as DeviceError, OsError};
+use vfscale::block::{Error as DeviceError, OsError};
 use vfscale_pool::Branch;
+use vfscale_testkit::HookedDevice;
 
 /// A branch that counts the writes which have found the pool full.
-#[derive(Debug)]
-pub struct Watched {
-    pub branch: Arc<Branch>,
-    pub full: Arc<AtomicU64>,
-}
+pub type Watched = HookedDevice<Arc<Branch>, Arc<AtomicU64>>;
 
-impl Watched {
-    fn watch(&self, result: Result<(), DeviceError>) -> Result<(), DeviceError> {
+pub fn watched(branch: Arc<Branch>, full: Arc<AtomicU64>) -> Watched {
+    HookedDevice::new(branch, full, |branch, full, call| {
+        let result = call.pass(branch);
         if matches!(result, Err(DeviceError::Io { source: OsError::NO_SPACE, .. })) {
-            self.full.fetch_add(1, Ordering::Relaxed);
+            full.fetch_add(1, Ordering::Relaxed);
         }
         result
-    }
-}
-
-impl Device for Watched {
-    fn below(&self) -> Option<&dyn Device> {
-        Some(&self.branch)
-    }
-
-    fn size(&self) -> u64 {
-        self.branch.size()
-    }
-
-    fn block_size(&self) -> u32 {
-        self.branch.block_size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.branch.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.watch(self.branch.write_at(offset, buf))
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.watch(self.branch.flush())
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.watch(self.branch.discard(offset, len))
-    }
+    })
 }

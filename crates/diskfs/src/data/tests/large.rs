@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use vfscale_block::{Device, Error, MemoryDevice};
+use vfscale_block::{Device, MemoryDevice};
 use vfscale_sync::random::Random;
+use vfscale_testkit::{Call, HookedDevice};
 
 use crate::base::fault::Fault;
 use crate::data::Files;
@@ -29,58 +30,28 @@ const DATA: u8 = 0xA7;
 
 /// A sparse device that counts the bytes read, and stores no data of files: it drops pages full of
 /// [`DATA`].
-#[derive(Debug)]
-struct Thin {
-    inner: MemoryDevice,
-    read: AtomicU64,
-}
+type Thin = HookedDevice<MemoryDevice, AtomicU64>;
 
-impl Thin {
-    fn new() -> Arc<Self> {
-        let inner = MemoryDevice::with_block_size(TIB, 4096).unwrap();
-        Arc::new(Self { inner, read: AtomicU64::new(0) })
-    }
-
-    /// Returns the number of blocks read since the last call.
-    fn blocks_read(&self) -> u64 {
-        self.read.swap(0, Ordering::Relaxed) / PAGE
-    }
-}
-
-impl Device for Thin {
-    fn below(&self) -> Option<&dyn Device> {
-        Some(&self.inner)
-    }
-
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    fn block_size(&self) -> u32 {
-        self.inner.block_size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        self.read.fetch_add(buf.len() as u64, Ordering::Relaxed);
-        self.inner.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
-        for (page, at) in buf.chunks(PAGE as usize).zip((offset..).step_by(PAGE as usize)) {
-            if page.iter().any(|byte| *byte != DATA) {
-                self.inner.write_at(at, page)?;
-            }
+fn thin() -> Arc<Thin> {
+    let inner = MemoryDevice::with_block_size(TIB, 4096).unwrap();
+    Arc::new(HookedDevice::new(inner, AtomicU64::new(0), |inner, read, call| match call {
+        Call::Write(offset, buf) => {
+            let pages = buf.chunks(PAGE as usize).zip((offset..).step_by(PAGE as usize));
+            let mut stored = pages.filter(|(page, _)| page.iter().any(|byte| *byte != DATA));
+            stored.try_for_each(|(page, at)| inner.write_at(at, page))
         }
-        Ok(())
-    }
+        call => {
+            if let Call::Read(_, buf) = &call {
+                read.fetch_add(buf.len() as u64, Ordering::Relaxed);
+            }
+            call.pass(inner)
+        }
+    }))
+}
 
-    fn flush(&self) -> Result<(), Error> {
-        self.inner.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
-        self.inner.discard(offset, len)
-    }
+/// Returns the number of blocks read since the last call.
+fn blocks_read(device: &Thin) -> u64 {
+    device.state.swap(0, Ordering::Relaxed) / PAGE
 }
 
 fn open(device: &Arc<Thin>) -> Arc<Volume> {
@@ -114,7 +85,7 @@ fn assert_whole(device: &Arc<Thin>) {
 #[ignore = "takes minutes, and 2 GiB of memory"]
 fn a_volume_full_of_allocated_space_takes_a_million_splits() {
     let writes: u64 = std::env::var("VFSCALE_WRITES").map_or(1_500_000, |n| n.parse().unwrap());
-    let device = Thin::new();
+    let device = thin();
     format(&*device, &MkfsOptions::default()).unwrap();
     let volume = open(&device);
     let (files, nodes) = (
@@ -168,7 +139,7 @@ fn a_volume_full_of_allocated_space_takes_a_million_splits() {
 #[test]
 #[ignore = "takes minutes, and 2 GiB of memory"]
 fn a_first_claim_in_fragmented_space_reads_and_keeps_little() {
-    let device = Thin::new();
+    let device = thin();
     format(&*device, &MkfsOptions::default()).unwrap();
     let volume = open(&device);
     let group = volume.geometry().group_blocks();
@@ -199,13 +170,13 @@ fn a_first_claim_in_fragmented_space_reads_and_keeps_little() {
     }
     volume.close().unwrap();
     drop(volume);
-    device.blocks_read();
+    blocks_read(&device);
     let volume = open(&device);
-    let opened = device.blocks_read();
+    let opened = blocks_read(&device);
     let begun = Instant::now();
     let near = 3 * group + group / 2;
     let run = volume.groups().claim(&volume.reader(), near, 1, 16).unwrap().unwrap();
-    let (micros, read) = (begun.elapsed().as_micros(), device.blocks_read());
+    let (micros, read) = (begun.elapsed().as_micros(), blocks_read(&device));
     eprintln!(
         "{} pieces; opened: {opened} blocks read. First claim ({} blocks at {}): {micros} us, {read} blocks",
         pieces.len(),
@@ -219,7 +190,7 @@ fn a_first_claim_in_fragmented_space_reads_and_keeps_little() {
         let near = (3 * group) + random.below(2 * group);
         let run = volume.groups().claim(&volume.reader(), near, 1, 16).unwrap().unwrap();
         volume.groups().unclaim(run);
-        most = most.max(device.blocks_read());
+        most = most.max(blocks_read(&device));
     }
     eprintln!(
         "20,000 claims elsewhere: {most} blocks read at most; the indexes have {} KiB",

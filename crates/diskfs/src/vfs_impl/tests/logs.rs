@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vfscale_journal::{Error as LogError, Inspection, Lsn, Region};
-use vfscale_testkit::Fault as BlockFault;
+use vfscale_testkit::{Call, Fault as BlockFault, HookedDevice};
 
 use super::*;
 use crate::LogPlace;
@@ -135,50 +135,6 @@ fn the_log_of_another_volume_with_the_same_id_is_refused() {
     assert!(refused(&one, &other.log) || refused(&other, &one.log));
 }
 
-/// A device that counts the bytes read.
-#[derive(Debug)]
-struct Counting {
-    inner: MemoryDevice,
-    read: AtomicU64,
-}
-
-impl Device for Counting {
-    fn below(&self) -> Option<&dyn Device> {
-        Some(&self.inner)
-    }
-
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    fn block_size(&self) -> u32 {
-        self.inner.block_size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), vfscale_block::Error> {
-        self.read.fetch_add(buf.len() as u64, Ordering::Relaxed);
-        self.inner.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), vfscale_block::Error> {
-        self.inner.write_at(offset, buf)
-    }
-
-    fn flush(&self) -> Result<(), vfscale_block::Error> {
-        self.inner.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<(), vfscale_block::Error> {
-        self.inner.discard(offset, len)
-    }
-}
-
-impl Counting {
-    fn taken(&self) -> u64 {
-        self.read.swap(0, Ordering::Relaxed)
-    }
-}
-
 /// The end of the log can't be read when the volume is opened: an error that passes costs nothing,
 /// an opening to read goes on without what it can't read, and a repair ends the log there if the
 /// error stays.
@@ -250,15 +206,21 @@ fn end_of_log(device: &Arc<MemoryDevice>) -> (Lsn, u64) {
 fn opening_a_large_volume_that_was_made_or_closed_reads_little() {
     const MOST: u64 = 16 * MIB;
     let inner = MemoryDevice::new(1 << 40).unwrap();
-    let device = Arc::new(Counting { inner, read: AtomicU64::new(0) });
+    let device = Arc::new(HookedDevice::new(inner, AtomicU64::new(0), |inner, read, call| {
+        if let Call::Read(_, buf) = &call {
+            read.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        }
+        call.pass(inner)
+    }));
+    let taken = || device.state.swap(0, Ordering::Relaxed);
     mkfs::format(&*device, &MkfsOptions::default()).unwrap();
     let open = |read_only| {
         DiskFs::open(device.clone(), Settings { read_only, ..Settings::default() }).unwrap()
     };
-    device.taken();
+    taken();
     open(true).close().unwrap();
     let fs = open(false);
-    let read = device.taken();
+    let read = taken();
     assert!(read < MOST, "{read} bytes of a new volume");
     let task = Vfs::new(fs.clone()).unwrap().task();
     (0..100).for_each(|at| task.write(format!("/{at}"), [1; 9000]).unwrap());
@@ -266,28 +228,28 @@ fn opening_a_large_volume_that_was_made_or_closed_reads_little() {
     fs.close().unwrap();
     drop(fs);
     for read_only in [true, false, true] {
-        device.taken();
+        taken();
         let fs = open(read_only);
-        let read = device.taken();
+        let read = taken();
         assert!(read < MOST, "{read} bytes, read only: {read_only}");
         fs.close().unwrap();
     }
     let options = crate::tools::check::Options::default();
     let report = crate::tools::check::check(device.clone(), &options, &mut ()).unwrap();
     assert_eq!((report.findings, report.log), (vec![], crate::tools::check::LogState::Clean));
-    let read = device.taken();
+    let read = taken();
     assert!(read < MOST, "{read} bytes for a check");
     // After a crash the log is read, unless nothing was changed before.
     let fs = open(false);
     fs.abandon();
     drop(fs);
-    device.taken();
+    taken();
     let fs = open(false);
-    assert!(device.taken() < MOST);
+    assert!(taken() < MOST);
     drop(fs.volume().begin(fs.needs.record).unwrap());
     fs.abandon();
     drop(fs);
-    device.taken();
+    taken();
     open(false).close().unwrap();
-    assert!(device.taken() >= 1 << 30);
+    assert!(taken() >= 1 << 30);
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use vfscale_block::CowDevice;
-use vfscale_testkit::{CrashPlan, RecordingDevice};
+use vfscale_testkit::{CrashPlan, HookedDevice, RecordingDevice};
 
 use super::*;
 use crate::format::byte_of_block;
@@ -11,45 +11,11 @@ use crate::tools::check::{self, LogState};
 use crate::volume::copies;
 use crate::{LogPlace, Superblock, Uuid};
 
-/// A device that is a copy of another one, if it has an id.
-#[derive(Debug)]
-struct Named {
-    inner: Arc<dyn Device>,
-    id: Option<[u8; 16]>,
-}
-
-impl Device for Named {
-    fn below(&self) -> Option<&dyn Device> {
-        Some(&self.inner)
-    }
-
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    fn block_size(&self) -> u32 {
-        self.inner.block_size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), vfscale_block::Error> {
-        self.inner.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), vfscale_block::Error> {
-        self.inner.write_at(offset, buf)
-    }
-
-    fn flush(&self) -> Result<(), vfscale_block::Error> {
-        self.inner.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<(), vfscale_block::Error> {
-        self.inner.discard(offset, len)
-    }
-
-    fn identity(&self) -> Option<[u8; 16]> {
-        self.id
-    }
+/// Returns a device that is a copy of another one, if it has an id.
+fn named<D: Device>(inner: D, id: Option<[u8; 16]>) -> HookedDevice<D, ()> {
+    let mut device = HookedDevice::new(inner, (), |inner, (), call| call.pass(inner));
+    device.identity = id;
+    device
 }
 
 const COPY: [u8; 16] = *b"the first copy..";
@@ -63,7 +29,7 @@ fn options() -> Settings {
 }
 
 fn open(device: &Arc<dyn Device>, id: Option<[u8; 16]>) -> (Arc<DiskFs>, Vfs) {
-    let named = Arc::new(Named { inner: device.clone(), id });
+    let named = Arc::new(named(device.clone(), id));
     let fs = DiskFs::open(named, options()).unwrap();
     (fs.clone(), Vfs::new(fs).unwrap())
 }
@@ -166,7 +132,7 @@ fn a_copy_gets_a_small_log_once() {
 fn reading_a_copy_replays_the_log_of_the_other_one_in_memory() {
     let parent = parent();
     let before = superblock(&parent);
-    let named = Arc::new(Named { inner: parent.clone(), id: Some(COPY) });
+    let named = Arc::new(named(parent.clone(), Some(COPY)));
     let options = Settings { read_only: true, ..options() };
     let fs = DiskFs::open(named, options).unwrap();
     assert!(fs.opened().log.items > 0);
@@ -178,7 +144,7 @@ fn reading_a_copy_replays_the_log_of_the_other_one_in_memory() {
 #[test]
 fn a_volume_made_on_a_copy_has_the_log_from_the_beginning() {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(64 * MIB).unwrap());
-    let named = Named { inner: device.clone(), id: Some(COPY) };
+    let named = named(device.clone(), Some(COPY));
     let made = mkfs::format(&named, &MkfsOptions::default()).unwrap();
     assert_eq!(made.log_id(), Some(Uuid::from_bytes(COPY)));
     assert_eq!(made.log_blocks(), made.log().blocks());
@@ -193,7 +159,7 @@ fn a_copy_with_its_log_elsewhere_is_refused() {
     let log: Arc<dyn Device> = Arc::new(MemoryDevice::new(4 * MIB).unwrap());
     let apart = MkfsOptions { log_device: Some(log.clone()), ..MkfsOptions::default() };
     mkfs::format(&*volume, &apart).unwrap();
-    let named = Arc::new(Named { inner: volume, id: Some(COPY) });
+    let named = Arc::new(named(volume, Some(COPY)));
     let options = Settings { log_device: Some(log), ..options() };
     assert!(matches!(DiskFs::open(named, options).err(), Some(Fault::LogDevice(_))));
 }
@@ -259,7 +225,7 @@ fn a_new_own_log_is_not_lost_with_superblocks() {
         let device = copy_of(&copy);
         copies.iter().filter(|block| *block != left).for_each(|block| rot(&device, *block));
         rot(&device, start + 1);
-        let named = Arc::new(Named { inner: device, id: Some(COPY) });
+        let named = Arc::new(named(device, Some(COPY)));
         let error = DiskFs::open(named, options()).unwrap_err();
         assert!(matches!(error, Fault::Journal(_)), "{error}");
     }

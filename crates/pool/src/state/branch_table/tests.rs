@@ -6,7 +6,6 @@ use vfscale_block::{Device, MemoryDevice};
 use vfscale_testkit::{CrashPlan, RecordingDevice};
 
 use super::TABLE_LEVELS;
-use crate::base::plant::Plants;
 use crate::calls::pool::next_id;
 use crate::disk::format::{FANOUT, FLAT_TABLE, TABLE_RECORDS};
 use crate::disk::record::Record;
@@ -42,7 +41,7 @@ fn device(branches: usize) -> Arc<dyn Device> {
 fn levels(device: &Arc<dyn Device>) -> (u8, bool) {
     let shared = Shared::open(device.clone(), 0, 1).unwrap();
     let state = shared.state.lock();
-    let newest = head::newest(&shared.disk, Purpose::Use, &Plants::default()).unwrap();
+    let newest = head::newest(&shared.disk, Purpose::Use).unwrap();
     (state.table.levels(), newest.block.incompat.get() & FLAT_TABLE != 0)
 }
 

@@ -124,7 +124,7 @@ fn a_pool_without_copies_gets_them() {
         assert_eq!(names(&pool), ["main", "precious"]);
         pool.close().unwrap();
         let disk = open_disk(device.clone(), 0, Purpose::Use).unwrap().disk;
-        assert!(self::newest(&disk, Purpose::Use, &Plants::default()).unwrap().is_twice);
+        assert!(self::newest(&disk, Purpose::Use).unwrap().is_twice);
     }
 }
 
