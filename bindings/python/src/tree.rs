@@ -1,12 +1,13 @@
 //! Trees in memory, and volumes.
 
+use std::ffi::OsString;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use vfscale::block::Ceph;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt};
+use vfscale::options::{OptionError, Options, Size};
 use vfscale::{Credentials, Errno, Vfs};
 
 use crate::cell::{Cell, TaskCell};
@@ -78,29 +79,44 @@ pub(crate) struct Memory {
 #[pymethods]
 impl Memory {
     #[new]
-    #[pyo3(signature = (size=None, *, inodes=None, mode=0o755, uid=0, gid=0))]
-    fn new(
-        size: Option<u64>,
-        inodes: Option<u64>,
-        mode: u32,
-        uid: u32,
-        gid: u32,
-    ) -> PyResult<Memory> {
-        let mut options = vfscale::memory().mode(mode).owner(uid, gid);
-        if let Some(size) = size {
-            options = options.size(size);
-        }
-        if let Some(inodes) = inodes {
-            options = options.inodes(inodes);
-        }
-        Ok(Memory { vfs: options.build().or_raise()?, users: Users::new(false) })
+    #[pyo3(signature = (size=None, **options))]
+    fn new(size: Option<u64>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Memory> {
+        let mut options = given(options)?;
+        options.size = size.map(Size::Bytes);
+        let builder = options.memory(vfscale::memory()).map_err(|e| refused(&e))?;
+        Ok(Memory { vfs: builder.build().or_raise()?, users: Users::new(false) })
     }
 }
 
-/// Returns a time in seconds.
-fn seconds(time: f64) -> PyResult<Duration> {
-    let invalid = |_| PyValueError::new_err(format!("{time} is no time in seconds"));
-    Duration::try_from_secs_f64(time).map_err(invalid)
+/// Makes the error of an option: as Python's own for a keyword that a function does not have.
+fn refused(error: &OptionError) -> PyErr {
+    match error {
+        OptionError::Invalid { .. } => PyValueError::new_err(error.to_string()),
+        _ => PyTypeError::new_err(error.to_string()),
+    }
+}
+
+/// Returns the options of keywords: `bool` for what is on or off, an integer for a mode, otherwise
+/// a number, text or path. `None` is the default of each.
+fn given(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
+    let mut options = Options::default();
+    for (name, value) in keywords.into_iter().flatten() {
+        if value.is_none() {
+            continue;
+        }
+        let name: String = name.extract()?;
+        let text: OsString = if let Ok(on) = value.cast::<PyBool>() {
+            if on.is_true() { "true" } else { "false" }.into()
+        } else if value.is_instance_of::<PyInt>() && name == "mode" {
+            format!("{:o}", value.extract::<u32>()?).into()
+        } else if value.is_instance_of::<PyInt>() || value.is_instance_of::<PyFloat>() {
+            value.str()?.extract()?
+        } else {
+            value.extract::<FsPath>()?.path().into()
+        };
+        options.set(&name, Some(&text)).map_err(|e| refused(&e))?;
+    }
+    Ok(options)
 }
 
 /// A volume in an image file or on a device. `vfscale.open_volume` opens one.
@@ -115,34 +131,10 @@ pub(crate) struct Volume {
 #[pymethods]
 impl Volume {
     #[new]
-    #[pyo3(signature = (
-        path, *, create=None, read_only=false, cache_size=None, mode=0o755, uid=0, gid=0,
-        ceph_conf=None, ceph_id=None, take_over=false, patience=None
-    ))]
-    #[allow(clippy::too_many_arguments)]
-    fn new(
-        py: Python<'_>,
-        path: FsPath,
-        create: Option<u64>,
-        read_only: bool,
-        cache_size: Option<u64>,
-        mode: u32,
-        uid: u32,
-        gid: u32,
-        ceph_conf: Option<FsPath>,
-        ceph_id: Option<String>,
-        take_over: bool,
-        patience: Option<f64>,
-    ) -> PyResult<Volume> {
-        let ceph = Ceph { conf: ceph_conf.map(|conf| conf.path().to_owned()), id: ceph_id };
-        let mut options = vfscale::volume(path.path()).read_only(read_only).ceph(ceph);
-        options = options.take_over(take_over).patience(patience.map(seconds).transpose()?);
-        if let Some(bytes) = create {
-            options = options.create(bytes).mode(mode).owner(uid, gid);
-        }
-        if let Some(bytes) = cache_size {
-            options = options.cache_size(bytes);
-        }
+    #[pyo3(signature = (path, **options))]
+    fn new(py: Python<'_>, path: FsPath, options: Option<&Bound<'_, PyDict>>) -> PyResult<Volume> {
+        let options = given(options)?.volume(vfscale::volume(path.path()));
+        let options = options.map_err(|e| refused(&e))?;
         let volume = py.detach(|| options.open()).map_err(|error| volume_error(&error, &path))?;
         let is_new = volume.is_new();
         Ok(Volume { volume: Cell::new(Arc::new(volume)), users: Users::new(true), path, is_new })

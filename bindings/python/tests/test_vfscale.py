@@ -38,6 +38,22 @@ class Trees(WithHost):
             task.write_bytes("/big", bytes(2 << 20))
         self.assertEqual(raised.exception.errno, errno.ENOSPC)
 
+    def test_options_have_the_names_of_a_mount(self):
+        self.assertEqual(vfscale.memory(1 << 20, inodes=9).task().statvfs("/").f_files, 9)
+        image = os.path.join(self.host, "disk.vfs")
+        options = {"sync_interval": 0.5, "discard": False, "errors": "remount-ro", "commit": "never"}
+        with vfscale.open_volume(image, 16 << 20, mode=0o700, uid=3, **options) as volume:
+            found = volume.task().stat("/")
+            self.assertEqual((found.st_mode & 0o777, found.st_uid), (0o700, 3))
+        for error, wrong in [
+            (TypeError, {"colour": 1}),
+            (TypeError, {"inodes": 5}),
+            (ValueError, {"sync_interval": "soon"}),
+            (ValueError, {"discard": "maybe"}),
+        ]:
+            with self.assertRaisesRegex(error, next(iter(wrong))):
+                vfscale.open_volume(image, **wrong)
+
     def test_volumes_keep_what_was_written(self):
         image = os.path.join(self.host, "disk.vfs")
         with vfscale.open_volume(image, 16 << 20) as volume:

@@ -161,6 +161,8 @@ struct vfscale_memory_options {
   uint32_t flags;
   /** Limits of other memory; by default those for the size. Not for vfscale_mount_memory. */
   struct vfscale_limits limits;
+  /** Options by their names, as after -o of `vfscale mount`, or NULL. They win over the fields. */
+  const char *text;
 };
 
 /** Options of vfscale_fs_volume. 0 is the default of each. */
@@ -204,6 +206,8 @@ struct vfscale_volume_options {
   const char *ceph_conf;
   /** The user of Ceph, without `client.`; NULL for admin. */
   const char *ceph_id;
+  /** Options by their names, as after -o of `vfscale mount`, or NULL. They win over the fields. */
+  const char *text;
 };
 
 /** The users of a tree, and what they use of its limits. */

@@ -4,12 +4,11 @@ use std::ffi::{c_char, c_int};
 use std::path::Path;
 use std::time::Duration;
 
-use vfscale::block::Ceph;
-use vfscale::volume::OnError;
+use vfscale::options::{Options, Size};
 use vfscale::{Errno, Limits, Vfs, Volume, VolumeBuilder};
 use vfscale_sync::lock::Mutex;
 
-use crate::args::{given, mode};
+use crate::args::given;
 use crate::border::{Failure, border};
 use crate::cache_budget::budget;
 use crate::handles::{Kind, Table, Used};
@@ -110,102 +109,107 @@ pub unsafe extern "C" fn vfscale_fs_memory(
 ) -> c_int {
     border("vfscale_fs_memory", || {
         let fs = given!(place(fs))?;
-        let options = given!(options(options, options_size))?;
-        let mut builder = vfscale::memory().owner(options.uid, options.gid);
-        if options.flags != 0 {
-            return Err(Failure::new(Errno::INVAL, "unknown flags"));
-        }
-        let mut default = Limits::default();
-        if options.size != 0 {
-            builder = builder.size(options.size);
-            default = Limits::for_size(options.size);
-        }
-        if !is_default(&options.limits) {
-            builder = builder.limits(limits(&options.limits, default)?);
-        }
-        if options.inodes != 0 {
-            builder = builder.inodes(options.inodes);
-        }
-        if options.memory_files != 0 {
-            builder = builder.memory_files(options.memory_files);
-        }
-        if options.mode != 0 {
-            builder = builder.mode(mode(options.mode));
+        let from = given!(options(options, options_size))?;
+        let text = given!(optional_text(from.text, "the options"))?;
+        let options = memory_options(&from, text.as_deref())?;
+        let mut builder = options.memory(vfscale::memory()).map_err(vfscale::Error::from)?;
+        if !is_default(&from.limits) {
+            let size = options.size.map(Size::on_this_machine);
+            let default = size.map_or_else(Limits::default, Limits::for_size);
+            builder = builder.limits(limits(&from.limits, default)?);
         }
         fs.set(insert(Tree::Memory(builder.build()?))?);
         Ok(())
     })
 }
 
-/// The effect of a flag.
-type Apply = fn(VolumeBuilder) -> VolumeBuilder;
+/// Returns a number that was given; 0 is the default.
+fn set<T: Default + PartialEq>(number: T) -> Option<T> {
+    (number != T::default()).then_some(number)
+}
 
-/// The flags of a volume, and how each sets the builder. A new flag is a row.
-const VOLUME_FLAGS: [(u32, Apply); 7] = [
-    (VFSCALE_VOLUME_READ_ONLY, |builder| builder.read_only(true)),
-    (VFSCALE_VOLUME_NO_RECOVERY, |builder| builder.no_recovery(true)),
-    (VFSCALE_VOLUME_REMOUNT_RO, |builder| builder.on_error(OnError::RemountRo)),
-    (VFSCALE_VOLUME_NO_AUTO_DA_ALLOC, |builder| builder.auto_da_alloc(false)),
-    (VFSCALE_VOLUME_DISCARD, |builder| builder.discard(true)),
-    (VFSCALE_VOLUME_NO_DISCARD, |builder| builder.discard(false)),
-    (VFSCALE_VOLUME_TAKE_OVER, |builder| builder.take_over(true)),
+/// Reads the options in a text, which win over those in fields.
+fn with_text(mut options: Options, text: Option<&str>) -> Result<Options, Failure> {
+    options.read(text.unwrap_or_default()).map_err(vfscale::Error::from)?;
+    Ok(options)
+}
+
+/// Returns the options of a file system in memory, but for its limits.
+pub(crate) fn memory_options(
+    from: &vfscale_memory_options,
+    text: Option<&str>,
+) -> Result<Options, Failure> {
+    if from.flags != 0 {
+        return Err(Failure::new(Errno::INVAL, "unknown flags"));
+    }
+    let mut options = Options::default();
+    options.size = set(from.size).map(Size::Bytes);
+    options.inodes = set(from.inodes);
+    options.memory_files = set(from.memory_files).map(Size::Bytes);
+    options.mode = set(from.mode);
+    (options.uid, options.gid) = (Some(from.uid), Some(from.gid));
+    with_text(options, text)
+}
+
+/// The flags of a volume, each with its option.
+const VOLUME_FLAGS: [(u32, &str); 7] = [
+    (VFSCALE_VOLUME_READ_ONLY, "ro"),
+    (VFSCALE_VOLUME_NO_RECOVERY, "norecovery"),
+    (VFSCALE_VOLUME_REMOUNT_RO, "errors=remount-ro"),
+    (VFSCALE_VOLUME_NO_AUTO_DA_ALLOC, "noauto_da_alloc"),
+    (VFSCALE_VOLUME_DISCARD, "discard"),
+    (VFSCALE_VOLUME_NO_DISCARD, "nodiscard"),
+    (VFSCALE_VOLUME_TAKE_OVER, "take_over"),
 ];
 
-fn apply_flags(builder: VolumeBuilder, flags: u32) -> Result<VolumeBuilder, Failure> {
+fn with_flags(options: Options, flags: u32) -> Result<Options, Failure> {
     const BOTH: u32 = VFSCALE_VOLUME_DISCARD | VFSCALE_VOLUME_NO_DISCARD;
     if flags & BOTH == BOTH {
         let text = "the flags both ask for discards and forbid them";
         return Err(Failure::new(Errno::INVAL, text));
     }
-    let set = VOLUME_FLAGS.iter().filter(|(flag, _)| flags & flag != 0);
-    let (known, builder) =
-        set.fold((0, builder), |(known, builder), (flag, apply)| (known | flag, apply(builder)));
-    if known != flags {
+    if VOLUME_FLAGS.iter().fold(flags, |left, (flag, _)| left & !flag) != 0 {
         return Err(Failure::new(Errno::INVAL, "unknown flags"));
     }
-    Ok(builder)
+    let set = VOLUME_FLAGS.iter().filter(|(flag, _)| flags & flag != 0);
+    set.map(|(_, text)| *text).try_fold(options, |options, text| with_text(options, Some(text)))
 }
 
+/// Applies the options of a volume; `options` has those whose fields are pointers.
 fn apply(
     builder: VolumeBuilder,
-    options: &vfscale_volume_options,
+    from: &vfscale_volume_options,
+    options: Options,
+    text: Option<&str>,
 ) -> Result<VolumeBuilder, Failure> {
-    if options.reserved != 0 {
+    if from.reserved != 0 {
         return Err(Failure::new(Errno::INVAL, "the reserved field is not 0"));
     }
-    let mut builder = apply_flags(builder, options.flags)?
-        .owner(options.uid, options.gid)
-        .limits(limits(&options.limits, Limits::default())?);
-    if options.create_size != 0 {
-        builder = builder.create(options.create_size);
-    }
-    if options.log_size != 0 {
-        builder = builder.log_size(options.log_size);
-    }
-    if options.cache_size != 0 {
-        builder = builder.cache_size(options.cache_size);
-    }
-    if options.mode != 0 {
-        builder = builder.mode(mode(options.mode));
-    }
-    if options.patience_s != 0 {
-        builder = builder.patience(Some(Duration::from_secs(options.patience_s.into())));
-    }
-    match options.sync_interval_ms {
-        0 => {}
-        -1 => builder = builder.sync_interval(None),
+    let mut options = with_flags(options, from.flags)?;
+    options.create = set(from.create_size);
+    options.log_size = set(from.log_size);
+    options.cache_size = set(from.cache_size).map(Size::Bytes);
+    options.mode = set(from.mode);
+    (options.uid, options.gid) = (Some(from.uid), Some(from.gid));
+    options.patience = set(from.patience_s).map(|time| Duration::from_secs(time.into()));
+    options.sync_interval = match from.sync_interval_ms {
+        0 => None,
+        -1 => Some(None),
         time => {
             let time = u64::try_from(time).map_err(|_| {
                 Failure::new(Errno::INVAL, "the time between syncs is negative, and not -1")
             })?;
-            builder = builder.sync_interval(Some(Duration::from_millis(time)));
+            Some(Some(Duration::from_millis(time)))
         }
+    };
+    let options = with_text(options, text)?;
+    let builder = options.volume(builder).map_err(vfscale::Error::from)?;
+    let builder = builder.limits(limits(&from.limits, Limits::default())?);
+    if from.cache_budget.is_null() {
+        return Ok(builder);
     }
-    if !options.cache_budget.is_null() {
-        let budget = budget(options.cache_budget)?;
-        builder = builder.cache_budget(&budget);
-    }
-    Ok(builder)
+    let budget = budget(from.cache_budget)?;
+    Ok(builder.cache_budget(&budget))
 }
 
 /// Opens the volume in the image file or on the device at `path`, recovers it if it was not closed,
@@ -225,16 +229,13 @@ pub unsafe extern "C" fn vfscale_fs_volume(
 ) -> c_int {
     border("vfscale_fs_volume", || {
         let (path, fs) = (given!(path(path))?, given!(place(fs))?);
-        let options = given!(options(options, options_size))?;
-        let mut builder = apply(vfscale::volume(path), &options)?;
-        if let Some(log) = given!(optional_path(options.log_path)) {
-            builder = builder.log_path(log);
-        }
-        let (conf, id) = (options.ceph_conf, options.ceph_id);
-        builder = builder.ceph(Ceph {
-            conf: given!(optional_path(conf)).map(Path::to_owned),
-            id: given!(optional_text(id, "the user of Ceph"))?,
-        });
+        let from = given!(options(options, options_size))?;
+        let mut options = Options::default();
+        options.log_device = given!(optional_path(from.log_path)).map(Path::to_owned);
+        options.ceph_conf = given!(optional_path(from.ceph_conf)).map(Path::to_owned);
+        options.ceph_id = given!(optional_text(from.ceph_id, "the user of Ceph"))?;
+        let text = given!(optional_text(from.text, "the options"))?;
+        let builder = apply(vfscale::volume(path), &from, options, text.as_deref())?;
         let volume = builder.open().map_err(vfscale::Error::from)?;
         fs.set(insert(Tree::Volume(volume))?);
         Ok(())

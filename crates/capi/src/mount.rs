@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 
 use libc::ssize_t;
 use vfscale::posix::{FstrimRange, MountFlags, Propagation, UmountFlags};
-use vfscale::{Errno, MemFs, ProcFs};
+use vfscale::{Errno, ProcFs};
 
-use crate::args::{at, fill, given, mode};
+use crate::args::{at, fill, given};
 use crate::border::{Failure, border};
+use crate::fs::memory_options;
 use crate::structs::{vfscale_fstrim_range, vfscale_memory_options, vfscale_task};
 use crate::task_handle::task;
 
@@ -34,20 +35,10 @@ pub unsafe extern "C" fn vfscale_mount_memory(
     border("mount", || {
         let (target, flags) = (given!(path(target))?, mount_flags(flags)?);
         let options = given!(options(options, options_size))?;
-        if options.flags != 0 {
-            return Err(Failure::new(Errno::INVAL, "unknown flags"));
-        }
-        let mut builder = MemFs::builder().owner(options.uid, options.gid);
-        if options.size != 0 {
-            builder = builder.size(options.size);
-        }
-        if options.inodes != 0 {
-            builder = builder.inodes(options.inodes);
-        }
-        if options.mode != 0 {
-            builder = builder.mode(mode(options.mode).bits());
-        }
-        Ok(self::task(task)?.posix().mount(builder.build(), target, flags)?)
+        let text = given!(optional_text(options.text, "the options"))?;
+        let options = memory_options(&options, text.as_deref())?;
+        let builder = options.memory(vfscale::memory()).map_err(vfscale::Error::from)?;
+        Ok(self::task(task)?.posix().mount(builder.driver(), target, flags)?)
     })
 }
 

@@ -201,7 +201,7 @@ pub struct vfscale_limits {
 
 /// Options of vfscale_fs_memory and vfscale_mount_memory. 0 is the default of each.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct vfscale_memory_options {
     /// Maximum memory of files in bytes (ENOSPC); by default half of the machine's.
     pub size: u64,
@@ -219,6 +219,8 @@ pub struct vfscale_memory_options {
     pub flags: u32,
     /// Limits of other memory; by default those for the size. Not for vfscale_mount_memory.
     pub limits: vfscale_limits,
+    /// Options by their names, as after -o of `vfscale mount`, or NULL. They win over the fields.
+    pub text: *const c_char,
 }
 
 /// Options of vfscale_fs_volume. 0 is the default of each.
@@ -258,6 +260,8 @@ pub struct vfscale_volume_options {
     pub ceph_conf: *const c_char,
     /// The user of Ceph, without `client.`; NULL for admin.
     pub ceph_id: *const c_char,
+    /// Options by their names, as after -o of `vfscale mount`, or NULL. They win over the fields.
+    pub text: *const c_char,
 }
 
 /// Opens the volume without writing: no byte of the image changes.
@@ -497,7 +501,7 @@ pub struct vfscale_transferred {
     pub reserved: [u64; 5],
 }
 
-// SAFETY: it consists of integers.
+// SAFETY: it consists of integers and a pointer.
 unsafe impl Plain for vfscale_memory_options {}
 // SAFETY: it consists of integers and pointers.
 unsafe impl Plain for vfscale_volume_options {}

@@ -36,7 +36,7 @@ static CEPH: OnceLock<Ceph> = OnceLock::new();
 /// Sets the cluster and the user of all images that this process opens: those of `args`, or else
 /// those of the options after `-o`.
 pub(crate) fn use_ceph(args: &CephArgs, options: Option<MountOptions>) {
-    let Ceph { conf, id } = options.map(|options| options.ceph).unwrap_or_default();
+    let Ceph { conf, id } = options.map(|options| options.fs.ceph()).unwrap_or_default();
     let ceph = Ceph { conf: args.ceph_conf.clone().or(conf), id: args.id.clone().or(id) };
     CEPH.get_or_init(|| ceph);
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use vfscale::options::OptionError;
 use vfscale::{Errno, Escaped, PoolError, VolumeError};
 use vfscale_diskfs::mkfs::MkfsError;
 use vfscale_fuse::{MountError, control};
@@ -188,6 +189,12 @@ impl std::error::Error for Failure {}
 impl From<VolumeError> for Failure {
     fn from(e: VolumeError) -> Failure {
         Failure::Open(e)
+    }
+}
+
+impl From<OptionError> for Failure {
+    fn from(e: OptionError) -> Failure {
+        Failure::Usage(e.to_string())
     }
 }
 

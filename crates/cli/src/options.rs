@@ -1,30 +1,13 @@
-//! Modes, sizes of images, and the options of mounts: after `-o`, and long ones.
+//! The options of mounts: after `-o`, and long ones. Those of the file system itself stand in
+//! [`options::TABLE`], which C and Python share; here are those of the mount.
 
-use std::path::PathBuf;
-use std::time::Duration;
+use std::ffi::OsStr;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use vfscale::block::Ceph;
+use vfscale::options::{self, OptionError, parse_id, split};
+pub(crate) use vfscale::options::{parse_bytes, parse_seconds};
 use vfscale::posix::MountFlags;
-use vfscale_command::Size;
-use vfscale_diskfs::{OnError, OnErrorError};
 use vfscale_fuse::{Polling, Syncing, Transport, Xattrs};
-
-/// Parses the size of an image, which can't be a share of the memory.
-pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
-    match text.parse()? {
-        Size::Bytes(bytes) if bytes >= 4096 => Ok(bytes / 4096 * 4096),
-        _ => Err(format!("`{text}` is not the size of an image: write it as 64M or 10G")),
-    }
-}
-
-/// Parses a time in seconds, which may have a fraction.
-pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds: Option<f64> = text.parse().ok().filter(|s| (0.01..=86_400.0).contains(s));
-    let seconds =
-        seconds.ok_or_else(|| format!("`{text}` is not a time: 0.01 to 86400 seconds"))?;
-    Ok(Duration::from_secs_f64(seconds))
-}
 
 /// Parses a number of worker threads.
 pub(crate) fn parse_threads(text: &str) -> Result<u16, String> {
@@ -39,26 +22,6 @@ pub(crate) fn parse_polling(text: &str) -> Result<Polling, String> {
         "never" => Ok(Polling::Never),
         _ => Err(format!("`{text}`: write auto or never")),
     }
-}
-
-/// Parses permissions in octal, with or without a leading zero.
-pub(crate) fn parse_mode(text: &str) -> Result<u32, String> {
-    match u32::from_str_radix(text, 8) {
-        Ok(mode) if mode <= 0o7777 => Ok(mode),
-        _ => Err(format!("`{text}` is not a mode: write it in octal, as 755 or 1777")),
-    }
-}
-
-/// Parses the number of a user or group. The largest number is invalid: `chown(2)` leaves an owner
-/// unchanged for it.
-pub(crate) fn parse_id(text: &str) -> Result<u32, String> {
-    let id = text.parse().ok().filter(|id| *id != u32::MAX);
-    id.ok_or_else(|| format!("`{text}` is not the number of a user or group"))
-}
-
-/// Parses a number of inodes.
-fn parse_inodes(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "not a number".into())
 }
 
 /// Parses the numbers of a user and a group, with a colon between them.
@@ -98,29 +61,16 @@ pub(crate) fn caller() -> (u32, u32) {
 pub(crate) struct MountOptions {
     set: MountFlags,
     cleared: MountFlags,
-    /// An option that only a volume has, if one is set.
-    pub(crate) of_volumes: Option<&'static str>,
+    /// The options of the file system.
+    pub(crate) fs: options::Options,
     pub(crate) remount: bool,
     /// Whether all changes are durable when their calls return, and whether those of names are.
     sync: Option<bool>,
     dirsync: bool,
-    pub(crate) no_recovery: bool,
-    pub(crate) auto_da_alloc: Option<bool>,
-    pub(crate) discard: Option<bool>,
-    pub(crate) on_error: Option<OnError>,
     pub(crate) allow_other: Option<bool>,
     pub(crate) source: Option<String>,
     pub(crate) xattrs: Option<Xattrs>,
-    pub(crate) size: Option<Size>,
-    pub(crate) inodes: Option<u64>,
-    pub(crate) mode: Option<u32>,
-    pub(crate) uid: Option<u32>,
-    pub(crate) gid: Option<u32>,
     pub(crate) branch: Option<String>,
-    pub(crate) log_device: Option<PathBuf>,
-    pub(crate) ceph: Ceph,
-    pub(crate) sync_interval: Option<Duration>,
-    pub(crate) cache_size: Option<Size>,
     pub(crate) threads: Option<u16>,
     pub(crate) poll: Option<Polling>,
     pub(crate) transport: Option<Transport>,
@@ -132,12 +82,14 @@ pub(crate) struct MountOptions {
 impl MountOptions {
     /// Returns `flags` with the changes that the options request.
     pub(crate) fn apply(&self, flags: MountFlags) -> MountFlags {
-        (flags - self.cleared) | self.set
+        let mut flags = (flags - self.cleared) | self.set;
+        flags.set(MountFlags::RDONLY, flags.contains(MountFlags::RDONLY) || self.is_read_only());
+        flags
     }
 
     /// Returns whether the options forbid writing.
     pub(crate) fn is_read_only(&self) -> bool {
-        self.set.contains(MountFlags::RDONLY)
+        self.set.contains(MountFlags::RDONLY) || self.fs.read_only == Some(true)
     }
 
     /// Returns which changes are durable when their calls return.
@@ -166,13 +118,9 @@ impl MountOptions {
 
     /// Applies long options, which win over those after `-o`.
     pub(crate) fn apply_long(&mut self, long: &LongOptions) {
-        for (at, value) in &long.0 {
-            let applied = OPTIONS[*at].apply(self, value.as_deref());
-            debug_assert_eq!(
-                applied,
-                Some(Ok(())),
-                "the parser of the command line has checked it"
-            );
+        for (name, value) in &long.0 {
+            let applied = self.apply_one(name, value.as_deref());
+            debug_assert_eq!(applied, Ok(()), "the parser of the command line has checked it");
         }
     }
 
@@ -189,20 +137,33 @@ impl MountOptions {
         split(text).iter().try_for_each(|option| self.take(option))
     }
 
-    /// Applies one option, as the table says.
+    /// Applies one option.
     fn take(&mut self, option: &str) -> Result<(), String> {
         let (name, value) =
             option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+        self.apply_one(name, value)
+    }
+
+    /// Applies one option, as the tables say.
+    fn apply_one(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         let named = OPTIONS.iter().filter(|row| row.name == name);
         if let Some(applied) = named.filter_map(|row| row.apply(self, value)).next() {
-            let shown = |why| if value.is_some() { format!("{option}: {why}") } else { why };
-            return applied.map_err(shown);
+            return applied.map_err(|why| match value {
+                Some(value) => format!("{name}={value}: {why}"),
+                None => why,
+            });
         }
         let ignored = if value.is_some() { IGNORED_VALUES } else { IGNORED_WORDS };
         if name.starts_with("x-") || ignored.contains(&name) {
             return Ok(());
         }
-        Err(format!("mount option `{option}` is unknown"))
+        self.fs.set(name, value.map(OsStr::new)).map_err(|error| match (error, value) {
+            (OptionError::Unknown(name), Some(value)) => {
+                format!("mount option `{name}={value}` is unknown")
+            }
+            (OptionError::Unknown(name), None) => format!("mount option `{name}` is unknown"),
+            (error, _) => error.to_string(),
+        })
     }
 }
 
@@ -210,7 +171,7 @@ impl MountOptions {
 struct Row {
     name: &'static str,
     effect: Effect,
-    of: Of,
+    is_of_volumes: bool,
     /// The long option, its value (none, `[OPTIONAL]` or `NEEDED`), and its help.
     long: Option<(&'static str, &'static str, &'static str)>,
 }
@@ -227,24 +188,15 @@ enum Effect {
     Value(fn(&mut MountOptions, &str) -> Result<(), String>),
 }
 
-/// The file systems that have an option.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Of {
-    All,
-    Volumes,
-    Memory,
-}
-
 use Effect::{Flag, Refused, Value, Word};
-use Of::{Memory, Volumes};
 
 const fn row(name: &'static str, effect: Effect) -> Row {
-    Row { name, effect, of: Of::All, long: None }
+    Row { name, effect, is_of_volumes: false, long: None }
 }
 
 impl Row {
-    const fn of(self, of: Of) -> Row {
-        Row { of, ..self }
+    const fn of_volumes(self) -> Row {
+        Row { is_of_volumes: true, ..self }
     }
 
     const fn long(self, name: &'static str, value: &'static str, help: &'static str) -> Row {
@@ -264,38 +216,50 @@ impl Row {
             }
             _ => return None,
         }
-        if self.of == Volumes {
-            options.of_volumes.get_or_insert(self.name);
-        }
         Some(Ok(()))
     }
 
-    /// Returns the long option, whose id has underscores.
+    /// Returns the long option.
     fn argument(&'static self) -> Option<Arg> {
         let (name, value, help) = self.long?;
-        let arg = Arg::new(name.replace('-', "_")).long(name).help(help);
-        let arg = match self.of {
-            Of::All => arg,
-            Volumes => arg.conflicts_with("memory"),
-            Memory => arg.requires("memory"),
-        };
-        if value.is_empty() {
-            return Some(arg.action(ArgAction::SetTrue));
-        }
-        let check = |text: &str| {
-            let applied = self.apply(&mut MountOptions::default(), Some(text));
-            applied.unwrap_or(Ok(())).map(|()| text.to_owned())
-        };
-        let arg = arg.value_name(value.trim_matches(['[', ']'])).value_parser(check);
-        Some(match value.starts_with('[') {
-            true => arg.num_args(0..=1).require_equals(true).default_missing_value(""),
-            false => arg,
-        })
+        let arg = argument(self.name, name.to_owned(), value, help);
+        Some(if self.is_of_volumes { arg.conflicts_with("memory") } else { arg })
     }
 }
 
-/// The options, those after `-o` and the long ones. A new one is a row here, and a field that is
-/// read where the file system is opened or mounted.
+/// Returns the long option `long` of an option; its id has underscores.
+fn argument(name: &'static str, long: String, value: &'static str, help: &'static str) -> Arg {
+    let arg = Arg::new(long.replace('-', "_")).long(long).help(help);
+    if value.is_empty() {
+        return arg.action(ArgAction::SetTrue);
+    }
+    let check = move |text: &str| {
+        MountOptions::default().apply_one(name, Some(text)).map(|()| text.to_owned())
+    };
+    let arg = arg.value_name(value.trim_matches(['[', ']'])).value_parser(check);
+    match value.starts_with('[') {
+        true => arg.num_args(0..=1).require_equals(true).default_missing_value(""),
+        false => arg,
+    }
+}
+
+/// The options of the file system that are long options too.
+const LONG: &[&str] =
+    &["inodes", "log_size", "log_device", "mode", "uid", "gid", "sync_interval", "cache_size"];
+
+/// Returns the long options of the file system, each with its name after `-o`.
+fn of_file_system() -> impl Iterator<Item = (&'static str, Arg)> {
+    let rows = LONG.iter().filter_map(|name| options::TABLE.iter().find(|r| r.names[0] == *name));
+    rows.map(|row| {
+        let arg =
+            argument(row.names[0], row.names[0].replace('_', "-"), row.value, row.help.trim());
+        let arg = if row.is_of_memory() { arg } else { arg.conflicts_with("memory") };
+        (row.names[0], if row.is_of_volumes() { arg } else { arg.requires("memory") })
+    })
+}
+
+/// The options of mounts. A new one is a row here, and a field that is read where the file system
+/// is mounted.
 static OPTIONS: &[Row] = &[
     row("ro", Flag(MountFlags::RDONLY, true)).long(
         "read-only",
@@ -322,11 +286,6 @@ static OPTIONS: &[Row] = &[
     row("sync", Word(|o| o.sync = Some(true))),
     row("async", Word(|o| o.sync = Some(false))),
     row("dirsync", Word(|o| o.dirsync = true)),
-    row("norecovery", Word(|o| o.no_recovery = true)),
-    row("auto_da_alloc", Word(|o| o.auto_da_alloc = Some(true))),
-    row("noauto_da_alloc", Word(|o| o.auto_da_alloc = Some(false))),
-    row("discard", Word(|o| o.discard = Some(true))),
-    row("nodiscard", Word(|o| o.discard = Some(false))),
     row("noxattr", Word(|o| o.xattrs = Some(Xattrs::Refused))),
     row("allow_other", Word(|o| o.allow_other = Some(true))),
     row("writeback", Word(|o| o.writeback = true)).long(
@@ -357,61 +316,11 @@ static OPTIONS: &[Row] = &[
         "Give other users access, as permissions allow (default: yes for a mount of root, no \
          for others and for `run`)",
     ),
-    row("size", Value(|o, text| set(&mut o.size, text.parse()))),
-    row("nr_inodes", Value(|o, text| set(&mut o.inodes, parse_inodes(text)))).of(Memory).long(
-        "inodes",
-        "N",
-        "Maximum number of files and directories (default: as many as fit)",
-    ),
-    row("inodes", Value(|o, text| set(&mut o.inodes, parse_inodes(text)))),
-    row("mode", Value(|o, text| set(&mut o.mode, parse_mode(text)))).long(
-        "mode",
-        "MODE",
-        "Permissions of the root directory of a new file system, in octal (default: 755)",
-    ),
-    row("uid", Value(|o, text| set(&mut o.uid, parse_id(text)))).long(
-        "uid",
-        "UID",
-        "Owner of the root directory of a new file system (default: you)",
-    ),
-    row("gid", Value(|o, text| set(&mut o.gid, parse_id(text)))).long(
-        "gid",
-        "GID",
-        "Group of the root directory of a new file system (default: yours)",
-    ),
-    row(
-        "errors",
-        Value(|o, text| {
-            set(&mut o.on_error, text.parse().map_err(|e: OnErrorError| e.to_string()))
-        }),
-    ),
-    row("branch", Value(|o, text| set(&mut o.branch, Ok(text.to_owned())))).of(Volumes).long(
+    row("branch", Value(|o, text| set(&mut o.branch, Ok(text.to_owned())))).of_volumes().long(
         "branch",
         "NAME",
         "The branch of the image, as `-o branch=NAME`; by default `main`, which is the volume \
          itself",
-    ),
-    row("log_device", Value(|o, text| set(&mut o.log_device, Ok(text.into())))).of(Volumes),
-    row("ceph_conf", Value(|o, text| set(&mut o.ceph.conf, Ok(text.into())))).of(Volumes),
-    row("id", Value(|o, text| set(&mut o.ceph.id, Ok(text.to_owned())))).of(Volumes),
-    row("sync_interval", Value(|o, text| set(&mut o.sync_interval, parse_seconds(text))))
-        .of(Volumes)
-        .long(
-            "sync-interval",
-            "SECONDS",
-            "Seconds until unsynced changes reach the disk (default: 5)",
-        ),
-    row("commit", Value(|o, text| set(&mut o.sync_interval, parse_seconds(text)))).of(Volumes),
-    row("cache_size", Value(|o, text| set(&mut o.cache_size, text.parse()))).of(Volumes).long(
-        "cache-size",
-        "SIZE",
-        "Size of the volume's cache: bytes, with K, M, G, or a share of the memory such as \
-         10% (default: 320M, but at most a quarter of the memory of the machine or control \
-         group). Three quarters hold data: writers wait when all of that is dirty. One \
-         quarter holds metadata. Dirty metadata that is not yet written in place may take \
-         half as much again; beyond that, changes wait. Names and inodes take another 128M. \
-         Branches that are mounted beside one of `-o branch` share its memory, unless they \
-         have a size of their own",
     ),
     row("poll", Value(|o, text| set(&mut o.poll, parse_polling(text)))).long(
         "poll",
@@ -438,13 +347,18 @@ static OPTIONS: &[Row] = &[
     row("fsname", Value(|o, text| set(&mut o.source, Ok(text.to_owned())))),
 ];
 
-/// The long options that stand in the table, with their values.
+/// The long options that stand in the tables: their names after `-o`, and their values.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LongOptions(Vec<(usize, Option<String>)>);
+pub(crate) struct LongOptions(Vec<(&'static str, Option<String>)>);
+
+/// Returns all long options, each with its name after `-o`.
+fn all_long() -> impl Iterator<Item = (&'static str, Arg)> {
+    of_file_system().chain(OPTIONS.iter().filter_map(|row| Some((row.name, row.argument()?))))
+}
 
 impl Args for LongOptions {
     fn augment_args(command: Command) -> Command {
-        command.args(OPTIONS.iter().filter_map(Row::argument))
+        command.args(all_long().map(|(_, arg)| arg))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -459,13 +373,12 @@ impl FromArgMatches for LongOptions {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        for (at, row) in OPTIONS.iter().enumerate() {
-            let Some((name, value, _)) = row.long else { continue };
-            let id = name.replace('-', "_");
-            if value.is_empty() {
-                self.0.extend(matches.get_flag(&id).then_some((at, None)));
-            } else if let Some(text) = matches.get_one::<String>(&id) {
-                self.0.push((at, Some(text.clone())));
+        for (name, arg) in all_long() {
+            let id = arg.get_id().as_str();
+            if matches!(arg.get_action(), ArgAction::SetTrue) {
+                self.0.extend(matches.get_flag(id).then_some((name, None)));
+            } else if let Some(text) = matches.get_one::<String>(id) {
+                self.0.push((name, Some(text.clone())));
             }
         }
         Ok(())
@@ -521,27 +434,6 @@ pub(crate) fn parse(text: &str) -> Result<MountOptions, String> {
 /// Returns a text that names the invalid option.
 pub(crate) fn checked(text: &str) -> Result<String, String> {
     parse(text).map(|_| text.to_owned())
-}
-
-/// Splits a text at commas; a backslash escapes a comma.
-fn split(text: &str) -> Vec<String> {
-    let mut parts = vec![String::new()];
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        let part = match c {
-            ',' => {
-                parts.push(String::new());
-                continue;
-            }
-            '\\' => chars.next(),
-            c => Some(c),
-        };
-        if let (Some(c), Some(last)) = (part, parts.last_mut()) {
-            last.push(c);
-        }
-    }
-    parts.retain(|part| !part.is_empty());
-    parts
 }
 
 #[cfg(test)]

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vfscale::block::Device;
+use vfscale::options::{Options, Size};
 use vfscale::pool::PoolMaker;
 use vfscale::posix::{At, MountFlags, OFlags};
 use vfscale::volume::{CacheBudget, Fence, Freezer, VolumeBuilder};
 use vfscale::{Mode, Pool, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
-use vfscale_command::{Size, say};
+use vfscale_command::say;
 use vfscale_fuse::{Attachment, Builder, Mounted, Sharing, Transport};
 
 use crate::device;
@@ -47,13 +48,13 @@ impl Source {
         image: Option<(&Path, Option<u64>)>,
         patience: Option<Duration>,
     ) -> Result<Source, Failure> {
-        if options.no_recovery && (image.is_none() || !options.is_read_only()) {
+        if options.fs.no_recovery == Some(true) && (image.is_none() || !options.is_read_only()) {
             let why = "`-o norecovery` is for a volume that is only read: `-o ro,norecovery`";
             return Err(Failure::Usage(why.into()));
         }
-        if let (None, Some(option)) = (image, options.of_volumes) {
-            let why = format!("`-o {option}=` is for a volume, not for a file system in memory");
-            return Err(Failure::Usage(why));
+        if image.is_none() && options.branch.is_some() {
+            let why = "`-o branch=` is for a volume, not for a file system in memory";
+            return Err(Failure::Usage(why.into()));
         }
         match image {
             None => memory(source, options).map(Source::Memory),
@@ -268,13 +269,13 @@ fn mount_state(vfs: &Vfs) -> Result<(), Failure> {
     Ok(task.posix().mount(ProcFs::owned_by(vfs, uid, gid), STATE_DIR, flags)?)
 }
 
-/// Returns the owner, group and permissions for the root directory of a new file system.
-fn root(options: &MountOptions) -> (u32, u32, Mode) {
-    let (own_uid, own_gid) = caller();
-    let uid = options.uid.unwrap_or(own_uid);
-    let gid = options.gid.unwrap_or(own_gid);
-    let mode = options.mode.unwrap_or(0o755);
-    (uid, gid, Mode::from_bits_truncate(mode))
+/// Returns the options of the file system. The root directory of a new one belongs to the user.
+fn owned(options: &MountOptions) -> Options {
+    let (uid, gid) = caller();
+    let mut options = options.fs.clone();
+    options.uid.get_or_insert(uid);
+    options.gid.get_or_insert(gid);
+    options
 }
 
 /// Returns limits without a limit of open files: a mount has an open file for each inode that the
@@ -283,17 +284,12 @@ fn limits() -> vfscale::Limits {
     vfscale::Limits::default().open_files(i64::MAX as u64)
 }
 
-/// Creates a file system in memory, whose root directory belongs to the user.
+/// Creates a file system in memory.
 fn memory(source: &SourceArgs, options: &MountOptions) -> Result<Vfs, Failure> {
-    let mut builder = vfscale::memory().limits(limits()).scaling(source.scaling()?);
-    if let Some(size) = source.memory.flatten().or(options.size) {
-        builder = builder.size(size.on_this_machine());
-    }
-    if let Some(inodes) = options.inodes {
-        builder = builder.inodes(inodes);
-    }
-    let (uid, gid, mode) = root(options);
-    Ok(builder.owner(uid, gid).mode(mode).build()?)
+    let mut options = owned(options);
+    options.size = source.memory.flatten().or(options.size);
+    let builder = vfscale::memory().limits(limits()).scaling(source.scaling()?);
+    Ok(options.memory(builder)?.build()?)
 }
 
 /// Returns the branch that the command line names.
@@ -301,7 +297,7 @@ pub(crate) fn branch_name(options: &MountOptions) -> String {
     options.branch.as_deref().unwrap_or(vfscale::pool::MAIN).to_owned()
 }
 
-/// Opens a volume. The root directory of a new one belongs to the user.
+/// Opens a volume.
 fn volume(
     source: &SourceArgs,
     options: &MountOptions,
@@ -314,7 +310,8 @@ fn volume(
         Some(name) => {
             // For all branches of the image, which this process serves.
             let budget = CacheBudget::new(cache_size);
-            let pool = device::pool(path).take_over(source.take_over).cache_budget(&budget);
+            let take_over = source.take_over || options.fs.take_over == Some(true);
+            let pool = device::pool(path).take_over(take_over).cache_budget(&budget);
             let is_read_only = options.is_read_only();
             branch(&pool.read_only(is_read_only).open()?, name, is_read_only)?
         }
@@ -324,7 +321,7 @@ fn volume(
 
 /// Returns the size of the caches that the command line gives.
 fn cache_size(options: &MountOptions) -> Option<u64> {
-    options.cache_size.map(Size::on_this_machine)
+    options.fs.cache_size.map(Size::on_this_machine)
 }
 
 /// Returns the size of the caches of a volume, or of all branches together.
@@ -351,29 +348,12 @@ fn configured(
     size: Option<u64>,
 ) -> Result<Volume, Failure> {
     let mut builder = builder.limits(limits()).scaling(source.scaling()?);
-    builder = builder.read_only(options.is_read_only()).no_recovery(options.no_recovery);
-    builder = builder.ceph(device::ceph()).take_over(source.take_over);
-    if let Some(on_error) = options.on_error {
-        builder = builder.on_error(on_error);
-    }
+    builder = builder.read_only(options.is_read_only()).take_over(source.take_over);
     if let Some(size) = size {
         builder = builder.create(size);
     }
-    if let Some(size) = source.log_size {
-        builder = builder.log_size(size);
-    }
-    if let Some(device) = source.log_device.as_ref().or(options.log_device.as_ref()) {
-        builder = builder.log_path(device);
-    }
-    if let Some(interval) = options.sync_interval {
-        builder = builder.sync_interval(Some(interval));
-    }
-    if let Some(auto_da_alloc) = options.auto_da_alloc {
-        builder = builder.auto_da_alloc(auto_da_alloc);
-    }
-    if let Some(discard) = options.discard {
-        builder = builder.discard(discard);
-    }
-    let (uid, gid, mode) = root(options);
-    Ok(builder.owner(uid, gid).mode(mode).open()?)
+    // Callers have set the size of the caches, which may be one for all branches.
+    let mut options = owned(options);
+    options.cache_size = None;
+    Ok(options.volume(builder)?.ceph(device::ceph()).open()?)
 }

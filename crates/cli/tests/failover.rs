@@ -108,14 +108,11 @@ impl Volume {
 impl Drop for Volume {
     fn drop(&mut self) {
         // A client that was killed watches the image until Ceph has noticed.
-        for _ in 0..30 {
+        vfscale_harness::comes(Duration::from_secs(30), || {
             let mut rbd = Command::new("rbd");
             rbd.arg("--conf").arg(&self.conf).args(["rm", "--no-progress", &self.image]);
-            if rbd.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
-                return;
-            }
-            vfscale_harness::pause(Duration::from_secs(1));
-        }
+            rbd.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+        });
     }
 }
 
@@ -150,14 +147,10 @@ impl Mount {
 
     /// Waits for the end of the server, and returns its exit status.
     fn ended(&mut self) -> Option<i32> {
-        let end = Instant::now() + Duration::from_secs(30);
-        loop {
-            if let Some(status) = self.server.try_wait().unwrap() {
-                return status.code();
-            }
-            assert!(Instant::now() < end, "the server does not end");
-            vfscale_harness::pause(Duration::from_millis(10));
-        }
+        vfscale_harness::wait_until("the end of the server", || {
+            self.server.try_wait().unwrap().is_some()
+        });
+        self.server.wait().unwrap().code()
     }
 
     fn detach(&self) -> bool {

@@ -5,7 +5,6 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`size`] | amounts of memory as people write them |
 //! | [`signals`] | signals, waited for by a thread instead of in handlers |
 //! | [`logging`] | messages of the library on standard error |
 //! | [`stderr`] | messages for the person at the terminal, or for the log in the background |
@@ -16,8 +15,6 @@ pub mod logging;
 pub mod manual;
 pub mod notify;
 pub mod signals;
-pub mod size;
 pub mod stderr;
 
-pub use size::Size;
 pub use stderr::say;

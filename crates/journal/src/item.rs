@@ -34,9 +34,10 @@ use std::sync::Arc;
 
 use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use vfscale_sync::lock::assert_held;
 use vfscale_sync::prefetch::prefetch;
 
-use crate::ranks::CilItem;
+use crate::ranks::{AilLock, CilItem};
 use crate::{Error, Lsn, Result};
 
 /// The identity of a logged object. The journal compares keys and does not interpret them.
@@ -268,16 +269,18 @@ impl ItemState {
         if is_there { here.take().map(|(_, vector)| vector) } else { None }
     }
 
-    /// Returns the position in the AIL. The caller holds the AIL's lock.
+    /// Returns the position in the AIL.
     pub(crate) fn ail_position(&self) -> AilPosition {
+        assert_held::<AilLock>();
         AilPosition {
             lsn: Lsn::from_bits(self.ail_lsn.load(Ordering::Relaxed)),
             index: self.ail_index.load(Ordering::Relaxed),
         }
     }
 
-    /// Stores the position in the AIL. The caller holds the AIL's lock.
+    /// Stores the position in the AIL.
     pub(crate) fn set_ail_position(&self, position: AilPosition) {
+        assert_held::<AilLock>();
         self.ail_lsn.store(position.lsn.to_bits(), Ordering::Relaxed);
         self.ail_index.store(position.index, Ordering::Relaxed);
     }

@@ -57,14 +57,8 @@ fn filled(files: u32) -> Vfs {
 /// Sleeps until at most `most` bytes are resident above `before`; returns how long that took.
 fn wait_for_memory(before: u64, most: u64) -> Duration {
     let start = Instant::now();
-    while resident_bytes().saturating_sub(before) > most {
-        assert!(
-            start.elapsed() < Duration::from_secs(30),
-            "{} bytes stay",
-            resident_bytes() - before
-        );
-        vfscale_harness::pause(Duration::from_millis(5));
-    }
+    let is_back = || resident_bytes().saturating_sub(before) <= most;
+    vfscale_harness::wait_until("memory is given back", is_back);
     start.elapsed()
 }
 

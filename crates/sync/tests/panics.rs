@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use vfscale_sync::slab::Slab;
 use vfscale_sync::{rcu, reclaim};
@@ -28,11 +28,11 @@ fn returns(f: impl FnOnce() + Send + 'static) -> bool {
 
 /// Repeats `step` until `ran` calls have run.
 fn until(ran: &AtomicUsize, calls: usize, step: impl Fn()) {
-    let begun = Instant::now();
-    while ran.load(Ordering::Relaxed) < calls {
-        assert!(begun.elapsed() < LIMIT, "of {calls} calls ran {ran:?}");
+    let all_ran = vfscale_harness::comes(LIMIT, || {
         step();
-    }
+        ran.load(Ordering::Relaxed) >= calls
+    });
+    assert!(all_ran, "of {calls} calls ran {ran:?}");
 }
 
 /// Defers more than a bag of calls, of which an early one panics. Returns the number that have run.

@@ -47,7 +47,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
             "vfscale-vfs",
         ],
     ),
-    ("vfscale-command", &["vfscale-sync"]),
+    ("vfscale-command", &[]),
     (
         "vfscale-cli",
         &["vfscale", "vfscale-command", "vfscale-diskfs", "vfscale-fuse", "vfscale-vfs"],

@@ -73,7 +73,10 @@ pub const ROOMS: &[Layers] = &[
             "lsn",
         ],
     ),
-    ("vfscale", &["transfer", "pool", "volume", "place", "view", "diff", "error"]),
+    (
+        "vfscale",
+        &["transfer", "options", "memory", "pool", "volume", "place", "view", "diff", "error"],
+    ),
     ("pool", &["calls", "branch", "state", "space", "disk", "base"]),
     (
         "fuse",

@@ -148,7 +148,18 @@ fn the_book_has_every_document() {
         (page.ends_with(".md") && page != "SUMMARY.md" && !is_run).then_some(page)
     });
     let absent = pages.filter(|page| !summary.contains(&format!("({page})")));
-    report(absent.map(|page| format!("docs/SUMMARY.md: no link to {page}")).collect());
+    let mut found: Vec<_> =
+        absent.map(|page| format!("docs/SUMMARY.md: no link to {page}")).collect();
+    // Pages of refused ideas have their number before the title.
+    for (title, page) in summary.lines().filter_map(|line| line.split_once("](refused/0")) {
+        let (title, page) = (title.trim_start_matches("  - ["), page.trim_end_matches(')'));
+        let text = read(&format!("docs/refused/0{page}")).unwrap();
+        let heading = text.lines().next().and_then(|line| line.split_once(". "));
+        if heading.is_none_or(|(_, heading)| heading != title) {
+            found.push(format!("docs/SUMMARY.md: `{title}` is not the title of refused/0{page}"));
+        }
+    }
+    report(found);
 }
 
 /// The first cells of the guide's table are messages; `...` stands for what differs.

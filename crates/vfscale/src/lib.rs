@@ -54,6 +54,7 @@
 //!   the clock.
 //! * [`driver`] is for writers of file systems; `examples/driver.rs` is one in 60 lines.
 //! * [`idle_memory`] bounds the memory that the process keeps for files to come.
+//! * [`options`] has the options of memory file systems and volumes by their names.
 //! * [`block`] has the devices of volumes: files, memory, and copies of others.
 //!
 //! Everything is `Send` and `Sync`. Calls block only for short critical sections, with two
@@ -75,6 +76,7 @@ pub mod driver;
 mod error;
 pub mod idle_memory;
 mod memory;
+pub mod options;
 mod place;
 pub mod pool;
 pub mod posix;

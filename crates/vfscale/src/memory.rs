@@ -103,6 +103,13 @@ impl MemoryBuilder {
         self
     }
 
+    /// Creates the file system without a tree, to be mounted in one. The limits of a tree do not
+    /// count.
+    #[must_use]
+    pub fn driver(self) -> Arc<MemFs> {
+        self.options.build()
+    }
+
     /// Creates the file system and mounts it as the root of a new tree.
     ///
     /// # Errors

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use vfscale::options::Size;
 use vfscale_bench::branches::{BranchRow, Branching};
-use vfscale_command::Size;
 
 use crate::error::Failure;
 use crate::output::{INTERRUPTED, interrupted_by_signals, output};

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use vfscale::options::Size;
 use vfscale_bench::fill::{Fill, FillSample};
-use vfscale_command::Size;
 
 use crate::error::Failure;
 use crate::output::{INTERRUPTED, interrupted_by_signals, output, print};

@@ -14,6 +14,7 @@ _HostPath: TypeAlias = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
 _TextMode: TypeAlias = Literal[
     "r", "w", "a", "x", "r+", "w+", "a+", "x+", "rt", "wt", "at", "xt", "r+t", "w+t", "a+t", "x+t"
 ]
+_Option: TypeAlias = Union[bool, int, float, _HostPath, None]
 _Text: TypeAlias = Union[str, "Path", os.PathLike[str]]
 
 __all__ = [
@@ -37,6 +38,7 @@ def memory(
     mode: int = 0o755,
     uid: int = 0,
     gid: int = 0,
+    **options: _Option,
 ) -> Memory: ...
 def open_volume(
     path: _HostPath,
@@ -51,6 +53,7 @@ def open_volume(
     ceph_id: str | None = None,
     take_over: bool = False,
     patience: float | None = None,
+    **options: _Option,
 ) -> Volume: ...
 
 class _Tree:

@@ -72,38 +72,27 @@ class Volume(_vfscale.Volume, _Tree):
         return f"<vfscale.Volume {self.path!r}{state}>"
 
 
-def memory(size=None, *, inodes=None, mode=0o755, uid=0, gid=0):
+def memory(size=None, **options):
     """Makes a tree in memory.
 
     `size` bounds the memory of its files in bytes; by default half of the machine's memory. `mode`,
-    `uid` and `gid` are those of its root directory.
+    `uid` and `gid` are those of its root directory. Further options: `inodes`, and others of
+    `vfscale mount --memory -o`.
 
     >>> tree = memory(size=1 << 20)
     >>> tree.task().write_bytes("/f", bytes(2 << 20))
     Traceback (most recent call last):
     OSError: [Errno 28] No space left on device: '/f'
     """
-    return Memory(size, inodes=inodes, mode=mode, uid=uid, gid=gid)
+    return Memory(size, **options)
 
 
-def open_volume(
-    path,
-    create=None,
-    *,
-    read_only=False,
-    cache_size=None,
-    mode=0o755,
-    uid=0,
-    gid=0,
-    ceph_conf=None,
-    ceph_id=None,
-    take_over=False,
-    patience=None,
-):
+def open_volume(path, create=None, **options):
     """Opens the volume in an image file or on a device; recovers it after a crash.
 
     With `create` makes an image of so many bytes, if there is none; `mode`, `uid` and `gid` are then
     those of its root directory. `cache_size` is the approximate size of its caches in bytes.
+    `sync_interval`, `discard`, `errors` and others are those of `vfscale mount -o`.
 
     A path `rbd:POOL[/NAMESPACE]/IMAGE[@SNAP]` names an image of Ceph RBD; it needs the library librbd.
     `ceph_conf` is the configuration file (by default CEPH_CONF, or /etc/ceph/ceph.conf), `ceph_id` the
@@ -117,16 +106,4 @@ def open_volume(
     ...     volume.task().read_bytes("/state")
     b'1'
     """
-    return Volume(
-        path,
-        create=create,
-        read_only=read_only,
-        cache_size=cache_size,
-        mode=mode,
-        uid=uid,
-        gid=gid,
-        ceph_conf=ceph_conf,
-        ceph_id=ceph_id,
-        take_over=take_over,
-        patience=patience,
-    )
+    return Volume(path, create=create, **options)

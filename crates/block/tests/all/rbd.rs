@@ -70,11 +70,9 @@ impl Image {
 impl Drop for Image {
     fn drop(&mut self) {
         // A client that was refused may still watch the image for a moment.
-        let end = Instant::now() + Duration::from_secs(20);
-        while let Err(error) = self.options().remove(self.name.to_string()) {
-            assert!(Instant::now() < end, "{error}");
-            vfscale_harness::pause(Duration::from_millis(200));
-        }
+        vfscale_harness::wait_until("the removal of the image", || {
+            self.options().remove(self.name.to_string()).is_ok()
+        });
     }
 }
 

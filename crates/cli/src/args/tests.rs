@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use vfscale::Scaling;
-use vfscale_command::Size;
+use vfscale::options::Size;
 
 use super::*;
 
@@ -58,7 +58,7 @@ fn an_image_and_its_options() {
     let places = mount.places().unwrap();
     assert_eq!(places, (Some(Path::new("disk.vfs")), Path::new("/mnt")));
     let options = mount.serve.merged_options();
-    assert_eq!(options.sync_interval, Some(Duration::from_millis(500)));
+    assert_eq!(options.fs.sync_interval, Some(Some(Duration::from_millis(500))));
     assert!(options.is_read_only());
     for args in [&["vfscale", "mount", "/mnt"][..], &["vfscale", "mount", "--memory", "a", "b"]] {
         let Ok(Command::Mount(mount)) = parsed(args) else { panic!("{args:?}") };

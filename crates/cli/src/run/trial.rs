@@ -47,9 +47,7 @@ impl Trial {
                     let name = fork(&pool, &parent)?;
                     Trial::Branch { pool, name }
                 }
-                Err(PoolError::NoPool { .. }) if parent == MAIN => {
-                    in_memory(args, options, &image)?
-                }
+                Err(PoolError::NoPool { .. }) if parent == MAIN => in_memory(options, &image)?,
                 Err(error) => return Err(error.into()),
             },
         };
@@ -98,8 +96,8 @@ impl Trial {
 }
 
 /// Returns a copy of a volume without branches.
-fn in_memory(args: &RunArgs, options: &MountOptions, image: &Path) -> Result<Trial, Failure> {
-    if args.source.log_device.is_some() || options.log_device.is_some() {
+fn in_memory(options: &MountOptions, image: &Path) -> Result<Trial, Failure> {
+    if options.fs.log_device.is_some() {
         let why = "--discard is not for a volume with its log on a device of its own";
         return Err(Failure::Usage(why.into()));
     }

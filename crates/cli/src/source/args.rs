@@ -1,10 +1,8 @@
 //! The options of a command that name a file system, and how it is served.
 
-use std::path::PathBuf;
-
 use clap::Args;
+use vfscale::options::Size;
 use vfscale::{Scaling, ScalingError};
-use vfscale_command::Size;
 
 use crate::error::Failure;
 use crate::options::{self, LongOptions, MountOptions};
@@ -22,14 +20,6 @@ pub(crate) struct SourceArgs {
     /// `mount` none. The image is sparse: it takes space on the disk as it fills
     #[arg(long, value_name = "SIZE", value_parser = options::parse_bytes, conflicts_with = "memory")]
     pub(crate) size: Option<u64>,
-
-    /// The size of the log of an image that is created (default: follows the size of the image)
-    #[arg(long, value_name = "SIZE", value_parser = options::parse_bytes, conflicts_with = "memory")]
-    pub(crate) log_size: Option<u64>,
-
-    /// The image or device with the log, for a volume with an external log
-    #[arg(long, value_name = "DEVICE", conflicts_with = "memory")]
-    pub(crate) log_device: Option<PathBuf>,
 
     /// Take an image of Ceph RBD from a holder that is alive: the cluster refuses it from then on.
     /// Of what it had made durable nothing is lost

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 use indicatif::ProgressBar;
 use vfscale::block::{Device, Guarded};
-use vfscale_command::Size;
+use vfscale::options::Size;
 use vfscale_diskfs::copies::OpenError;
 use vfscale_diskfs::mkfs::{self, MkfsOptions, RootDirectory};
 use vfscale_diskfs::{Label, LogPlace, Uuid, copies, identity};

@@ -4,7 +4,6 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -131,14 +130,8 @@ fn fails(mut command: Command, status: i32) -> String {
 }
 
 fn ended(child: &mut Child) -> ExitStatus {
-    let end = Instant::now() + Duration::from_secs(30);
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status;
-        }
-        assert!(Instant::now() < end, "the process does not end");
-        vfscale_harness::pause(Duration::from_millis(10));
-    }
+    vfscale_harness::wait_until("the end of a process", || child.try_wait().unwrap().is_some());
+    child.wait().unwrap()
 }
 
 fn signal(child: &Child, signal: Signal) {
