@@ -12,15 +12,17 @@ use vfscale::Errno;
 use vfscale::block::named::is_rbd;
 use vfscale::posix::MountFlags;
 use vfscale_command::notify::notify;
+use vfscale_command::say;
 use vfscale_command::signals::Blocked;
-use vfscale_command::{say, stderr, stderr::Log};
+use vfscale_command::stderr::Log;
 use vfscale_fuse::Mounted;
 
+use crate::child;
 use crate::elsewhere;
 use crate::error::Failure;
 use crate::mounts;
 use crate::options::{self, MountOptions};
-use crate::served::{Forced, Served, Ticket, listen, start_thread};
+use crate::served::{Served, end_all, listen, start_thread};
 use crate::source::args::{ServeArgs, SourceArgs};
 use crate::source::{self, Source};
 use crate::standby::{self, Told};
@@ -121,7 +123,7 @@ pub(crate) fn mount(
         opened => opened?,
     };
     let served = Served::new(source.pool(), source.pool_maker());
-    let ticket = first(&served, &options)?;
+    let ticket = served.first(&source::branch_name(&options), options.is_read_only(), None);
     let builder = source::builder(&source, &args.serve, &options, image)?;
     let mounted = builder.host(listen::host(&served, image, parse)).mount(dir)?;
     let _ = ticket.start(&mounted, source.syncer());
@@ -152,14 +154,6 @@ pub(crate) fn mount(
         Some(error) => Err(Failure::Fenced(error)),
         None => closed.map(|()| ExitCode::SUCCESS),
     }
-}
-
-/// Takes the place of the first mount.
-fn first(served: &Arc<Served>, options: &MountOptions) -> Result<Ticket, Failure> {
-    let branch = source::branch_name(options);
-    let read_only = options.is_read_only();
-    let refused = |_| Failure::Usage(listen::is_mounted(&branch, None));
-    served.reserve(&branch, read_only).map_err(refused)
 }
 
 /// Mounts a branch of an image that another process has open, and has that one serve it. Waits
@@ -291,22 +285,7 @@ fn end_on_signal(served: &Arc<Served>, signals: Blocked) -> Result<(), Failure> 
             if caught.signal == libc::SIGUSR1 || caught.signal == libc::SIGUSR2 {
                 continue;
             }
-            match served.unmount_all(PATIENCE) {
-                Ok(forced) if forced.is_empty() => {}
-                Ok(forced) => {
-                    for Forced { dir, is_own } in forced {
-                        let how = match is_own {
-                            true => "was in use; unmounted under its users",
-                            false => "has no server any more; whoever mounted it unmounts it",
-                        };
-                        say(format_args!("vfscale: {} {how}", dir.display()));
-                    }
-                    std::thread::sleep(PATIENCE);
-                    // Unless the volumes are just being closed, which may take long.
-                    served.exit_with_users();
-                }
-                Err(e) => say(format_args!("vfscale: cannot unmount {e}")),
-            }
+            end_all(&served, PATIENCE);
         }
     })
 }
@@ -340,18 +319,8 @@ fn background_log(args: &MountArgs) -> Result<Log, Failure> {
 /// Reports that the mount is ready, and detaches from terminal, session and directory. Messages go
 /// to the log from then on.
 fn leave_terminal(log: Log) -> Result<(), Failure> {
-    let failed = |e: rustix::io::Errno| Failure::System("cannot move to the background", e.into());
     // All that can fail comes before the report.
-    let null = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/null")
-        .map_err(|e| Failure::System("/dev/null", e))?;
-    rustix::process::chdir("/").map_err(failed)?;
-    let _ = rustix::process::setsid();
-    // Of panics, which print to standard error, the file has the text too.
-    rustix::stdio::dup2_stderr(log.as_file().unwrap_or(&null)).map_err(failed)?;
-    stderr::redirect(log);
+    let null = child::leave_terminal(log)?;
     let mut out = std::io::stdout();
     let _ = writeln!(out, "ready").and_then(|()| out.flush());
     let _ = rustix::stdio::dup2_stdout(&null);

@@ -84,6 +84,7 @@ pub const ROOMS: &[Layers] = &[
         &[
             "helper",
             "args",
+            "list",
             "run",
             "mount",
             "freeze",
