@@ -49,6 +49,20 @@ pub(crate) fn is_locked(failure: &Failure) -> bool {
     )
 }
 
+/// Returns the failure of a command for which an image was not free in time. If it is mounted, that
+/// is by runs that only read it, since others serve it.
+pub(crate) fn busy(image: Option<&Path>, why: String) -> Failure {
+    let table = mounts::table().unwrap_or_default();
+    let is_mounted = image.is_some_and(|image| !mounts::of(&table, image).is_empty());
+    Failure::Busy(match is_mounted {
+        true => format!(
+            "{why}; try again when the commands have ended that only read it, such as \
+                         those of `vfscale run --discard`"
+        ),
+        false => why,
+    })
+}
+
 /// A mount of this process that another one serves.
 pub(crate) struct Elsewhere {
     connection: Connection,

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use vfscale::Errno;
@@ -116,11 +116,20 @@ pub(crate) fn mount(
         return start_server(arguments);
     }
     let log = is_server.then(|| background_log(&args)).transpose()?;
-    let (source, signals) = match opened(&args, &options, image) {
-        Err(failure) if !args.standby && !args.source.take_over => {
-            return served_elsewhere(failure, &args, &options, dir, arguments);
+    let end = Instant::now() + elsewhere::BUSY;
+    let (source, signals) = loop {
+        match opened(&args, &options, image) {
+            Err(failure) if !args.standby && !args.source.take_over => {
+                match served_elsewhere(failure, &args, &options, dir, arguments) {
+                    // Its server has ended meanwhile.
+                    Err(Failure::Ended(..)) if Instant::now() < end => {
+                        std::thread::sleep(elsewhere::PAUSE);
+                    }
+                    served => return served,
+                }
+            }
+            opened => break opened?,
         }
-        opened => opened?,
     };
     let served = Served::new(source.pool(), source.pool_maker());
     let ticket = served.first(&source::branch_name(&options), options.is_read_only(), None);
@@ -209,7 +218,9 @@ fn served_elsewhere(
             }
         }
     });
-    mounted.wait(None).map(|()| ExitCode::SUCCESS)
+    // The end of its server is that of this mount, too, and no reason to make another one.
+    let ended = mounted.wait(None).map_err(|failure| Failure::Unclosed(failure.to_string()));
+    ended.map(|()| ExitCode::SUCCESS)
 }
 
 /// Opens what is to be mounted, with `--standby` when nobody else has it.

@@ -73,11 +73,7 @@ pub(crate) fn run(
         match ran {
             Ran::Ended(code) => return Ok(code),
             Ran::Busy(why) if Instant::now() >= end => {
-                let why = format!(
-                    "{why}; a `run --discard` of an image without branches lets no other write it: \
-                     `vfscale branch create` makes the first one"
-                );
-                return Err(Failure::Busy(why));
+                return Err(elsewhere::busy(args.image.as_deref(), why));
             }
             Ran::Busy(_) => std::thread::sleep(elsewhere::PAUSE),
         }

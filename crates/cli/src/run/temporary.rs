@@ -23,6 +23,9 @@ const INNER: &str = "mnt";
 /// First part of the name of that one.
 const PREFIX: &str = "vfscale-";
 
+/// The largest id that Linux gives a process.
+const PID_MAX: u32 = 1 << 22;
+
 /// Time that processes left behind by the command get to leave the file system.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -93,9 +96,12 @@ impl Drop for TempDir {
     }
 }
 
-/// Removes both directories.
+/// Removes both directories. A run may have been killed before it made the inner one.
 fn remove(outer: &Path) -> io::Result<()> {
-    std::fs::remove_dir(outer.join(INNER)).and_then(|()| std::fs::remove_dir(outer))
+    match std::fs::remove_dir(outer.join(INNER)) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => std::fs::remove_dir(outer),
+    }
 }
 
 /// Removes what runs of this user have left that were killed, in a directory.
@@ -116,8 +122,8 @@ pub(crate) fn remove_dead(parent: &Path) {
 /// Returns whether a directory with this name is one of a run: `vfscale-PID-N`.
 fn is_of_run(name: &OsStr) -> bool {
     let numbers = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split_once('-'));
-    let is_number = |text: &str| text.parse::<u32>().is_ok();
-    numbers.is_some_and(|(pid, n)| is_number(pid) && is_number(n))
+    let is_number = |text: &str, most: u32| text.parse().is_ok_and(|number: u32| number <= most);
+    numbers.is_some_and(|(pid, n)| is_number(pid, PID_MAX) && is_number(n, u32::MAX))
 }
 
 /// Removes the directories of a run that is gone, with its mount if that is dead.
@@ -125,7 +131,6 @@ fn remove_unused(outer: &Path) {
     let dir = outer.join(INNER);
     let Ok(table) = mounts::table() else { return };
     let Some(mount) = mounts::at(&table, &dir) else {
-        // A directory without the inner one may be anybody's.
         let _ = remove(outer);
         return;
     };

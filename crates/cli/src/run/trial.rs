@@ -33,7 +33,10 @@ impl Opened {
         let image = args.image.as_deref();
         let Some(image) = image.filter(|_| args.discard) else {
             let named = image.map(|path| (path, Some(size)));
-            let source = Source::open(&args.source, options, named, None)?;
+            let source = match image.and_then(|image| read_branch(args, options, image)) {
+                Some(source) => source,
+                None => Source::open(&args.source, options, named, None)?,
+            };
             return Ok(Opened { source, trial: None, is_in_memory: image.is_none() });
         };
         let parent = source::branch_name(options);
@@ -41,7 +44,7 @@ impl Opened {
         let pool = match crate::device::pool(image).read_only(true).open() {
             Ok(read) => {
                 drop(read);
-                crate::device::pool(image).open()?
+                source::pool(&args.source, options, image, false)?
             }
             Err(PoolError::NoPool { .. }) if parent == MAIN => {
                 return in_memory(args, options, image);
@@ -53,6 +56,15 @@ impl Opened {
         let source = Source::of_branch(&trial.pool, &trial.branch, &args.source, options)?;
         Ok(Opened { source, trial: Some(trial), is_in_memory: false })
     }
+}
+
+/// Opens a branch that is only read, in a pool that can be written, for others that join. `None` if
+/// that is not wanted, or the pool can't be opened so.
+fn read_branch(args: &RunArgs, options: &MountOptions, image: &Path) -> Option<Source> {
+    let name =
+        options.branch.as_ref().filter(|_| options.is_read_only() && !options.no_recovery)?;
+    let pool = source::pool(&args.source, options, image, false).ok()?;
+    Source::of_branch(&pool, name, &args.source, options).ok()
 }
 
 /// Opens a copy of a volume without branches.

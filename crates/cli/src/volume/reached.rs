@@ -68,6 +68,9 @@ pub(super) fn at_server_or_here<T>(
             {
                 std::thread::sleep(PAUSE);
             }
+            Err(failure) if elsewhere::is_locked(&failure) => {
+                return Err(elsewhere::busy(Some(image), failure.to_string()));
+            }
             done => return done,
         }
     }

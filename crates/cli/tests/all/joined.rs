@@ -335,6 +335,23 @@ fn a_killed_server_leaves_all_branches() {
     place.is_clean();
 }
 
+/// A run that only reads its branch lets others write theirs.
+#[test]
+fn a_branch_that_is_read_is_in_nobodys_way() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    place.branches(2);
+    let mut reader = Waiting::new(&place, &["--branch", "b0", "--read-only"]);
+    good(&mut place.run(&["--branch", "b1"], "echo x > g"));
+    good(&mut place.run(&["--discard"], "echo x > g"));
+    assert_eq!(reader.says("cat f; touch f 2>/dev/null && echo written"), "base");
+    assert_eq!(reader.says(":"), "failed");
+    assert_eq!(reader.end(), Some(0));
+    place.is_clean();
+}
+
 /// Trials of an image without branches run at once, and leave it one.
 #[test]
 fn trials_in_memory_share_an_image() {
@@ -354,7 +371,7 @@ fn trials_in_memory_share_an_image() {
     let refused = place.run(&[], "true").output().unwrap();
     let says = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(1), "{says}");
-    assert!(says.contains("in use") && says.contains("vfscale branch create"), "{says}");
+    assert!(says.contains("in use") && says.contains("vfscale run --discard"), "{says}");
     assert_eq!(trial.end(), Some(0));
     assert_eq!(good(&mut place.command(&["branch", "list"], &[])), "");
 }
