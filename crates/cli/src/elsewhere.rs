@@ -78,6 +78,8 @@ pub(crate) struct Wanted<'a> {
     /// The command line, from which the server takes its options.
     pub(crate) arguments: &'a [OsString],
     pub(crate) attachment: Attachment,
+    /// Whether its branch is to be a copy of `branch`.
+    pub(crate) is_trial: bool,
 }
 
 impl Wanted<'_> {
@@ -99,6 +101,9 @@ impl Wanted<'_> {
     /// it has in memory. Calls `makes_pool` when the image becomes a pool.
     pub(crate) fn ask_for_run(self, makes_pool: impl Fn()) -> Result<Option<Asked>, Failure> {
         let Some((connection, user)) = server_of(self.image)? else { return Ok(None) };
+        if self.is_trial {
+            flush_kernel(self.image)?;
+        }
         let mut reply = connection.send(&self.request()).and_then(|()| connection.next());
         if let Ok(Some(Reply::Stage(Stage::Pool))) = reply {
             makes_pool();
@@ -262,6 +267,12 @@ fn close_all_but(fd: i32) {
 /// the file system at `dir`, which is one of them, durable.
 pub(crate) fn sync_kernel(image: &Path, dir: &Path) -> Result<(), Failure> {
     check_replies(dir)?;
+    flush_kernel(image)?;
+    sync(dir)
+}
+
+/// Makes the kernel write to the servers what it holds back of the mounts of an image.
+fn flush_kernel(image: &Path) -> Result<(), Failure> {
     for other in mounts::of(&mounts::table()?, image) {
         let sync = || {
             // Of a mount without a server, or that this user may not open, nothing can be held
@@ -269,9 +280,15 @@ pub(crate) fn sync_kernel(image: &Path, dir: &Path) -> Result<(), Failure> {
             let Ok(at) = std::fs::File::open(&other) else { return Ok(Vec::new()) };
             Ok(rustix::fs::syncfs(at).map(|()| Vec::new())?)
         };
-        within(PATIENCE, sync).map_err(|error| Failure::Sync(other.clone(), error))?;
+        let synced = within(PATIENCE, sync);
+        // The mount of a run may have ended meanwhile, with nothing held back.
+        if let Err(error) = synced
+            && mounts::of(&mounts::table()?, image).contains(&other)
+        {
+            return Err(Failure::Sync(other, error));
+        }
     }
-    sync(dir)
+    Ok(())
 }
 
 /// Makes the file system at `dir` durable, also what the kernel holds back of it.

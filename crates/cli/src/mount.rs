@@ -181,7 +181,8 @@ fn served_elsewhere(
     }
     let branch = source::branch_name(options);
     let attachment = source::attachment(options, Some(image));
-    let wanted = elsewhere::Wanted { image, branch: &branch, arguments, attachment };
+    let is_trial = false;
+    let wanted = elsewhere::Wanted { image, branch: &branch, arguments, attachment, is_trial };
     let is_named = options.branch.is_some();
     let ready = wanted.ask(failure, is_named)?;
     // Until then, signals end the process.

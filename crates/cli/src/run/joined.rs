@@ -32,7 +32,8 @@ pub(super) fn join(
     let arguments = &[own, &["true".into()]].concat();
     let (branch, attachment) =
         (source::branch_name(options), source::attachment(options, Some(image)));
-    let wanted = Wanted { image, branch: &branch, arguments, attachment };
+    let is_trial = args.discard;
+    let wanted = Wanted { image, branch: &branch, arguments, attachment, is_trial };
     let makes_pool = || {
         let image = Escaped::new(image);
         say(format_args!(

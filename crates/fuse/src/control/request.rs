@@ -47,7 +47,9 @@ pub enum Request {
     Adopt(String, String),
     /// Compare two branches.
     Diff(String, String),
-    /// Serve a further branch of the image, whose `/dev/fuse` follows.
+    /// Serve a further branch of the image, whose `/dev/fuse` follows. The mount of a run lasts
+    /// until its program [finishes](super::Connection::finish) or is gone; several programs may
+    /// share it ([`Reply::Place`](super::Reply::Place)), and the last one unmounts it.
     Mount {
         /// The branch.
         branch: String,
