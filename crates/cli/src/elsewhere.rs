@@ -27,9 +27,11 @@ use crate::served::{device_of, device_text, namespaces};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 /// Time for which a command waits for an image that another process has open, which may be a short
 /// command, or a server that is just beginning or ending.
-pub(crate) const BUSY: Duration = Duration::from_secs(10);
+const BUSY: Duration = Duration::from_secs(10);
+/// Time for which a command waits while one process after the other has the image.
+const MOST: Duration = Duration::from_secs(120);
 /// Time between two looks whether it still is.
-pub(crate) const PAUSE: Duration = Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_millis(5);
 /// Time for a server to say at which socket it takes requests, which it does at once.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
@@ -47,6 +49,36 @@ pub(crate) fn is_locked(failure: &Failure) -> bool {
             | Failure::Pool(PoolError::Device(DeviceError::Locked { .. }))
             | Failure::Device(DeviceError::Locked { .. })
     )
+}
+
+/// The wait of a command for an image that other processes have open, one after the other.
+pub(crate) struct Turn {
+    start: Instant,
+    /// The processes that had it, in words, and since when each.
+    holders: Vec<(String, Instant)>,
+}
+
+impl Turn {
+    pub(crate) fn new() -> Turn {
+        Turn { start: Instant::now(), holders: Vec::new() }
+    }
+
+    /// Waits for a moment after a failure. Returns whether to try again: not if the process of the
+    /// failure has had the image for [`BUSY`], or it was others' for [`MOST`].
+    pub(crate) fn wait(&mut self, failure: &Failure) -> bool {
+        let now = Instant::now();
+        // The message names the holder. A server that ends says nothing of who comes next.
+        if !matches!(failure, Failure::Ended(..)) {
+            let holder = failure.to_string();
+            match self.holders.iter().find(|(known, _)| *known == holder) {
+                Some((_, since)) if now.duration_since(*since) >= BUSY => return false,
+                Some(_) => {}
+                None => self.holders.push((holder, now)),
+            }
+        }
+        std::thread::sleep(PAUSE);
+        now.duration_since(self.start) < MOST
+    }
 }
 
 /// Returns the failure of a command for which an image was not free in time. If it is mounted, that

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use vfscale::Errno;
@@ -18,7 +18,7 @@ use vfscale_command::stderr::Log;
 use vfscale_fuse::Mounted;
 
 use crate::child;
-use crate::elsewhere;
+use crate::elsewhere::{self, Turn};
 use crate::error::Failure;
 use crate::mounts;
 use crate::options::{self, MountOptions};
@@ -116,15 +116,13 @@ pub(crate) fn mount(
         return start_server(arguments);
     }
     let log = is_server.then(|| background_log(&args)).transpose()?;
-    let end = Instant::now() + elsewhere::BUSY;
+    let mut turn = Turn::new();
     let (source, signals) = loop {
         match opened(&args, &options, image) {
             Err(failure) if !args.standby && !args.source.take_over => {
                 match served_elsewhere(failure, &args, &options, dir, arguments) {
                     // Its server has ended meanwhile.
-                    Err(Failure::Ended(..)) if Instant::now() < end => {
-                        std::thread::sleep(elsewhere::PAUSE);
-                    }
+                    Err(failure @ Failure::Ended(..)) if turn.wait(&failure) => {}
                     served => return served,
                 }
             }

@@ -8,15 +8,16 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
-use std::time::Instant;
 
+use vfscale::block::Error;
 use vfscale::{Escaped, VolumeError};
 use vfscale_command::say;
 use vfscale_fuse::Mounted;
 use vfscale_vfs::lockstat;
 
 use crate::child::program;
-use crate::elsewhere;
+use crate::device;
+use crate::elsewhere::{self, Turn};
 use crate::error::Failure;
 use crate::options::MountOptions;
 use crate::served::listen::{self, shared_options};
@@ -53,15 +54,25 @@ pub(crate) fn run(
     }
     // The files are those of the command, whoever runs it.
     options.allow_other.get_or_insert(false);
-    let end = Instant::now() + elsewhere::BUSY;
+    let mut turn = Turn::new();
     let image = args.image.as_deref().filter(|_| !args.source.take_over);
     loop {
         if let Some(image) = image {
             match joined::join(args, image, &options, arguments) {
                 Ok(Some(code)) => return Ok(code),
-                Err(Failure::Ended(..)) if Instant::now() < end => {}
+                Err(failure @ Failure::Ended(..)) if turn.wait(&failure) => {}
                 Ok(None) => {}
                 Err(failure) => return Err(failure),
+            }
+            // Looks without a lock, which would be in the way of others. What only reads may begin.
+            if !args.discard
+                && !options.is_read_only()
+                && let Err(locked @ Error::Locked { .. }) = device::options(true).check_free(image)
+            {
+                match Failure::from(locked) {
+                    failure if turn.wait(&failure) => continue,
+                    failure => return Err(elsewhere::busy(Some(image), failure.to_string())),
+                }
             }
         }
         let ran = match front::split()? {
@@ -72,10 +83,12 @@ pub(crate) fn run(
         };
         match ran {
             Ran::Ended(code) => return Ok(code),
-            Ran::Busy(why) if Instant::now() >= end => {
-                return Err(elsewhere::busy(args.image.as_deref(), why));
-            }
-            Ran::Busy(_) => std::thread::sleep(elsewhere::PAUSE),
+            Ran::Busy(why) => match Failure::Busy(why) {
+                failure if turn.wait(&failure) => {}
+                failure => {
+                    return Err(elsewhere::busy(args.image.as_deref(), failure.to_string()));
+                }
+            },
         }
     }
 }

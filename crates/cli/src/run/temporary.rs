@@ -90,13 +90,15 @@ impl Drop for TempDir {
     fn drop(&mut self) {
         if !self.outer.as_os_str().is_empty()
             && let Err(e) = remove(&self.outer)
+            && e.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!("cannot remove {}: {e}", self.inner.display());
         }
     }
 }
 
-/// Removes both directories. A run may have been killed before it made the inner one.
+/// Removes both directories. A run may have been killed before it made the inner one, and another
+/// one may have removed what was not locked yet.
 fn remove(outer: &Path) -> io::Result<()> {
     match std::fs::remove_dir(outer.join(INNER)) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),

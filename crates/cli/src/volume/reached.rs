@@ -6,7 +6,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use vfscale::{Errno, Pool, PoolError, VolumeError};
 use vfscale::{block, block::Guarded};
@@ -15,7 +14,7 @@ use vfscale_diskfs::Volume;
 
 use super::open_log;
 use crate::device::open;
-use crate::elsewhere::{self, BUSY, PAUSE};
+use crate::elsewhere::{self, Turn};
 use crate::error::Failure;
 use crate::mounts;
 
@@ -56,17 +55,14 @@ pub(super) fn at_server_or_here<T>(
     mut ask: impl FnMut(&Path) -> Result<T, Failure>,
     mut here: impl FnMut() -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let end = Instant::now() + BUSY;
+    let mut turn = Turn::new();
     loop {
         let done = mount_of_locked(image, command).and_then(|dir| match dir {
             Some(dir) => ask(&dir),
             None => here(),
         });
         match done {
-            Err(failure)
-                if may_pass(&failure) && !mounts::is_dir(image) && Instant::now() < end =>
-            {
-                std::thread::sleep(PAUSE);
+            Err(failure) if may_pass(&failure) && !mounts::is_dir(image) && turn.wait(&failure) => {
             }
             Err(failure) if elsewhere::is_locked(&failure) => {
                 return Err(elsewhere::busy(Some(image), failure.to_string()));
@@ -96,8 +92,10 @@ fn mount_of_locked(image: &Path, command: &'static str) -> Result<Option<PathBuf
     if mounts::is_dir(image) {
         return Ok(Some(image.to_owned()));
     }
-    match open(image, true) {
-        Ok(_) => Ok(None),
+    // Readers may have it open, of whom no mount is asked.
+    let free = crate::device::options(true).check_free(image);
+    match free.map_err(Failure::from).or_else(|_| open(image, true).map(drop)) {
+        Ok(()) => Ok(None),
         Err(Failure::Device(locked @ block::Error::Locked { .. })) => {
             let mut dirs = mounts::of(&mounts::table()?, image).into_iter();
             let dir = dirs.find(|dir| !elsewhere::is_dead(dir));
