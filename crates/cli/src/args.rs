@@ -8,9 +8,11 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::device::{self, CephArgs};
 use crate::freeze::FreezeArgs;
+use crate::list::MountsArgs;
 use crate::mount::MountArgs;
 use crate::run::args::RunArgs;
-use crate::source::args::{ServeArgs, SourceArgs};
+use crate::served::listen::{Life, Wish};
+use crate::source::args::ServeArgs;
 use crate::umount;
 use crate::volume::{branch, copy_out, diff, fsck, grow, make, show, trim, view};
 
@@ -46,7 +48,11 @@ pub(crate) enum Command {
     /// VFSCALE_MOUNT names the directory. When it ends, the file system is unmounted and closed,
     /// the directory removed. Signals that vfscale gets are passed on to the command. Other users
     /// can't enter the file system, unless --allow-other lets them. Of a run that was killed the
-    /// next one of its user removes the directory.
+    /// next one of its user removes the directory, and so does `vfscale mounts --prune`.
+    ///
+    /// Any number of runs of one image can be there at once, in branches (--branch, --discard) or
+    /// in the same one, whose commands then share the directory. The first one starts the process
+    /// that serves all, for root and for its user, and which ends with the last of them.
     ///
     /// Exits with the command's exit status, or with 128 plus the number of the signal that ended
     /// it; with 126 or 127 if the command can't be run or is not found.
@@ -83,6 +89,15 @@ pub(crate) enum Command {
     ///
     /// Example: vfscale umount /mnt/data && cp disk.vfs /backup
     Umount(umount::UmountArgs),
+
+    /// List your mounts: directory, image, branch, and the process that serves it
+    ///
+    /// Of a server that was killed the mount stays, and calls in it fail with the message
+    /// `Transport endpoint is not connected`; --prune removes such mounts. What was synced is there
+    /// when the image is opened next.
+    ///
+    /// Examples: vfscale mounts; vfscale mounts --json --prune
+    Mounts(MountsArgs),
 
     /// Make all changes on a mount durable
     ///
@@ -314,11 +329,16 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
 ///
 /// # Errors
 /// Says why it names no mount.
-pub(crate) fn parse_mount(arguments: &[OsString]) -> Result<(SourceArgs, ServeArgs), String> {
+pub(crate) fn parse_mount(arguments: &[OsString]) -> Result<Wish, String> {
     let cli = parse(arguments).map_err(|e| e.render().to_string())?;
     match cli.command {
-        Command::Mount(args) => Ok((args.source, args.serve)),
-        Command::Run(args) => Ok((args.source, args.serve)),
+        Command::Mount(MountArgs { source, serve, .. }) => {
+            Ok(Wish { source, serve, life: Life::Mount })
+        }
+        Command::Run(RunArgs { source, serve, discard, .. }) => {
+            let life = if discard { Life::Trial } else { Life::Run };
+            Ok(Wish { source, serve, life })
+        }
         _ => Err("this command has no mount".into()),
     }
 }

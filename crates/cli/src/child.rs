@@ -1,11 +1,13 @@
-//! A command that is run: its start, and its exit status.
+//! Processes: a command that is run, its start and its exit status; a server in the background.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 
 use clap::Args;
+use vfscale_command::stderr::{self, Log};
 
 use crate::error::Failure;
 
@@ -39,4 +41,18 @@ pub(crate) fn spawn(command: &mut Command, program: &OsString) -> Result<Child, 
 pub(crate) fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
+/// Detaches this process from its terminal, session, directory and standard error. Messages go to
+/// `log` from then on. Returns `/dev/null`, for the rest of its standard streams.
+pub(crate) fn leave_terminal(log: Log) -> Result<File, Failure> {
+    let failed = |e: rustix::io::Errno| Failure::System("cannot move to the background", e.into());
+    let null = File::options().read(true).write(true).open("/dev/null");
+    let null = null.map_err(|e| Failure::System("/dev/null", e))?;
+    rustix::process::chdir("/").map_err(failed)?;
+    let _ = rustix::process::setsid();
+    // Of panics, which print to standard error, the file has the text too.
+    rustix::stdio::dup2_stderr(log.as_file().unwrap_or(&null)).map_err(failed)?;
+    stderr::redirect(log);
+    Ok(null)
 }

@@ -21,12 +21,22 @@ use vfscale_fuse::control::{self, Connection, Error, Reply, Request, Stage};
 
 use crate::error::{Failure, NOT_MOUNTED};
 use crate::mounts;
-use crate::served::{device_text, namespaces};
+use crate::served::{device_of, device_text, namespaces};
 
 /// Time for each reply of a server: it may recover the branch first, or compare large trees.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
+/// Time for which a command waits for an image that another process has open, which may be a short
+/// command, or a server that is just beginning or ending.
+const BUSY: Duration = Duration::from_secs(10);
+/// Time for which a command waits while one process after the other has the image.
+const MOST: Duration = Duration::from_secs(120);
+/// Time between two looks whether it still is.
+const PAUSE: Duration = Duration::from_millis(5);
 /// Time for a server to say at which socket it takes requests, which it does at once.
 const AT_ONCE: Duration = Duration::from_secs(10);
+
+/// Time to find out whether a mount has a server.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// The meaning of `EPERM` as the reply of a mount.
 const NOT_ALLOWED: &str = "only root and the user who mounted it may do that";
@@ -37,7 +47,52 @@ pub(crate) fn is_locked(failure: &Failure) -> bool {
         failure,
         Failure::Open(VolumeError::Device(DeviceError::Locked { .. }))
             | Failure::Pool(PoolError::Device(DeviceError::Locked { .. }))
+            | Failure::Device(DeviceError::Locked { .. })
     )
+}
+
+/// The wait of a command for an image that other processes have open, one after the other.
+pub(crate) struct Turn {
+    start: Instant,
+    /// The processes that had it, in words, and since when each.
+    holders: Vec<(String, Instant)>,
+}
+
+impl Turn {
+    pub(crate) fn new() -> Turn {
+        Turn { start: Instant::now(), holders: Vec::new() }
+    }
+
+    /// Waits for a moment after a failure. Returns whether to try again: not if the process of the
+    /// failure has had the image for [`BUSY`], or it was others' for [`MOST`].
+    pub(crate) fn wait(&mut self, failure: &Failure) -> bool {
+        let now = Instant::now();
+        // The message names the holder. A server that ends says nothing of who comes next.
+        if !matches!(failure, Failure::Ended(..)) {
+            let holder = failure.to_string();
+            match self.holders.iter().find(|(known, _)| *known == holder) {
+                Some((_, since)) if now.duration_since(*since) >= BUSY => return false,
+                Some(_) => {}
+                None => self.holders.push((holder, now)),
+            }
+        }
+        std::thread::sleep(PAUSE);
+        now.duration_since(self.start) < MOST
+    }
+}
+
+/// Returns the failure of a command for which an image was not free in time. If it is mounted, that
+/// is by runs that only read it, since others serve it.
+pub(crate) fn busy(image: Option<&Path>, why: String) -> Failure {
+    let table = mounts::table().unwrap_or_default();
+    let is_mounted = image.is_some_and(|image| !mounts::of(&table, image).is_empty());
+    Failure::Busy(match is_mounted {
+        true => format!(
+            "{why}; try again when the commands have ended that only read it, such as \
+                         those of `vfscale run --discard`"
+        ),
+        false => why,
+    })
 }
 
 /// A mount of this process that another one serves.
@@ -55,6 +110,8 @@ pub(crate) struct Wanted<'a> {
     /// The command line, from which the server takes its options.
     pub(crate) arguments: &'a [OsString],
     pub(crate) attachment: Attachment,
+    /// Whether its branch is to be a copy of `branch`.
+    pub(crate) is_trial: bool,
 }
 
 impl Wanted<'_> {
@@ -63,19 +120,78 @@ impl Wanted<'_> {
     /// line names the branch.
     pub(crate) fn ask(self, failure: Failure, is_named: bool) -> Result<Ready, Failure> {
         let Some((connection, user)) = server_of(self.image)? else { return Err(failure) };
+        let sent = connection.send(&self.request());
+        match sent.and_then(|()| connection.expect(Stage::Ready)) {
+            Ok(()) => Ok(self.ready(connection, user)),
+            Err(error) if is_no_pool(&error) && !is_named => Err(failure),
+            Err(error) => Err(refused(self.image, &error)),
+        }
+    }
+
+    /// Has the process that has the image open make ready to serve a run of it, or name a mount
+    /// that the run is to use as well. `None` if no process serves branches of it, or only of what
+    /// it has in memory. Calls `makes_pool` when the image becomes a pool.
+    pub(crate) fn ask_for_run(self, makes_pool: impl Fn()) -> Result<Option<Asked>, Failure> {
+        let Some((connection, user)) = server_of(self.image)? else { return Ok(None) };
+        if self.is_trial {
+            flush_kernel(self.image)?;
+        }
+        let mut reply = connection.send(&self.request()).and_then(|()| connection.next());
+        if let Ok(Some(Reply::Stage(Stage::Pool))) = reply {
+            makes_pool();
+            reply = connection.next();
+        }
+        match reply {
+            Ok(Some(Reply::Stage(Stage::Ready))) => {
+                Ok(Some(Asked::Ready(self.ready(connection, user))))
+            }
+            Ok(Some(Reply::Place { branch, device, dir })) => {
+                let device = device_of(OsStr::new(&device));
+                match device.filter(|device| mounts::device_of(&dir).is_ok_and(|it| it == *device))
+                {
+                    Some(device) => {
+                        let image = self.image.to_owned();
+                        Ok(Some(Asked::Shared(Elsewhere { connection, image, dir, device })))
+                    }
+                    None => {
+                        let dir = Escaped::new(&dir);
+                        let why = format!("branch {branch:?} is mounted at {dir}, out of sight");
+                        Err(Failure::Refused(self.image.to_owned(), why))
+                    }
+                }
+            }
+            Ok(_) => Err(refused(self.image, &Errno::PROTO.into())),
+            Err(error) if error.errno() == Errno::OPNOTSUPP => Ok(None),
+            Err(error) => Err(refused(self.image, &error)),
+        }
+    }
+
+    fn request(&self) -> Request {
+        let (branch, arguments) = (self.branch.to_owned(), self.arguments.to_vec());
+        Request::Mount { branch, namespaces: namespaces(), arguments }
+    }
+
+    fn ready(self, connection: Connection, user: u32) -> Ready {
         let attachment = match mounts::Trusted::with(None).has(user) {
             true => self.attachment,
             // Another user's server must not give rights here.
             false => self.attachment.add_flags(MountFlags::NOSUID | MountFlags::NODEV),
         };
-        let (branch, arguments) = (self.branch.to_owned(), self.arguments.to_vec());
-        let request = Request::Mount { branch, namespaces: namespaces(), arguments };
-        match connection.send(&request).and_then(|()| connection.expect(Stage::Ready)) {
-            Ok(()) => Ok(Ready { connection, image: self.image.to_owned(), attachment }),
-            Err(error) if error.errno() == Errno::OPNOTSUPP && !is_named => Err(failure),
-            Err(error) => Err(refused(self.image, &error)),
-        }
+        Ready { connection, image: self.image.to_owned(), attachment }
     }
+}
+
+/// Returns whether a mount was refused because the image is no pool.
+fn is_no_pool(error: &Error) -> bool {
+    matches!(error.errno(), Errno::NOENT | Errno::OPNOTSUPP)
+}
+
+/// The mount that a run gets.
+pub(crate) enum Asked {
+    /// The run makes it.
+    Ready(Ready),
+    /// Another run has made it.
+    Shared(Elsewhere),
 }
 
 /// A server that is ready to serve a mount.
@@ -103,14 +219,20 @@ impl Ready {
     }
 }
 
-/// Returns the failure of a request about a mount or an image.
+/// Returns the failure of a request about a mount or an image. That its server ends or has ended
+/// is told from what a server refuses.
 pub(crate) fn refused(place: &Path, error: &Error) -> Failure {
     let why = match error.errno() {
         Errno::NOTTY => NOT_MOUNTED.into(),
         Errno::PERM | Errno::ACCESS => NOT_ALLOWED.into(),
         _ => Escaped::message(&error.to_string()).to_string(),
     };
-    Failure::Refused(place.to_owned(), why)
+    match error.errno() {
+        Errno::NOTTY | Errno::AGAIN | Errno::PIPE | Errno::CONNREFUSED | Errno::NOTCONN => {
+            Failure::Ended(place.to_owned(), why)
+        }
+        _ => Failure::Refused(place.to_owned(), why),
+    }
 }
 
 /// Calls a function in a process of its own, and waits at most `limit` for its result: a server
@@ -177,6 +299,12 @@ fn close_all_but(fd: i32) {
 /// the file system at `dir`, which is one of them, durable.
 pub(crate) fn sync_kernel(image: &Path, dir: &Path) -> Result<(), Failure> {
     check_replies(dir)?;
+    flush_kernel(image)?;
+    sync(dir)
+}
+
+/// Makes the kernel write to the servers what it holds back of the mounts of an image.
+fn flush_kernel(image: &Path) -> Result<(), Failure> {
     for other in mounts::of(&mounts::table()?, image) {
         let sync = || {
             // Of a mount without a server, or that this user may not open, nothing can be held
@@ -184,9 +312,15 @@ pub(crate) fn sync_kernel(image: &Path, dir: &Path) -> Result<(), Failure> {
             let Ok(at) = std::fs::File::open(&other) else { return Ok(Vec::new()) };
             Ok(rustix::fs::syncfs(at).map(|()| Vec::new())?)
         };
-        within(PATIENCE, sync).map_err(|error| Failure::Sync(other.clone(), error))?;
+        let synced = within(PATIENCE, sync);
+        // The mount of a run may have ended meanwhile, with nothing held back.
+        if let Err(error) = synced
+            && mounts::of(&mounts::table()?, image).contains(&other)
+        {
+            return Err(Failure::Sync(other, error));
+        }
     }
-    sync(dir)
+    Ok(())
 }
 
 /// Makes the file system at `dir` durable, also what the kernel holds back of it.
@@ -198,6 +332,45 @@ pub(crate) fn sync(dir: &Path) -> Result<(), Failure> {
         control::sync(dir).map(|()| Vec::new())
     };
     within(PATIENCE, sync).map(drop).map_err(|error| Failure::Sync(dir.to_owned(), error))
+}
+
+/// The server of a mount.
+pub(crate) struct Serving {
+    pub(crate) process: i32,
+    /// The branch that is mounted, if the server knows that.
+    pub(crate) branch: Option<String>,
+}
+
+/// Returns how the mount at a directory is served.
+///
+/// # Errors
+/// `ENOTCONN` if its server has ended, `ETIMEDOUT` if that does not reply; errors of
+/// [`control::connect`].
+pub(crate) fn serving(dir: &Path) -> Result<Serving, Error> {
+    let device = device_text(mounts::device_of(dir)?);
+    let connection = connected(dir, MOMENT)?;
+    let (process, mut branch) = (connection.process()?, None);
+    let asked = connection.ask(&Request::Places, |reply| match reply {
+        Reply::Place { branch: name, device: number, .. } => {
+            if number == device {
+                branch = Some(name);
+            }
+            true
+        }
+        _ => false,
+    });
+    match asked {
+        // A library serves it.
+        Err(error) if error.errno() != Errno::OPNOTSUPP => Err(error),
+        _ => Ok(Serving { process, branch }),
+    }
+}
+
+/// Returns whether the mount at a directory has no server any more.
+pub(crate) fn is_dead(dir: &Path) -> bool {
+    // This is a request to the server, whatever the kernel has cached.
+    let asked = within(MOMENT, || Ok(rustix::fs::statfs(dir).map(|_| Vec::new())?));
+    asked.is_err_and(|error| error.errno() == Errno::NOTCONN)
 }
 
 /// Fails if the server of the mount at a directory does not reply, to whatever request.
@@ -258,7 +431,12 @@ fn server_of(image: &Path) -> Result<Option<(Connection, u32)>, Failure> {
 /// Connects to the server of the mount at a directory, which has `limit` to say at which socket,
 /// and to accept, and then [`PATIENCE`] for each reply.
 fn connected(dir: &Path, limit: Duration) -> Result<Connection, Error> {
-    let address = within(limit, || control::address(dir).map(|address| address.to_vec()))?;
+    let address = within(limit, || control::address(dir).map(|address| address.to_vec()));
+    let address = address.map_err(|error| match error.errno() {
+        // The directory of a run, which is gone by now.
+        Errno::NOENT => Errno::NOTTY.into(),
+        _ => error,
+    })?;
     let address = address.try_into().map_err(|_| Errno::PROTO)?;
     let connection = Connection::open(&address, Some(limit))?;
     connection.limit(Some(PATIENCE))?;
@@ -280,13 +458,57 @@ impl Elsewhere {
     pub(crate) fn wait(self, limit: Option<Duration>) -> Result<(), Failure> {
         let limited = self.connection.limit(limit).map_err(Error::from);
         let ended = limited.and_then(|()| self.connection.expect(Stage::Closed));
-        ended.map_err(|error| {
-            if error.errno() != Errno::IO {
-                // The mount is without a server, and no other process removes it.
-                let _ = self.unmounter().unmount(true);
+        ended.map_err(|error| self.failed(&error))
+    }
+}
+
+/// How a run has left its mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Others use it.
+    Used,
+    /// The mount is ended.
+    Ended,
+    /// The mount was ended though it was in use.
+    Forced,
+}
+
+impl Elsewhere {
+    /// Leaves the mount of a run, and ends it if no other run uses it: by force if it is in use
+    /// after `patience`, and its users then are not waited for.
+    pub(crate) fn leave(self, patience: Duration) -> Result<Left, Failure> {
+        let finished =
+            self.connection.finish().and_then(|()| self.connection.limit(Some(PATIENCE)));
+        let reply = finished.map_err(Error::from).and_then(|()| self.connection.next());
+        match reply {
+            Ok(None) => return Ok(Left::Used),
+            Ok(Some(Reply::Stage(Stage::Unused))) => {}
+            // The mount was ended by somebody else.
+            Ok(_) => return Ok(Left::Ended),
+            Err(error) => return Err(self.failed(&error)),
+        }
+        let unmounted = self.unmounter().unmount_within(patience);
+        if unmounted.map_err(|e| Failure::Unmount(self.dir.clone(), e))? {
+            return Ok(Left::Forced);
+        }
+        match self.connection.next() {
+            // The server ends when it has nothing more to do, and its end closes the connection.
+            Ok(Some(Reply::Stage(Stage::Last))) => {
+                // The image is free when the server has ended, which closes the connection.
+                let _ = self.connection.next();
+                Ok(Left::Ended)
             }
-            refused(&self.image, &error)
-        })
+            Ok(_) => Ok(Left::Ended),
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    /// Removes a mount without a server, which no other process does, and returns the failure.
+    fn failed(&self, error: &Error) -> Failure {
+        if error.errno() != Errno::IO {
+            let _ = self.unmounter().unmount(true);
+        }
+        refused(&self.image, error)
     }
 }
 

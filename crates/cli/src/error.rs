@@ -43,6 +43,10 @@ pub(crate) enum Failure {
     Sync(PathBuf, control::Error),
     /// The server of a mount has not done what it was asked for, or a volume does not allow it.
     Refused(PathBuf, String),
+    /// The server of a mount ends, or has ended, before it has done what it was asked for.
+    Ended(PathBuf, String),
+    /// Another process has the image open, for so long that a command has given up; why.
+    Busy(String),
     /// The program that measures is not installed, or could not be started.
     Bench(PathBuf, io::Error),
     /// A file could not be written.
@@ -104,7 +108,9 @@ impl fmt::Display for Failure {
             Failure::Source(e) => write!(f, "cannot make the file system: {e}"),
             Failure::Open(e) => e.fmt(f),
             Failure::Mount(e) => e.fmt(f),
-            Failure::Usage(what) | Failure::Unclosed(what) => f.write_str(what),
+            Failure::Usage(what) | Failure::Unclosed(what) | Failure::Busy(what) => {
+                f.write_str(what)
+            }
             Failure::TempDir(path, e) => write!(
                 f,
                 "cannot make a temporary directory in {}: {e}; set TMPDIR to a directory that can \
@@ -149,7 +155,9 @@ impl fmt::Display for Failure {
             Failure::Id(e) => e.fmt(f),
             Failure::Pool(e) => e.fmt(f),
             Failure::Diff(e) => e.fmt(f),
-            Failure::Refused(place, why) => write!(f, "{}: {why}", Escaped::new(place)),
+            Failure::Refused(place, why) | Failure::Ended(place, why) => {
+                write!(f, "{}: {why}", Escaped::new(place))
+            }
             Failure::InUse(e, command) => {
                 write!(f, "{e}; if it is mounted, say where: `vfscale {command}`")
             }

@@ -3,7 +3,8 @@
 //! * `vfscale run` mounts a volume, or a file system in memory, at a temporary directory, runs a
 //!   command in it, unmounts, and exits with the command's exit status;
 //! * `vfscale mount` mounts at a directory, in the foreground or the background; `vfscale umount`
-//!   unmounts and waits until the volume is closed; `vfscale sync` makes a mount durable;
+//!   unmounts and waits until the volume is closed; `vfscale sync` makes a mount durable, and
+//!   `vfscale mounts` lists them;
 //! * `vfscale branch` makes, lists and deletes branches of a volume, `diff` compares two, and
 //!   `adopt` keeps one; `vfscale view` has the kernel read one;
 //! * `vfscale mkfs`, `fsck`, `dump`, `tune` and `copy-out` work on unmounted volumes, `grow`,
@@ -16,7 +17,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `args` | the command line |
-//! | `run`, `mount`, `umount`, `bench_program`, `volume` | the commands |
+//! | `run`, `mount`, `umount`, `list`, `bench_program`, `volume` | the commands |
 //! | `helper` | the names by which other programs call the command; manual pages |
 //! | `mounts` | the table of mounts |
 //! | `served` | the mounts that this process serves, also at the request of others |
@@ -40,6 +41,7 @@ mod elsewhere;
 mod error;
 mod freeze;
 mod helper;
+mod list;
 mod mount;
 mod mounts;
 mod options;
@@ -73,9 +75,10 @@ fn main() -> ExitCode {
     };
     cli.use_ceph();
     let outcome = match cli.command {
-        Command::Run(args) => run::run(args, &arguments),
+        Command::Run(args) => run::run(&args, &arguments, args::parse_mount),
         Command::Mount(args) => mount::mount(args, &arguments, args::parse_mount),
         Command::Umount(args) => umount::umount(&args),
+        Command::Mounts(args) => list::mounts(&args),
         Command::Sync { dirs } => mount::sync(&dirs),
         Command::Freeze(args) => freeze::freeze(&args),
         Command::Bench { arguments } => bench_program::start(&arguments),

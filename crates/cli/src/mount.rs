@@ -12,15 +12,17 @@ use vfscale::Errno;
 use vfscale::block::named::is_rbd;
 use vfscale::posix::MountFlags;
 use vfscale_command::notify::notify;
+use vfscale_command::say;
 use vfscale_command::signals::Blocked;
-use vfscale_command::{say, stderr, stderr::Log};
+use vfscale_command::stderr::Log;
 use vfscale_fuse::Mounted;
 
-use crate::elsewhere;
+use crate::child;
+use crate::elsewhere::{self, Turn};
 use crate::error::Failure;
 use crate::mounts;
 use crate::options::{self, MountOptions};
-use crate::served::{Forced, Served, Ticket, listen, start_thread};
+use crate::served::{Served, end_all, listen, start_thread};
 use crate::source::args::{ServeArgs, SourceArgs};
 use crate::source::{self, Source};
 use crate::standby::{self, Told};
@@ -114,14 +116,21 @@ pub(crate) fn mount(
         return start_server(arguments);
     }
     let log = is_server.then(|| background_log(&args)).transpose()?;
-    let (source, signals) = match opened(&args, &options, image) {
-        Err(failure) if !args.standby && !args.source.take_over => {
-            return served_elsewhere(failure, &args, &options, dir, arguments);
+    let mut turn = Turn::new();
+    let (source, signals) = loop {
+        match opened(&args, &options, image) {
+            Err(failure) if !args.standby && !args.source.take_over => {
+                match served_elsewhere(failure, &args, &options, dir, arguments) {
+                    // Its server has ended meanwhile.
+                    Err(failure @ Failure::Ended(..)) if turn.wait(&failure) => {}
+                    served => return served,
+                }
+            }
+            opened => break opened?,
         }
-        opened => opened?,
     };
     let served = Served::new(source.pool(), source.pool_maker());
-    let ticket = first(&served, &options)?;
+    let ticket = served.first(&source::branch_name(&options), options.is_read_only(), None);
     let builder = source::builder(&source, &args.serve, &options, image)?;
     let mounted = builder.host(listen::host(&served, image, parse)).mount(dir)?;
     let _ = ticket.start(&mounted, source.syncer());
@@ -154,14 +163,6 @@ pub(crate) fn mount(
     }
 }
 
-/// Takes the place of the first mount.
-fn first(served: &Arc<Served>, options: &MountOptions) -> Result<Ticket, Failure> {
-    let branch = source::branch_name(options);
-    let read_only = options.is_read_only();
-    let refused = |_| Failure::Usage(listen::is_mounted(&branch, None));
-    served.reserve(&branch, read_only).map_err(refused)
-}
-
 /// Mounts a branch of an image that another process has open, and has that one serve it. Waits
 /// until the mount is ended, unless this process is to return. `failure` is the error of opening
 /// the image.
@@ -178,7 +179,8 @@ fn served_elsewhere(
     }
     let branch = source::branch_name(options);
     let attachment = source::attachment(options, Some(image));
-    let wanted = elsewhere::Wanted { image, branch: &branch, arguments, attachment };
+    let is_trial = false;
+    let wanted = elsewhere::Wanted { image, branch: &branch, arguments, attachment, is_trial };
     let is_named = options.branch.is_some();
     let ready = wanted.ask(failure, is_named)?;
     // Until then, signals end the process.
@@ -215,7 +217,9 @@ fn served_elsewhere(
             }
         }
     });
-    mounted.wait(None).map(|()| ExitCode::SUCCESS)
+    // The end of its server is that of this mount, too, and no reason to make another one.
+    let ended = mounted.wait(None).map_err(|failure| Failure::Unclosed(failure.to_string()));
+    ended.map(|()| ExitCode::SUCCESS)
 }
 
 /// Opens what is to be mounted, with `--standby` when nobody else has it.
@@ -291,22 +295,7 @@ fn end_on_signal(served: &Arc<Served>, signals: Blocked) -> Result<(), Failure> 
             if caught.signal == libc::SIGUSR1 || caught.signal == libc::SIGUSR2 {
                 continue;
             }
-            match served.unmount_all(PATIENCE) {
-                Ok(forced) if forced.is_empty() => {}
-                Ok(forced) => {
-                    for Forced { dir, is_own } in forced {
-                        let how = match is_own {
-                            true => "was in use; unmounted under its users",
-                            false => "has no server any more; whoever mounted it unmounts it",
-                        };
-                        say(format_args!("vfscale: {} {how}", dir.display()));
-                    }
-                    std::thread::sleep(PATIENCE);
-                    // Unless the volumes are just being closed, which may take long.
-                    served.exit_with_users();
-                }
-                Err(e) => say(format_args!("vfscale: cannot unmount {e}")),
-            }
+            end_all(&served, PATIENCE);
         }
     })
 }
@@ -340,18 +329,8 @@ fn background_log(args: &MountArgs) -> Result<Log, Failure> {
 /// Reports that the mount is ready, and detaches from terminal, session and directory. Messages go
 /// to the log from then on.
 fn leave_terminal(log: Log) -> Result<(), Failure> {
-    let failed = |e: rustix::io::Errno| Failure::System("cannot move to the background", e.into());
     // All that can fail comes before the report.
-    let null = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/null")
-        .map_err(|e| Failure::System("/dev/null", e))?;
-    rustix::process::chdir("/").map_err(failed)?;
-    let _ = rustix::process::setsid();
-    // Of panics, which print to standard error, the file has the text too.
-    rustix::stdio::dup2_stderr(log.as_file().unwrap_or(&null)).map_err(failed)?;
-    stderr::redirect(log);
+    let null = child::leave_terminal(log)?;
     let mut out = std::io::stdout();
     let _ = writeln!(out, "ready").and_then(|()| out.flush());
     let _ = rustix::stdio::dup2_stdout(&null);

@@ -1,37 +1,47 @@
 //! `vfscale run`: a command inside a file system of its own.
+//!
+//! Runs of one image share the process that has it open, the server. The first run
+//! [starts](front) it, others [join](joined), and it ends with the last of them. When two begin at
+//! once, the lock of the image decides whose server it is; the other one joins, and begins again if
+//! that server has ended meanwhile.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use vfscale::VolumeError;
+use vfscale::block::Error;
+use vfscale::{Escaped, VolumeError};
 use vfscale_command::say;
 use vfscale_fuse::Mounted;
 use vfscale_vfs::lockstat;
 
 use crate::child::program;
-use crate::elsewhere;
+use crate::device;
+use crate::elsewhere::{self, Turn};
 use crate::error::Failure;
 use crate::options::MountOptions;
-use crate::source::{self, Source};
+use crate::served::listen::{self, shared_options};
+use crate::served::{Served, Ticket};
+use crate::source;
 
 use args::RunArgs;
-use front::{Server, Side};
-use temporary::TempDir;
-use trial::Trial;
+use front::{Ran, Server, Side};
+use temporary::{PATIENCE, TempDir, say_forced};
+use trial::Opened;
 
 pub(crate) mod args;
 mod front;
-mod temporary;
+mod joined;
+pub(crate) mod temporary;
 mod trial;
 
-/// Time that processes left behind by the command get to leave the file system.
-const PATIENCE: Duration = Duration::from_millis(500);
-
-/// Runs the command; `arguments` are the command line that `args` were parsed from.
-pub(crate) fn run(args: RunArgs, arguments: &[OsString]) -> Result<ExitCode, Failure> {
+/// Runs the command; `arguments` are the command line that `args` were parsed from, and `parse`
+/// parses those of others whose mounts this process serves.
+pub(crate) fn run(
+    args: &RunArgs,
+    arguments: &[OsString],
+    parse: listen::Parse,
+) -> Result<ExitCode, Failure> {
     let mut options = args.serve.merged_options();
     if options.remount {
         return Err(Failure::Usage("`-o remount` goes with `vfscale mount`".into()));
@@ -44,113 +54,133 @@ pub(crate) fn run(args: RunArgs, arguments: &[OsString]) -> Result<ExitCode, Fai
     }
     // The files are those of the command, whoever runs it.
     options.allow_other.get_or_insert(false);
-    let server = match front::split()? {
-        Side::Front(front) => return front.run(&args.words.command),
-        Side::Server(server) => server,
-    };
-    let trial = args.discard.then(|| Trial::new(&args, &mut options)).transpose()?;
-    let served = run_mounted(&args, &options, &server, arguments, trial.as_ref());
-    if let Some(Err(error)) = trial.map(Trial::end) {
-        say(format_args!(
-            "vfscale: the branch of the command is left until the image is opened next: {error}"
-        ));
+    let mut turn = Turn::new();
+    let image = args.image.as_deref().filter(|_| !args.source.take_over);
+    loop {
+        if let Some(image) = image {
+            match joined::join(args, image, &options, arguments) {
+                Ok(Some(code)) => return Ok(code),
+                Err(failure @ Failure::Ended(..)) if turn.wait(&failure) => {}
+                Ok(None) => {}
+                Err(failure) => return Err(failure),
+            }
+            // Looks without a lock, which would be in the way of others. What only reads may begin.
+            if !args.discard
+                && !options.is_read_only()
+                && let Err(locked @ Error::Locked { .. }) = device::options(true).check_free(image)
+            {
+                match Failure::from(locked) {
+                    failure if turn.wait(&failure) => continue,
+                    failure => return Err(elsewhere::busy(Some(image), failure.to_string())),
+                }
+            }
+        }
+        let ran = match front::split()? {
+            Side::Front(front) => front.run(&args.words.command)?,
+            Side::Server(server) => {
+                return serve(args, &options, &server, parse).map(|()| ExitCode::SUCCESS);
+            }
+        };
+        match ran {
+            Ran::Ended(code) => return Ok(code),
+            Ran::Busy(why) => match Failure::Busy(why) {
+                failure if turn.wait(&failure) => {}
+                failure => {
+                    return Err(elsewhere::busy(args.image.as_deref(), failure.to_string()));
+                }
+            },
+        }
     }
-    served.map(|()| ExitCode::SUCCESS)
 }
 
-/// Mounts the file system, has the front run the command, and unmounts and
-/// closes the file system.
-fn run_mounted(
+/// Opens the file system, mounts it, has the front run the command, and unmounts and closes the
+/// file system; then serves others that have joined.
+fn serve(
     args: &RunArgs,
     options: &MountOptions,
     server: &Server,
-    arguments: &[OsString],
-    trial: Option<&Trial>,
+    parse: listen::Parse,
 ) -> Result<(), Failure> {
+    let mut options = options.clone();
     let image = args.image.as_deref();
-    let size = args.source.size.unwrap_or(source::IMAGE_SIZE);
-    let opened = trial.and_then(|trial| trial.open(args, options));
-    let source = opened.unwrap_or_else(|| {
-        Source::open(&args.source, options, image.map(|path| (path, Some(size))), None)
-    });
-    let source = match (source, image) {
-        (Err(failure), Some(image)) if !args.source.take_over => {
-            return run_elsewhere(failure, image, args, options, (server, arguments));
+    let opened = match Opened::new(args, &mut options) {
+        Err(failure) if !args.source.take_over && elsewhere::is_locked(&failure) => {
+            server.is_busy(&failure);
+            return Ok(());
         }
-        (source, _) => source?,
+        opened => opened?,
     };
-    let mut builder = source::builder(&source, &args.serve, options, image)?;
-    if trial.is_some_and(Trial::is_in_memory) {
+    let Opened { trial, source, is_in_memory } = opened;
+    let (pool, maker) = match is_in_memory {
         // A branch would be in memory, too.
+        true => (None, None),
+        false => (source.pool(), source.pool_maker()),
+    };
+    let served = Served::new(pool, maker);
+    let name = source::branch_name(&options);
+    let name = if is_in_memory { format!("{name}, in memory") } else { name };
+    let shared = shared_options(&args.source, &args.serve, &options);
+    let ticket = served.first(&name, options.is_read_only(), Some(shared));
+    let mut builder = source::builder(&source, &args.serve, &options, image)?;
+    if is_in_memory {
         builder = builder.first_branch(None);
     }
     let dir = TempDir::new(options.allow_other == Some(true))?;
-    let mounted = builder.mount(dir.path())?;
+    let mounted = builder.host(listen::host(&served, image, parse)).mount(dir.path())?;
+    let _ = ticket.start(&mounted, source.syncer());
     source.publish_mount(&mounted);
     tracing::info!("mounted at {}", dir.path().display());
     lockstat::record(args.lockstat);
-    server.run_in(mounted.dir());
-    unmount(mounted);
+    server.run_in(mounted.dir(), &served);
+    let is_forced = end(&served, &ticket, server, (mounted, dir));
     if args.lockstat {
         lockstat::record(false);
         say(format_args!("{}", lockstat::Table::now().to_string().trim_end()));
     }
-    drop(dir);
-    match source.close() {
-        // Changes that they make from now on are lost when this process exits.
-        Err(Failure::Open(VolumeError::InUse { name, .. })) => {
-            tracing::warn!("{name}: processes that the command left behind still use it");
-        }
-        closed => closed?,
+    ticket.close();
+    let closed = match source.close() {
+        // That was said when the mount was ended under them.
+        Err(Failure::Open(VolumeError::InUse { .. })) if is_forced => Ok(()),
+        closed => closed,
+    };
+    drop(trial);
+    ticket.closed(&closed);
+    drop(ticket);
+    if !served.goes_on() {
+        served.wait_for_end();
+        return closed;
     }
+    if let Err(failure) = &closed {
+        say(format_args!("vfscale: {failure}"));
+    }
+    server.leave(closed.map_or_else(|failure| failure.status(), |()| 0));
+    served.wait_for_end();
     Ok(())
 }
 
-/// Has the front run the command in a branch of an image that another process has open and serves.
-/// `failure` is the error of opening the image.
-fn run_elsewhere(
-    failure: Failure,
-    image: &Path,
-    args: &RunArgs,
-    options: &MountOptions,
-    (server, arguments): (&Server, &[OsString]),
-) -> Result<(), Failure> {
-    if !elsewhere::is_locked(&failure) {
-        return Err(failure);
+/// Ends the mount of the first run, or leaves it to others that use it, and waits until they have
+/// ended it. Returns whether it was in use by others than runs.
+fn end(
+    served: &Served,
+    ticket: &Ticket,
+    server: &Server,
+    (mounted, dir): (Mounted, TempDir),
+) -> bool {
+    if !served.leave(ticket.number()) {
+        dir.leave();
+        server.leave(0);
+        mounted.wait();
+        return false;
     }
-    let branch = source::branch_name(options);
-    let attachment = source::attachment(options, Some(image));
-    // The command is nothing to the server, but the command line needs one.
-    let own = &arguments[..arguments.len().saturating_sub(args.words.command.len())];
-    let arguments = &[own, &["true".into()]].concat();
-    let wanted = elsewhere::Wanted { image, branch: &branch, arguments, attachment };
-    let is_named = options.branch.is_some();
-    let ready = wanted.ask(failure, is_named)?;
-    let dir = TempDir::new(options.allow_other == Some(true))?;
-    let mounted = ready.mount(dir.path())?;
-    tracing::info!("mounted at {}", dir.path().display());
-    server.run_in(mounted.dir());
+    let path = mounted.dir().to_owned();
     match mounted.unmounter().unmount_within(PATIENCE) {
-        Ok(false) => mounted.wait(Some(elsewhere::PATIENCE))?,
-        // The server serves them as long as they are there.
-        Ok(true) => tracing::warn!(
-            "processes that the command left behind used {}; it was unmounted under them",
-            dir.path().display()
-        ),
-        Err(e) => say(format_args!("vfscale: cannot unmount {}: {e}", dir.path().display())),
+        Ok(false) => return false,
+        Ok(true) => say_forced(&path),
+        Err(e) => say(format_args!("vfscale: cannot unmount {}: {e}", Escaped::new(&path))),
     }
-    drop(dir);
-    Ok(())
-}
-
-fn unmount(mounted: Mounted) {
-    let dir = mounted.dir().to_owned();
-    match mounted.unmounter().unmount_within(PATIENCE) {
-        Ok(false) => {}
-        Ok(true) => tracing::warn!(
-            "processes that the command left behind used {}; it was unmounted under them",
-            dir.display()
-        ),
-        Err(e) => say(format_args!("vfscale: cannot unmount {}: {e}", dir.display())),
+    if mounted.is_mounted() {
+        // The helper has only detached it, and another attempt would fail.
+        std::mem::forget(mounted);
     }
+    true
 }

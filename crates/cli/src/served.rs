@@ -3,6 +3,7 @@
 //! The process that has an image open is the only one that can write to it. So another `vfscale
 //! mount` of the same image has this one serve its branch: it [asks](listen), makes the mount
 //! itself, with its own rights and in its own namespace, and passes the open `/dev/fuse` on.
+//! `vfscale run` does so too; runs of one branch share a mount, which the last of them ends.
 //!
 //! # Locks
 //!
@@ -16,6 +17,8 @@ use std::time::{Duration, Instant};
 
 use vfscale::pool::PoolMaker;
 use vfscale::{Escaped, Pool};
+use vfscale_command::say;
+use vfscale_fuse::control::Connection;
 use vfscale_fuse::{Mounted, Unmounter};
 
 use crate::error::Failure;
@@ -25,6 +28,8 @@ pub(crate) mod listen;
 
 /// Time between two looks whether somebody still waits.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Time for which a run waits until its branch, which is being mounted or unmounted, has settled.
+const SETTLING: Duration = Duration::from_secs(60);
 
 /// The mounts of this process.
 pub(crate) struct Served {
@@ -44,6 +49,8 @@ struct State {
     unclosed: Vec<((u32, u32), String)>,
     /// Commands that have yet to be told that their mount is closed.
     untold: usize,
+    /// Connections of those that wait for the end of this process.
+    retained: Vec<Connection>,
     /// Number of the next place.
     next: u64,
 }
@@ -53,8 +60,15 @@ struct Place {
     number: u64,
     branch: String,
     read_only: bool,
+    /// The runs that use it, and the options that it has; `None` of `vfscale mount`.
+    runs: Option<Runs>,
     device: Option<(u32, u32)>,
     mount: Option<Mount>,
+}
+
+struct Runs {
+    users: usize,
+    options: String,
 }
 
 /// A mount that is served.
@@ -70,6 +84,21 @@ struct Mount {
 pub(crate) struct Ticket {
     served: Arc<Served>,
     number: u64,
+}
+
+/// The mount of a run.
+pub(crate) enum Entry {
+    /// The branch has none: the run makes it.
+    New(Ticket),
+    /// Another run has made it.
+    Shared(Shared),
+}
+
+/// A mount that other runs use as well.
+pub(crate) struct Shared {
+    pub(crate) number: u64,
+    pub(crate) device: (u32, u32),
+    pub(crate) dir: PathBuf,
 }
 
 /// The reason why a mount is not taken.
@@ -92,13 +121,25 @@ impl Served {
     /// Begins without mounts. `pool` has the branches that further mounts may be of, or `maker`
     /// makes them.
     pub(crate) fn new(pool: Option<Pool>, maker: Option<PoolMaker>) -> Arc<Served> {
-        let (places, unclosed, untold, next) = (Vec::new(), Vec::new(), 0, 0);
-        let state = State { pool, maker, is_ending: false, places, unclosed, untold, next };
+        let (places, unclosed, retained) = (Vec::new(), Vec::new(), Vec::new());
+        let (is_ending, untold, next) = (false, 0, 0);
+        let state = State { pool, maker, is_ending, places, unclosed, untold, retained, next };
         Arc::new(Served { state: Mutex::new(state), changed: Condvar::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the place of the first mount; of runs with `options`, unless they are `None`.
+    pub(crate) fn first(
+        self: &Arc<Self>,
+        branch: &str,
+        read_only: bool,
+        options: Option<String>,
+    ) -> Ticket {
+        let runs = options.map(|options| Runs { users: 1, options });
+        self.add(&mut self.lock(), branch, read_only, runs)
     }
 
     /// Takes a place for a mount. A branch that is written has one.
@@ -111,15 +152,95 @@ impl Served {
         if state.is_ending {
             return Err(Refusal::Ending);
         }
-        let clashes = |place: &&Place| place.branch == branch && !(place.read_only && read_only);
-        if let Some(place) = state.places.iter().find(clashes) {
+        if let Some(place) = state.places.iter().find(|place| place.clashes(branch, read_only)) {
             return Err(Refusal::Mounted(place.mount.as_ref().map(|mount| mount.dir.clone())));
         }
-        let number = state.next;
+        Ok(self.add(&mut state, branch, read_only, None))
+    }
+
+    fn add(
+        self: &Arc<Self>,
+        state: &mut State,
+        branch: &str,
+        read_only: bool,
+        runs: Option<Runs>,
+    ) -> Ticket {
+        let (number, branch) = (state.next, branch.to_owned());
         state.next += 1;
-        let branch = branch.to_owned();
-        state.places.push(Place { number, branch, read_only, device: None, mount: None });
-        Ok(Ticket { served: self.clone(), number })
+        state.places.push(Place { number, branch, read_only, runs, device: None, mount: None });
+        Ticket { served: self.clone(), number }
+    }
+
+    /// Takes a place for the mount of a run, or joins the runs of that branch with these options.
+    /// Waits for a mount of it that is beginning or ending.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        branch: &str,
+        read_only: bool,
+        options: String,
+    ) -> Result<Entry, Refusal> {
+        let is_settling = |state: &mut State| {
+            let clash = state.places.iter().find(|place| place.clashes(branch, read_only));
+            !state.is_ending && clash.is_some_and(Place::is_settling)
+        };
+        let waited = self.changed.wait_timeout_while(self.lock(), SETTLING, is_settling);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if state.is_ending {
+            return Err(Refusal::Ending);
+        }
+        let Some(place) = state.places.iter_mut().find(|it| it.clashes(branch, read_only)) else {
+            let runs = Some(Runs { users: 1, options });
+            return Ok(Entry::New(self.add(&mut state, branch, read_only, runs)));
+        };
+        match (&mut place.runs, &place.mount, place.device) {
+            (Some(runs), Some(mount), Some(device))
+                if runs.users > 0 && runs.options == options =>
+            {
+                runs.users += 1;
+                Ok(Entry::Shared(Shared { number: place.number, device, dir: mount.dir.clone() }))
+            }
+            (_, mount, _) => Err(Refusal::Mounted(mount.as_ref().map(|mount| mount.dir.clone()))),
+        }
+    }
+
+    /// Notes that a run does not use its mount any more. Returns whether it was the last one, and
+    /// the mount is to be ended.
+    pub(crate) fn leave(&self, number: u64) -> bool {
+        let mut state = self.lock();
+        let place = state.places.iter_mut().find(|place| place.number == number);
+        place.and_then(|place| place.runs.as_mut()).is_none_or(|runs| {
+            runs.users -= 1;
+            runs.users == 0
+        })
+    }
+
+    /// Ends the mount of runs that were killed, by force if it is in use after `patience`.
+    pub(crate) fn unmount(&self, number: u64, patience: Duration) {
+        let state = self.lock();
+        let place = state.places.iter().find(|place| place.number == number);
+        let mount = place.and_then(|place| place.mount.as_ref());
+        let Some((unmounter, dir)) = mount.map(|it| (it.unmounter.clone(), it.dir.clone())) else {
+            return;
+        };
+        drop(state);
+        if let Err(error) = unmounter.unmount_within(patience) {
+            say(format_args!("vfscale: cannot unmount {}", named(&dir, &error)));
+        }
+    }
+
+    /// Returns the branch, device number and directory of each mount.
+    pub(crate) fn places(&self) -> Vec<(String, (u32, u32), PathBuf)> {
+        let state = self.lock();
+        let mounted =
+            |it: &Place| Some((it.branch.clone(), it.device?, it.mount.as_ref()?.dir.clone()));
+        state.places.iter().filter_map(mounted).collect()
+    }
+
+    /// Returns whether the process goes on for others; it takes no mount from then on if not.
+    pub(crate) fn goes_on(&self) -> bool {
+        let mut state = self.lock();
+        state.is_ending |= !state.is_busy();
+        !state.is_ending
     }
 
     /// Returns the pool; `None` if there is none yet, or this process ends. It is retained from
@@ -130,6 +251,12 @@ impl Served {
             state.pool = state.maker.as_ref().and_then(PoolMaker::pool);
         }
         state.pool.clone()
+    }
+
+    /// Returns the handle that makes the first branch of the image.
+    pub(crate) fn maker(&self) -> Option<PoolMaker> {
+        let state = self.lock();
+        state.maker.clone().filter(|_| !state.is_ending)
     }
 
     /// Returns whether no further mount is taken.
@@ -147,7 +274,7 @@ impl Served {
 
     /// Waits until the mount with a device number is ended, and its volume closed, or until nobody
     /// waits any more. Returns whether other mounts are left, or why the volume was not closed
-    /// properly.
+    /// properly. If none is left, no further mount is taken.
     pub(crate) fn wait_for(
         &self,
         device: (u32, u32),
@@ -161,8 +288,16 @@ impl Served {
         }
         match state.unclosed.iter().rev().find(|(number, _)| *number == device) {
             Some((_, why)) => Err(why.clone()),
-            None => Ok(!state.places.is_empty()),
+            None => {
+                state.is_ending |= state.places.is_empty();
+                Ok(!state.places.is_empty())
+            }
         }
+    }
+
+    /// Retains a connection until this process has ended, which closes it.
+    pub(crate) fn retain(&self, connection: Connection) {
+        self.lock().retained.push(connection);
     }
 
     /// Keeps this process from ending before the result is dropped: a command has to be told of the
@@ -175,13 +310,14 @@ impl Served {
     /// Waits until all mounts are ended, their volumes closed and their commands told so, and takes
     /// none from then on.
     pub(crate) fn wait_for_end(&self) {
-        let is_busy = |state: &mut State| !state.places.is_empty() || state.untold > 0;
-        let state = self.changed.wait_while(self.lock(), is_busy);
+        let state = self.changed.wait_while(self.lock(), |state| state.is_busy());
         let mut state = state.unwrap_or_else(PoisonError::into_inner);
         state.is_ending = true;
-        let pool = state.pool.take();
+        let pool = state.pool.take().filter(|pool| !pool.is_read_only());
         drop(state);
-        drop(pool);
+        if let Some(Err(error)) = pool.map(Pool::close) {
+            tracing::info!("the next opening of the image recovers its branches: {error}");
+        }
     }
 
     /// Unmounts all, by force what is still in use after `patience`, and returns those. Takes no
@@ -234,6 +370,25 @@ impl Served {
     }
 }
 
+impl State {
+    /// Returns whether there are mounts, or commands to be told of the end of one.
+    fn is_busy(&self) -> bool {
+        !self.places.is_empty() || self.untold > 0
+    }
+}
+
+impl Place {
+    /// Returns whether the branch can't be mounted as well.
+    fn clashes(&self, branch: &str, read_only: bool) -> bool {
+        self.branch == branch && !(self.read_only && read_only)
+    }
+
+    /// Returns whether it is about to get its mount, or to go.
+    fn is_settling(&self) -> bool {
+        self.mount.is_none() || self.runs.as_ref().is_some_and(|runs| runs.users == 0)
+    }
+}
+
 /// Returns the namespaces of users and of processes of this process, by which the server knows who
 /// makes a request; empty if they can't be read.
 pub(crate) fn namespaces() -> OsString {
@@ -248,7 +403,7 @@ pub(crate) fn device_text((major, minor): (u32, u32)) -> String {
 }
 
 /// Parses a device number.
-fn device_of(text: &OsStr) -> Option<(u32, u32)> {
+pub(crate) fn device_of(text: &OsStr) -> Option<(u32, u32)> {
     let (major, minor) = text.to_str()?.split_once(':')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
@@ -257,6 +412,27 @@ fn device_of(text: &OsStr) -> Option<(u32, u32)> {
 pub(crate) fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
     let started = std::thread::Builder::new().name(name.into()).spawn(run);
     started.map(drop).map_err(|e| Failure::System("cannot start a thread", e))
+}
+
+/// Ends all mounts of this process, at a signal, and the process if they are in use after
+/// `patience`.
+pub(crate) fn end_all(served: &Served, patience: Duration) {
+    match served.unmount_all(patience) {
+        Ok(forced) if forced.is_empty() => {}
+        Ok(forced) => {
+            for Forced { dir, is_own } in forced {
+                let how = match is_own {
+                    true => "was in use; unmounted under its users",
+                    false => "has no server any more; whoever mounted it unmounts it",
+                };
+                say(format_args!("vfscale: {} {how}", dir.display()));
+            }
+            std::thread::sleep(patience);
+            // Unless the volumes are just being closed, which may take long.
+            served.exit_with_users();
+        }
+        Err(e) => say(format_args!("vfscale: cannot unmount {e}")),
+    }
 }
 
 fn named(dir: &std::path::Path, error: &io::Error) -> String {
@@ -276,7 +452,13 @@ impl Ticket {
             place.device = device;
             place.mount = Some(Mount { dir, unmounter, syncer, is_own: mounted.is_own() });
         }
+        self.served.changed.notify_all();
         !is_ending
+    }
+
+    /// Returns the number of the place.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Notes that the mount is ended, and its volume is being closed.

@@ -9,7 +9,7 @@ use vfscale::options::{Options, Size};
 use vfscale::pool::PoolMaker;
 use vfscale::posix::{At, MountFlags, OFlags};
 use vfscale::volume::{CacheBudget, Fence, Freezer, VolumeBuilder};
-use vfscale::{Mode, Pool, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
+use vfscale::{Mode, Pool, PoolError, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
 use vfscale_command::say;
 use vfscale_fuse::{Attachment, Builder, Mounted, Sharing, Transport};
 
@@ -297,6 +297,19 @@ pub(crate) fn branch_name(options: &MountOptions) -> String {
     options.branch.as_deref().unwrap_or(vfscale::pool::MAIN).to_owned()
 }
 
+/// Opens the pool in an image, with the caches of all its branches, which this process serves.
+pub(crate) fn pool(
+    source: &SourceArgs,
+    options: &MountOptions,
+    path: &Path,
+    is_read_only: bool,
+) -> Result<Pool, PoolError> {
+    let take_over = source.take_over || options.fs.take_over == Some(true);
+    let budget = CacheBudget::new(caches(options));
+    let pool = device::pool(path).take_over(take_over).cache_budget(&budget);
+    pool.read_only(is_read_only).open()
+}
+
 /// Opens a volume.
 fn volume(
     source: &SourceArgs,
@@ -308,12 +321,8 @@ fn volume(
     let builder = match options.branch.as_ref() {
         None => vfscale::volume(path).cache_size(cache_size),
         Some(name) => {
-            // For all branches of the image, which this process serves.
-            let budget = CacheBudget::new(cache_size);
-            let take_over = source.take_over || options.fs.take_over == Some(true);
-            let pool = device::pool(path).take_over(take_over).cache_budget(&budget);
             let is_read_only = options.is_read_only();
-            branch(&pool.read_only(is_read_only).open()?, name, is_read_only)?
+            branch(&pool(source, options, path, is_read_only)?, name, is_read_only)?
         }
     };
     configured(builder.patience(patience), source, options, size)

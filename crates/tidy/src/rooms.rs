@@ -87,6 +87,7 @@ pub const ROOMS: &[Layers] = &[
         &[
             "helper",
             "args",
+            "list",
             "run",
             "mount",
             "freeze",

@@ -4,7 +4,8 @@
 //! stops would hang every other process that uses its mount. So the server is a process of its own,
 //! in a session without a terminal. The one that was started, the front, runs the command: it
 //! passes signals on, stops when the command stops, and ends with its status. The server unmounts
-//! when the front has closed its end of a socket, also because it was killed.
+//! when the front has closed its end of a socket, also because it was killed. It outlives the front
+//! as long as it serves others that have joined.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -14,6 +15,8 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{
@@ -21,15 +24,37 @@ use rustix::process::{
 };
 use vfscale_command::say;
 use vfscale_command::signals::{Blocked, Caught};
+use vfscale_command::stderr::Log;
 
-use crate::child::{exit_code, program, spawn};
+use crate::child::{exit_code, leave_terminal, program, spawn};
 use crate::error::Failure;
+use crate::served::{Served, end_all};
+
+/// Time that users of a mount get to leave it when a signal ends the server.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// One of the two processes.
 pub(super) enum Side {
     Front(Front),
     Server(Server),
 }
+
+/// How the attempt to run a command has ended.
+pub(super) enum Ran {
+    /// The command has run, or the server has said why not.
+    Ended(ExitCode),
+    /// Another process has the image open; why that is not the server of a run.
+    Busy(String),
+}
+
+/// The words that the server tells the front: it is mounted at a directory; the image is busy, and
+/// why; the mount has ended, with a status, and the server goes on.
+const MOUNTED: u8 = b'm';
+const BUSY: u8 = b'b';
+const ENDED: u8 = b'e';
+
+/// Signals that end a server whose front has ended.
+const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 /// The process that the shell knows.
 pub(super) struct Front {
@@ -67,47 +92,96 @@ pub(super) fn split() -> Result<Side, Failure> {
 
 impl Server {
     /// Has the front run its command in a directory, and waits until that has ended. Passes signals
-    /// on: others see this process as the one that has the image open.
-    pub(super) fn run_in(&self, dir: &Path) {
+    /// on: others see this process as the one that has the image open. When the front has ended, a
+    /// signal ends what is `served`.
+    pub(super) fn run_in(&self, dir: &Path, served: &Arc<Served>) {
         let Self { front, signals, .. } = *self;
+        let served = Arc::clone(served);
         std::thread::spawn(move || {
             loop {
                 let caught = signals.wait();
-                // If the front has ended, this process is about to.
-                if caught.signal != libc::SIGCHLD && getppid() == Some(front) {
-                    pass_on(caught, front);
+                if getppid() == Some(front) {
+                    if caught.signal != libc::SIGCHLD {
+                        pass_on(caught, front);
+                    }
+                } else if ENDING.contains(&caught.signal) {
+                    end_all(&served, PATIENCE);
                 }
             }
         });
-        let mut stream = &self.stream;
-        let told = stream.write_all(dir.as_os_str().as_bytes());
-        let told = told.and_then(|()| stream.shutdown(Shutdown::Write));
+        self.tell(MOUNTED, dir.as_os_str().as_bytes());
         // The front says nothing, and ends.
-        let ended = told.and_then(|()| stream.read_to_end(&mut Vec::new()));
+        let ended = (&self.stream).read_to_end(&mut Vec::new());
         tracing::debug!("the command has ended: {ended:?}");
+    }
+
+    /// Tells the front that another process has the image open.
+    pub(super) fn is_busy(&self, failure: &Failure) {
+        self.tell(BUSY, failure.to_string().as_bytes());
+    }
+
+    /// Tells the front to end with a status, and goes on without it.
+    pub(super) fn leave(&self, status: u8) {
+        let left = leave_terminal(Log::System).map(|null| {
+            let _ =
+                rustix::stdio::dup2_stdin(&null).and_then(|()| rustix::stdio::dup2_stdout(&null));
+        });
+        if let Err(failure) = left {
+            tracing::warn!("{failure}");
+        }
+        self.tell(ENDED, &[status]);
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    /// Sends a word with its length and its text. A front that is gone needs none.
+    fn tell(&self, word: u8, text: &[u8]) {
+        let length = u32::try_from(text.len()).unwrap_or_default().to_le_bytes();
+        let _ = (&self.stream).write_all(&[&[word], &length[..], text].concat());
     }
 }
 
 impl Front {
-    /// Runs the command when the server has mounted, and waits for the end of both. Returns the
-    /// status of the server if that has failed, which has said why.
-    pub(super) fn run(self, command: &[OsString]) -> Result<ExitCode, Failure> {
-        let Front { mut stream, server, signals } = self;
-        let mut dir = Vec::new();
-        let status = match stream.read_to_end(&mut dir) {
-            Ok(1..) => Some(run_in(Path::new(OsStr::from_bytes(&dir)), command, signals)),
+    /// Runs the command when the server has mounted, and waits for the end of both, or until the
+    /// server goes on for others. Returns the status of the server if that has failed, which has
+    /// said why.
+    pub(super) fn run(self, command: &[OsString]) -> Result<Ran, Failure> {
+        let status = match self.next() {
+            Some((MOUNTED, dir)) => {
+                Some(run_in(Path::new(OsStr::from_bytes(&dir)), command, self.signals))
+            }
+            Some((BUSY, why)) => {
+                wait(self.server)?;
+                let restored = self.signals.restore();
+                restored.map_err(|e| Failure::System("pthread_sigmask", e))?;
+                return Ok(Ran::Busy(String::from_utf8_lossy(&why).into_owned()));
+            }
             // The server has ended, or is about to.
             _ => None,
         };
-        drop(stream);
-        let served = wait(server)?;
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let served = match self.next() {
+            Some((ENDED, code)) => {
+                ExitStatus::from_raw(i32::from(code.first().map_or(1, |it| *it)) << 8)
+            }
+            _ => wait(self.server)?,
+        };
         if let Some(signal) = served.signal() {
             say(format_args!("vfscale: the server of the command was killed by signal {signal}"));
         }
-        match status {
-            Some(status) if served.success() => Ok(exit_code(status?)),
-            _ => Ok(exit_code(served)),
-        }
+        Ok(Ran::Ended(match status {
+            Some(status) if served.success() => exit_code(status?),
+            _ => exit_code(served),
+        }))
+    }
+
+    /// Waits for the next word of the server; `None` if it has ended.
+    fn next(&self) -> Option<(u8, Vec<u8>)> {
+        let (mut stream, mut head) = (&self.stream, [0; 5]);
+        stream.read_exact(&mut head).ok()?;
+        let [word, length @ ..] = head;
+        let mut text = vec![0; u32::from_le_bytes(length) as usize];
+        stream.read_exact(&mut text).ok()?;
+        Some((word, text))
     }
 }
 
@@ -127,7 +201,11 @@ fn status(
 
 /// Runs the command, passes signals on to it, and stops as long as it is stopped. One thread does
 /// all of it, so that no signal is passed on after a later one was acted upon.
-fn run_in(dir: &Path, command: &[OsString], signals: Blocked) -> Result<ExitStatus, Failure> {
+pub(super) fn run_in(
+    dir: &Path,
+    command: &[OsString],
+    signals: Blocked,
+) -> Result<ExitStatus, Failure> {
     let child = Pid::from_child(&start(dir, command, signals)?);
     loop {
         let caught = signals.wait();

@@ -1,157 +1,81 @@
-//! `vfscale run --discard`: a file system that lives as long as the command.
+//! The file system that a run serves: a volume, or with `--discard` one that lives as long as the
+//! command.
 //!
-//! Of a pool it is a temporary branch. A volume without branches stays one: what the command
-//! changes is in memory, and nothing is written to the image.
+//! Of a pool, the latter is a temporary branch. A volume without branches stays one: what the
+//! command changes is in memory, and nothing is written to the image.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use vfscale::block::{CowDevice, Device};
+use vfscale::PoolError;
+use vfscale::block::CowDevice;
 use vfscale::pool::MAIN;
-use vfscale::{BranchInfo, Errno, ForkOptions, Pool, PoolError};
-use vfscale_command::say;
-use vfscale_fuse::control::Request;
 
 use super::args::RunArgs;
-use crate::elsewhere;
 use crate::error::Failure;
 use crate::options::MountOptions;
+use crate::served::listen::Trial;
 use crate::source::{self, Source};
-use crate::volume::branch::branches;
-use crate::volume::reached::mount_of_locked;
 
-/// A file system that lives as long as the command.
-pub(super) enum Trial {
-    /// A branch of an image that another process has mounted.
-    Served { image: PathBuf, name: String },
-    /// A branch of an image that this process has open.
-    Branch { pool: Pool, name: String },
-    /// A volume without branches, whose changes are in memory.
-    Memory(Arc<dyn Device>),
+/// A file system that this process has open.
+pub(super) struct Opened {
+    pub(super) source: Source,
+    /// Its branch, if that ends with the command.
+    pub(super) trial: Option<Trial>,
+    /// Whether all changes are in memory.
+    pub(super) is_in_memory: bool,
 }
 
-impl Trial {
-    /// Makes it as a copy of the branch that the arguments name, and has them name the copy.
-    pub(super) fn new(args: &RunArgs, options: &mut MountOptions) -> Result<Trial, Failure> {
-        let Some(image) = args.image.clone() else {
-            return Err(Failure::Usage("--discard is for an image".into()));
+impl Opened {
+    /// Opens what the arguments name, or makes it. A branch of its own is named in `options`.
+    pub(super) fn new(args: &RunArgs, options: &mut MountOptions) -> Result<Opened, Failure> {
+        let size = args.source.size.unwrap_or(source::IMAGE_SIZE);
+        let image = args.image.as_deref();
+        let Some(image) = image.filter(|_| args.discard) else {
+            let named = image.map(|path| (path, Some(size)));
+            let source = match image.and_then(|image| read_branch(args, options, image)) {
+                Some(source) => source,
+                None => Source::open(&args.source, options, named, None)?,
+            };
+            return Ok(Opened { source, trial: None, is_in_memory: image.is_none() });
         };
         let parent = source::branch_name(options);
-        let trial = match mount_of(&image)? {
-            Some(dir) => {
-                let name = fork_mounted(&image, &dir, &parent)?;
-                Trial::Served { image, name }
+        // Others may read the image of trials in memory.
+        let pool = match crate::device::pool(image).read_only(true).open() {
+            Ok(read) => {
+                drop(read);
+                source::pool(&args.source, options, image, false)?
             }
-            None => match crate::device::pool(&image).open() {
-                Ok(pool) => {
-                    let name = fork(&pool, &parent)?;
-                    Trial::Branch { pool, name }
-                }
-                Err(PoolError::NoPool { .. }) if parent == MAIN => in_memory(options, &image)?,
-                Err(error) => return Err(error.into()),
-            },
+            Err(PoolError::NoPool { .. }) if parent == MAIN => {
+                return in_memory(args, options, image);
+            }
+            Err(error) => return Err(error.into()),
         };
-        if let Trial::Served { name, .. } = &trial {
-            options.branch = Some(name.clone());
-        }
-        Ok(trial)
-    }
-
-    /// Opens the file system, unless another process has it open.
-    pub(super) fn open(
-        &self,
-        args: &RunArgs,
-        options: &MountOptions,
-    ) -> Option<Result<Source, Failure>> {
-        match self {
-            Trial::Served { .. } => None,
-            Trial::Branch { pool, name } => {
-                Some(Source::of_branch(pool, name, &args.source, options))
-            }
-            Trial::Memory(device) => Some(Source::of_device(device.clone(), &args.source, options)),
-        }
-    }
-
-    /// Returns whether all changes are in memory.
-    pub(super) fn is_in_memory(&self) -> bool {
-        matches!(self, Trial::Memory(_))
-    }
-
-    /// Deletes the branch.
-    pub(super) fn end(self) -> Result<(), Failure> {
-        match self {
-            Trial::Served { image, name } => match mount_of(&image)? {
-                Some(dir) => elsewhere::ask(&image, &dir, |it| it.tell(&Request::Delete(name))),
-                // Its server has ended: the next opening of the image deletes it.
-                None => Ok(()),
-            },
-            Trial::Branch { pool, name } => {
-                let deleted = pool.delete(&name).and_then(|()| pool.reap());
-                pool.close()?;
-                Ok(deleted?)
-            }
-            Trial::Memory(_) => Ok(()),
-        }
+        let trial = Trial::fork(pool, &parent)?;
+        options.branch = Some(trial.branch.clone());
+        let source = Source::of_branch(&trial.pool, &trial.branch, &args.source, options)?;
+        Ok(Opened { source, trial: Some(trial), is_in_memory: false })
     }
 }
 
-/// Returns a copy of a volume without branches.
-fn in_memory(options: &MountOptions, image: &Path) -> Result<Trial, Failure> {
+/// Opens a branch that is only read, in a pool that can be written, for others that join. `None` if
+/// that is not wanted, or the pool can't be opened so.
+fn read_branch(args: &RunArgs, options: &MountOptions, image: &Path) -> Option<Source> {
+    let is_ignored = options.fs.no_recovery == Some(true);
+    let name = options.branch.as_ref().filter(|_| options.is_read_only() && !is_ignored)?;
+    let pool = source::pool(&args.source, options, image, false).ok()?;
+    Source::of_branch(&pool, name, &args.source, options).ok()
+}
+
+/// Opens a copy of a volume without branches.
+fn in_memory(args: &RunArgs, options: &MountOptions, image: &Path) -> Result<Opened, Failure> {
     if options.fs.log_device.is_some() {
         let why = "--discard is not for a volume with its log on a device of its own";
         return Err(Failure::Usage(why.into()));
     }
     // The copy is none of a volume that another process writes.
-    let device = crate::device::open(image, false)?;
-    Ok(Trial::Memory(Arc::new(CowDevice::in_place_of(device))))
-}
-
-/// Returns a directory at which the image is mounted; `None` if no process has it open, or if there
-/// is none.
-fn mount_of(image: &Path) -> Result<Option<PathBuf>, Failure> {
-    match image.try_exists() {
-        Ok(false) => Ok(None),
-        _ => mount_of_locked(image, "branch"),
-    }
-}
-
-/// Returns a name that no branch has.
-fn free_name(branches: &[BranchInfo], first: u64) -> (u64, String) {
-    let names = (first..).map(|number| (number, format!("run {number}")));
-    let mut free = names.filter(|(_, name)| branches.iter().all(|info| info.name != *name));
-    free.next().unwrap_or_default()
-}
-
-fn fork(pool: &Pool, parent: &str) -> Result<String, PoolError> {
-    let (_, name) = free_name(&pool.branches(), 0);
-    let options = ForkOptions::new().temporary(true);
-    pool.fork_with(parent, &name, options).map(|()| name)
-}
-
-/// Has a mount of the image make the fork. Others may do so at the same time.
-fn fork_mounted(image: &Path, dir: &Path, parent: &str) -> Result<String, Failure> {
-    elsewhere::sync_kernel(image, dir)?;
-    let mut first = 0;
-    loop {
-        let branches = branches(image, dir)?;
-        if branches.is_empty() {
-            say(format_args!(
-                "vfscale: {} is mounted, and becomes a pool of branches now, which can't be undone",
-                image.display()
-            ));
-        }
-        let (number, name) = free_name(&branches, first);
-        let request = Request::Fork {
-            parent: parent.to_owned(),
-            name: name.clone(),
-            read_only: false,
-            as_synced: false,
-            temporary: true,
-        };
-        match elsewhere::try_ask(image, dir, |connection| connection.tell(&request))? {
-            Ok(()) => return Ok(name),
-            Err(error) if error.errno() == Errno::EXIST => first = number + 1,
-            Err(error) => return Err(elsewhere::refused(dir, &error)),
-        }
-    }
+    let device = crate::device::open(image, true)?;
+    let device = Arc::new(CowDevice::in_place_of(device));
+    let source = Source::of_device(device, &args.source, options)?;
+    Ok(Opened { source, trial: None, is_in_memory: true })
 }

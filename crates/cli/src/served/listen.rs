@@ -8,30 +8,61 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use vfscale::{Errno, Escaped, Pool};
+use vfscale::pool::MAIN;
+use vfscale::{Errno, Escaped, ForkOptions, Pool, PoolError};
 use vfscale_command::say;
 use vfscale_fuse::control::{Connection, Host, Reply, Request, Stage};
 use vfscale_fuse::{Builder, Mounted, Unserved};
 
-use super::{Refusal, Served, Ticket, device_of, namespaces};
+use super::{
+    Entry, Refusal, Served, Shared, Ticket, Untold, device_of, device_text, namespaces,
+    start_thread,
+};
 use crate::error::Failure;
+use crate::options::MountOptions;
 use crate::source::args::{ServeArgs, SourceArgs};
 use crate::source::{self, Source};
 
 /// Parses the command line of another process that mounts, or says why it names no mount.
-pub(crate) type Parse = fn(&[OsString]) -> Result<(SourceArgs, ServeArgs), String>;
+pub(crate) type Parse = fn(&[OsString]) -> Result<Wish, String>;
+
+/// The mount that a command line names.
+pub(crate) struct Wish {
+    pub(crate) source: SourceArgs,
+    pub(crate) serve: ServeArgs,
+    pub(crate) life: Life,
+}
+
+/// How long a mount lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// Until somebody unmounts it.
+    Mount,
+    /// Until the commands have ended that run in it.
+    Run,
+    /// Until the command has ended, and its branch as well, which is a new one.
+    Trial,
+}
+
+/// Time that processes left behind by a run that was killed get to leave its mount.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The reply of a server whose image is no pool.
 const NO_BRANCHES: &str =
     "it is mounted, and has no branches yet: `vfscale branch create` makes the first one";
+
+/// The reply of a server that can't make a pool of its image.
+const NO_POOL: &str = "what is mounted of it is in memory, or has its log elsewhere";
 
 /// The reply of a server that takes no mount any more.
 const ENDING: &str = "its server is ending: try again";
 
 /// Returns what serves requests to this process. `parse` parses the command lines that arrive.
 pub(crate) fn host(served: &Arc<Served>, image: Option<&Path>, parse: Parse) -> Host {
-    let image = image.map(Path::to_owned);
+    // A server leaves its working directory.
+    let image = image.map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()));
     let listening = Listening { served: Arc::clone(served), image, parse };
     Arc::new(move |request, connection| listening.answer(request, connection))
 }
@@ -45,58 +76,175 @@ struct Listening {
 /// The mount that a command asks for.
 struct Wanted {
     branch: String,
-    source: SourceArgs,
-    serve: ServeArgs,
+    options: MountOptions,
+    wish: Wish,
+}
+
+/// The branch of a trial, which is deleted when this is dropped; its volume is closed by then.
+pub(crate) struct Trial {
+    pub(crate) pool: Pool,
+    pub(crate) branch: String,
+}
+
+impl Trial {
+    /// Makes a copy of the branch `parent`. Should this process be killed, the next opening of the
+    /// image deletes it.
+    pub(crate) fn fork(pool: Pool, parent: &str) -> Result<Trial, PoolError> {
+        let options = ForkOptions::new().temporary(true);
+        loop {
+            let branches = pool.branches();
+            let mut names = (0_u64..).map(|number| format!("run {number}"));
+            let is_free = |name: &String| branches.iter().all(|info| info.name != *name);
+            let branch = names.find(is_free).unwrap_or_default();
+            match pool.fork_with(parent, &branch, options) {
+                // Another command has been faster.
+                Err(error) if error.errno() == Errno::EXIST => {}
+                forked => return forked.map(|()| Trial { pool, branch }),
+            }
+        }
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        if let Err(error) = self.pool.delete(&self.branch) {
+            let left = "the branch of the command is left until the image is opened next";
+            say(format_args!("vfscale: {left}: {error}"));
+        }
+    }
+}
+
+/// Returns the options by which runs of one branch know whether they can use one mount.
+pub(crate) fn shared_options(
+    source: &SourceArgs,
+    serve: &ServeArgs,
+    options: &MountOptions,
+) -> String {
+    format!("{options:?} {:?} {}", source.before, serve.proc)
 }
 
 impl Listening {
     fn answer(&self, request: Request, connection: &Connection) -> io::Result<()> {
-        let stage = |stage| connection.reply(&Reply::Stage(stage));
-        let Some(pool) = self.served.pool() else {
-            return match self.served.is_ending() {
-                true => connection.refuse(Errno::AGAIN, ENDING),
-                false => connection.refuse(Errno::OPNOTSUPP, NO_BRANCHES),
-            };
-        };
         match request {
             Request::Mount { namespaces: theirs, .. } if theirs != namespaces() => {
                 let why = "its server is in another namespace of users or processes";
                 connection.refuse(Errno::INVAL, why)
             }
             Request::Mount { branch, arguments, .. } => match (self.parse)(&arguments) {
-                Ok((source, serve)) => {
-                    self.mount(connection, pool, &Wanted { branch, source, serve })
+                Ok(wish) => {
+                    let mut options = wish.serve.merged_options();
+                    if wish.life != Life::Mount {
+                        // As `run` has it itself.
+                        options.allow_other.get_or_insert(false);
+                    }
+                    self.begin(connection, Wanted { branch, options, wish })
                 }
                 Err(why) => connection.refuse(Errno::INVAL, why),
             },
+            Request::Places => {
+                for (branch, device, dir) in self.served.places() {
+                    let device = device_text(device);
+                    connection.reply(&Reply::Place { branch, device, dir })?;
+                }
+                connection.reply(&Reply::End)
+            }
+            // Of a volume without branches, its superblock tells whether it was closed.
+            Request::Wait(_) if self.served.pool().is_none() => {
+                self.refuse_without_pool(connection)
+            }
             Request::Wait(device) => {
-                drop(pool);
                 let device = device_of(OsStr::new(&device)).ok_or(io::ErrorKind::InvalidData)?;
                 let _untold = self.served.untold();
-                stage(Stage::Waiting)?;
-                match self.served.wait_for(device, || !connection.is_gone()) {
-                    Ok(true) => stage(Stage::Closed),
-                    Ok(false) => stage(Stage::Last),
-                    Err(why) => connection.refuse(Errno::IO, why),
-                }
+                connection.reply(&Reply::Stage(Stage::Waiting))?;
+                tell_end(&self.served, connection, device, || !connection.is_gone())
             }
             _ => connection.refuse(Errno::INVAL, "this request is none to the process"),
         }
     }
 
-    /// Serves a mount until it is ended.
-    fn mount(&self, connection: &Connection, pool: Pool, wanted: &Wanted) -> io::Result<()> {
-        let Wanted { branch, source, serve } = wanted;
-        let options = serve.merged_options();
+    /// Finds a place for a mount, and serves it until it is ended.
+    fn begin(&self, connection: &Connection, mut wanted: Wanted) -> io::Result<()> {
+        let trial = match wanted.wish.life {
+            Life::Trial => match self.fork(connection, &mut wanted)? {
+                Some(trial) => Some(trial),
+                None => return Ok(()),
+            },
+            Life::Mount | Life::Run => None,
+        };
+        let pool = self.served.pool();
+        let Wanted { branch, options, wish } = &wanted;
         let read_only = options.is_read_only();
-        let ticket = match self.served.reserve(branch, read_only) {
-            Ok(ticket) => ticket,
-            Err(Refusal::Ending) => return connection.refuse(Errno::AGAIN, ENDING),
-            Err(Refusal::Mounted(dir)) => {
+        let entered = match wish.life {
+            // Its name is its own.
+            Life::Mount | Life::Trial => self.served.reserve(branch, read_only).map(Entry::New),
+            Life::Run => {
+                let shared = shared_options(&wish.source, &wish.serve, options);
+                self.served.enter(branch, read_only, shared)
+            }
+        };
+        let (ticket, pool) = match (entered, pool) {
+            (Ok(Entry::New(ticket)), Some(pool)) => (ticket, pool),
+            (Ok(Entry::New(ticket)), None) => {
+                drop(ticket);
+                return self.refuse_without_pool(connection);
+            }
+            (Ok(Entry::Shared(shared)), _) => return self.share(connection, branch, shared),
+            (Err(Refusal::Ending), _) => return connection.refuse(Errno::AGAIN, ENDING),
+            (Err(Refusal::Mounted(dir)), _) => {
                 return connection.refuse(Errno::BUSY, is_mounted(branch, dir));
             }
         };
-        let opened = Source::of_branch(&pool, branch, source, &options);
+        self.mount(connection, (pool, trial), &wanted, ticket)
+    }
+
+    /// Makes the branch of a trial, and has `wanted` name it. The image becomes a pool if it is
+    /// none. `None` if the command is refused.
+    fn fork(&self, connection: &Connection, wanted: &mut Wanted) -> io::Result<Option<Trial>> {
+        let pool = match (self.served.pool(), self.served.maker()) {
+            (Some(pool), _) => Ok(pool),
+            (None, Some(maker)) if wanted.branch == MAIN => {
+                connection.reply(&Reply::Stage(Stage::Pool))?;
+                maker.make_pool()
+            }
+            (None, _) => return self.refuse_without_pool(connection).map(|()| None),
+        };
+        match pool.and_then(|pool| Trial::fork(pool, &wanted.branch)) {
+            Ok(trial) => {
+                wanted.branch.clone_from(&trial.branch);
+                Ok(Some(trial))
+            }
+            Err(error) => connection.refuse(error.errno(), error.to_string()).map(|()| None),
+        }
+    }
+
+    fn refuse_without_pool(&self, connection: &Connection) -> io::Result<()> {
+        match (self.served.is_ending(), self.served.maker()) {
+            (true, _) => connection.refuse(Errno::AGAIN, ENDING),
+            (false, Some(_)) => connection.refuse(Errno::NOENT, NO_BRANCHES),
+            (false, None) => connection.refuse(Errno::OPNOTSUPP, NO_POOL),
+        }
+    }
+
+    /// Lets a run use a mount that others use.
+    fn share(&self, connection: &Connection, branch: &str, shared: Shared) -> io::Result<()> {
+        let Shared { number, device, dir } = shared;
+        let untold = self.served.untold();
+        let (branch, number_text) = (branch.to_owned(), device_text(device));
+        // A run that is gone is noticed below.
+        let _ = connection.reply(&Reply::Place { branch, device: number_text, dir });
+        follow(connection, &untold, number, device)
+    }
+
+    /// Serves a mount until it is ended.
+    fn mount(
+        &self,
+        connection: &Connection,
+        (pool, trial): (Pool, Option<Trial>),
+        wanted: &Wanted,
+        ticket: Ticket,
+    ) -> io::Result<()> {
+        let Wanted { branch, options, wish } = wanted;
+        let opened = Source::of_branch(&pool, branch, &wish.source, options);
         drop(pool);
         let opened = match opened {
             Ok(opened) => opened,
@@ -104,31 +252,54 @@ impl Listening {
         };
         let mounted = match self.take(connection, &opened, wanted, &ticket) {
             Ok(mounted) => mounted,
-            Err(error) => {
+            Err((errno, error)) => {
                 let closed = opened.close();
                 drop(ticket);
                 report(branch, closed);
-                return connection.refuse(Errno::INVAL, error.to_string());
+                return connection.refuse(errno, error.to_string());
             }
         };
+        let is_run = wish.life != Life::Mount;
         let dir = Escaped::new(mounted.dir()).to_string();
-        say(format_args!("vfscale: branch {branch:?} is mounted at {dir}"));
-        // The command may be gone: the mount stays.
+        if !is_run {
+            say(format_args!("vfscale: branch {branch:?} is mounted at {dir}"));
+        }
+        // The command may be gone: the mount stays, but that of a run.
         let told = connection.reply(&Reply::Stage(Stage::Mounted));
         mounted.wait();
         ticket.close();
         let closed = opened.close().map_err(|error| error.to_string());
+        drop(trial);
         ticket.closed(&closed);
         let _untold = ticket.end();
-        say(format_args!("vfscale: branch {branch:?} is unmounted from {dir}"));
+        if !is_run {
+            say(format_args!("vfscale: branch {branch:?} is unmounted from {dir}"));
+        }
         if let Err(why) = &closed {
             say(format_args!("vfscale: {why}"));
         }
-        told?;
         match closed {
-            Ok(()) => connection.reply(&Reply::Stage(Stage::Closed)),
-            Err(why) => connection.refuse(Errno::IO, why),
+            _ if is_run => Ok(()),
+            Ok(()) => told.and_then(|()| connection.reply(&Reply::Stage(Stage::Closed))),
+            Err(why) => told.and_then(|()| connection.refuse(Errno::IO, why)),
         }
+    }
+
+    /// Starts a thread that notices when a run has finished.
+    fn follow_run(
+        &self,
+        connection: &Connection,
+        ticket: &Ticket,
+        mounted: &Mounted,
+    ) -> io::Result<()> {
+        let (connection, untold) = (connection.try_clone()?, self.served.untold());
+        let (number, device) = (ticket.number(), mounted.device()?);
+        let follow = move || {
+            if let Err(error) = follow(&connection, &untold, number, device) {
+                tracing::info!("a run has not heard of the end of its mount: {error}");
+            }
+        };
+        start_thread("vfscale-run", follow).map_err(io::Error::other)
     }
 
     /// Has the command make the mount, and begins to serve it.
@@ -138,23 +309,65 @@ impl Listening {
         source: &Source,
         wanted: &Wanted,
         ticket: &Ticket,
-    ) -> Result<Mounted, Failure> {
-        let failed = |e| Failure::System("the command that mounts", e);
-        let options = wanted.serve.merged_options();
-        let builder = source::builder(source, &wanted.serve, &options, None)?;
+    ) -> Result<Mounted, (Errno, Failure)> {
+        let failed = |e| (Errno::INVAL, Failure::System("the command that mounts", e));
+        let refused = |e: Failure| (Errno::INVAL, e);
+        let Wanted { options, wish, .. } = wanted;
+        let builder = source::builder(source, &wish.serve, options, None).map_err(refused)?;
         connection.reply(&Reply::Stage(Stage::Ready)).map_err(failed)?;
         let unserved = unserved(connection).map_err(failed)?;
         let image = self.image.as_deref();
         let builder = builder.host(host(&self.served, image, self.parse));
         let builder = image.into_iter().fold(builder, Builder::image);
-        let mounted = builder.serve(unserved)?;
+        let mounted = builder.serve(unserved).map_err(|e| refused(e.into()))?;
         if !ticket.start(&mounted, source.syncer()) {
             // Ends the mount.
             drop(mounted);
-            return Err(Failure::Usage(ENDING.into()));
+            return Err((Errno::AGAIN, Failure::Usage(ENDING.into())));
+        }
+        if wish.life != Life::Mount {
+            self.follow_run(connection, ticket, &mounted).map_err(failed)?;
         }
         source.publish_mount(&mounted);
         Ok(mounted)
+    }
+}
+
+/// Waits until a run has finished with its mount, or is gone, and has the last one end the mount.
+/// The process does not end before the run has been told.
+fn follow(
+    connection: &Connection,
+    untold: &Untold,
+    number: u64,
+    device: (u32, u32),
+) -> io::Result<()> {
+    let served = &untold.0;
+    while !connection.await_end(None) {}
+    if !served.leave(number) {
+        return connection.reply(&Reply::End);
+    }
+    let told = connection.reply(&Reply::Stage(Stage::Unused));
+    let told =
+        told.and_then(|()| tell_end(served, connection, device, || !connection.is_hung_up()));
+    // If the run is gone, nobody else does it.
+    served.unmount(number, PATIENCE);
+    told
+}
+
+/// Tells a program of the end of a mount, unless it does not wait any more.
+fn tell_end(
+    served: &Served,
+    connection: &Connection,
+    device: (u32, u32),
+    is_awaited: impl Fn() -> bool,
+) -> io::Result<()> {
+    match served.wait_for(device, is_awaited) {
+        Ok(true) => connection.reply(&Reply::Stage(Stage::Closed)),
+        Ok(false) => {
+            connection.reply(&Reply::Stage(Stage::Last))?;
+            connection.try_clone().map(|clone| served.retain(clone))
+        }
+        Err(why) => connection.refuse(Errno::IO, why),
     }
 }
 
@@ -171,9 +384,12 @@ fn unserved(connection: &Connection) -> io::Result<Unserved> {
 }
 
 /// Says where a branch is mounted.
-pub(crate) fn is_mounted(branch: &str, dir: Option<PathBuf>) -> String {
+fn is_mounted(branch: &str, dir: Option<PathBuf>) -> String {
     match dir {
-        Some(dir) => format!("branch {branch:?} is mounted at {} already", Escaped::new(&dir)),
+        Some(dir) => {
+            let (process, dir) = (std::process::id(), Escaped::new(&dir));
+            format!("in use by process {process}: branch {branch:?} is mounted at {dir} already")
+        }
         None => format!("branch {branch:?} is being mounted or unmounted"),
     }
 }

@@ -51,3 +51,36 @@ fn device_numbers_are_read_as_they_are_written() {
     assert_eq!(device_of(OsStr::new(&device_text((0, 49)))), Some((0, 49)));
     assert_eq!(device_of(OsStr::new("1:")), None);
 }
+
+fn enter(served: &Arc<Served>) -> Result<Ticket, Refusal> {
+    match served.enter("a", false, String::new())? {
+        Entry::New(ticket) => Ok(ticket),
+        Entry::Shared(_) => panic!("there is no mount to share"),
+    }
+}
+
+/// Race: A run that begins, and the end of the mount of the run before it.
+#[test]
+fn a_run_waits_for_a_mount_that_ends() {
+    let served = Served::new(None, None);
+    let ticket = enter(&served).unwrap();
+    assert!(served.leave(ticket.number()));
+    std::thread::scope(|scope| {
+        let next = scope.spawn(|| enter(&served).map(drop));
+        vfscale_harness::stays("it waits", Duration::from_millis(20), || !next.is_finished());
+        drop(ticket);
+        assert_eq!(next.join().unwrap(), Ok(()));
+    });
+}
+
+#[test]
+fn a_server_without_others_ends() {
+    let served = Served::new(None, None);
+    let ticket = enter(&served).unwrap();
+    assert!(served.goes_on());
+    let untold = ticket.end();
+    assert!(served.goes_on(), "a command has to be told");
+    drop(untold);
+    assert!(!served.goes_on());
+    assert_eq!(enter(&served).err(), Some(Refusal::Ending));
+}

@@ -9,7 +9,7 @@ use serde_json::json;
 use vfscale::{BranchInfo, Errno, Escaped, ForkOptions, Pool, PoolError};
 use vfscale_fuse::control::Request;
 
-use super::reached::{Access, mount_of_locked, with_pool};
+use super::reached::{Access, at_server_or_here, with_pool};
 use crate::elsewhere;
 use crate::error::Failure;
 
@@ -126,42 +126,41 @@ pub(crate) fn branch(args: &BranchArgs) -> Result<ExitCode, Failure> {
 
 fn create(args: &CreateArgs) -> Result<(), Failure> {
     let &CreateArgs { read_only, as_synced, .. } = args;
-    if let Some(dir) = mount_of_locked(&args.image, "branch")? {
+    let (parent, name) = (args.from.clone(), args.name.clone());
+    let request = Request::Fork { parent, name, read_only, as_synced, temporary: false };
+    let ask = |dir: &Path| {
         if !as_synced {
             // First the data that the kernel holds back.
-            elsewhere::sync_kernel(&args.image, &dir)?;
+            elsewhere::sync_kernel(&args.image, dir)?;
         }
-        let (parent, name) = (args.from.clone(), args.name.clone());
-        let temporary = false;
-        let request = Request::Fork { parent, name, read_only, as_synced, temporary };
-        return elsewhere::ask(&args.image, &dir, |connection| connection.tell(&request));
-    }
-    with_pool(&args.image, Access::Convert, |pool| {
-        let options = ForkOptions::new().read_only(read_only).as_synced(as_synced);
-        pool.fork_with(&args.from, &args.name, options)
-    })
+        elsewhere::ask(&args.image, dir, |connection| connection.tell(&request))
+    };
+    let here = || {
+        with_pool(&args.image, Access::Convert, |pool| {
+            let options = ForkOptions::new().read_only(read_only).as_synced(as_synced);
+            pool.fork_with(&args.from, &args.name, options)
+        })
+    };
+    at_server_or_here(&args.image, "branch", ask, here)
 }
 
 /// Makes a change, in the image or through its mount.
 fn change(
     image: &Path,
     request: &Request,
-    change: impl FnOnce(&Pool) -> Result<(), PoolError>,
+    change: impl Fn(&Pool) -> Result<(), PoolError>,
 ) -> Result<(), Failure> {
-    match mount_of_locked(image, "branch")? {
-        Some(dir) => elsewhere::ask(image, &dir, |connection| connection.tell(request)),
-        None => with_pool(image, Access::Write, change),
-    }
+    let ask = |dir: &Path| elsewhere::ask(image, dir, |connection| connection.tell(request));
+    at_server_or_here(image, "branch", ask, || with_pool(image, Access::Write, &change))
 }
 
 fn list(args: &ListArgs) -> Result<ExitCode, Failure> {
-    let branches = match mount_of_locked(&args.image, "branch")? {
-        Some(dir) => branches(&args.image, &dir)?,
-        None => match with_pool(&args.image, Access::Read, |pool| Ok(pool.branches())) {
-            Err(Failure::Pool(PoolError::NoPool { .. })) => Vec::new(),
-            listed => listed?,
-        },
+    let ask = |dir: &Path| branches(&args.image, dir);
+    let here = || match with_pool(&args.image, Access::Read, |pool| Ok(pool.branches())) {
+        Err(Failure::Pool(PoolError::NoPool { .. })) => Ok(Vec::new()),
+        listed => listed,
     };
+    let branches = at_server_or_here(&args.image, "branch", ask, here)?;
     let mut out = io::stdout().lock();
     super::show::written(if args.json {
         let text =
@@ -173,7 +172,7 @@ fn list(args: &ListArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Lists the branches of the image of the mount at `dir`: none of a volume that is no pool.
-pub(crate) fn branches(image: &Path, dir: &Path) -> Result<Vec<BranchInfo>, Failure> {
+fn branches(image: &Path, dir: &Path) -> Result<Vec<BranchInfo>, Failure> {
     elsewhere::ask(image, dir, |connection| match connection.branches() {
         Err(error) if error.errno() == Errno::OPNOTSUPP => Ok(Vec::new()),
         listed => listed,

@@ -11,7 +11,7 @@ use vfscale::Escaped;
 use vfscale::pool::{Changes, Difference, DifferenceKind};
 use vfscale_fuse::control::{Reply, Request};
 
-use super::reached::{Access, mount_of_locked, with_pool};
+use super::reached::{Access, at_server_or_here, with_pool};
 use super::show::written;
 use crate::elsewhere;
 use crate::error::Failure;
@@ -72,17 +72,18 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<ExitCode, Failure> {
 /// Returns the differences, which the process finds that has the image open, if there is one.
 fn found(args: &DiffArgs) -> Result<Vec<Difference>, Failure> {
     let DiffArgs { image, a, b, .. } = args;
-    let Some(dir) = mount_of_locked(image, COMMAND)? else {
-        return with_pool(image, Access::Read, |pool| pool.diff(a, b));
-    };
-    // First the data that the kernel holds back.
-    elsewhere::sync_kernel(image, &dir)?;
-    let mut found = Vec::new();
     let request = Request::Diff(a.clone(), b.clone());
-    elsewhere::ask(image, &dir, |connection| {
-        connection.ask(&request, |reply| take(reply, &mut found))
-    })?;
-    Ok(found)
+    let ask = |dir: &Path| {
+        // First the data that the kernel holds back.
+        elsewhere::sync_kernel(image, dir)?;
+        let mut found = Vec::new();
+        elsewhere::ask(image, dir, |connection| {
+            connection.ask(&request, |reply| take(reply, &mut found))
+        })?;
+        Ok(found)
+    };
+    let here = || with_pool(image, Access::Read, |pool| pool.diff(a, b));
+    at_server_or_here(image, COMMAND, ask, here)
 }
 
 /// Adds the difference that a reply tells; returns whether it tells one.
@@ -96,15 +97,15 @@ pub(super) fn take(reply: Reply, found: &mut Vec<Difference>) -> bool {
 
 /// Gives a branch the contents of its child.
 pub(crate) fn adopt(args: &AdoptArgs) -> Result<ExitCode, Failure> {
-    if let Some(dir) = mount_of_locked(&args.image, COMMAND)? {
-        let request = Request::Adopt(args.parent.clone(), args.child.clone());
-        elsewhere::ask(&args.image, &dir, |connection| connection.tell(&request))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    with_pool(&args.image, Access::Write, |pool| {
-        pool.adopt(&args.parent, &args.child)?;
-        pool.reap()
-    })?;
+    let request = Request::Adopt(args.parent.clone(), args.child.clone());
+    let ask = |dir: &Path| elsewhere::ask(&args.image, dir, |it| it.tell(&request));
+    let here = || {
+        with_pool(&args.image, Access::Write, |pool| {
+            pool.adopt(&args.parent, &args.child)?;
+            pool.reap()
+        })
+    };
+    at_server_or_here(&args.image, COMMAND, ask, here)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -134,7 +135,7 @@ pub(super) fn words(difference: &Difference) -> String {
 }
 
 /// Returns the members of a path: its text, and if that is not all of it the bytes, in hexadecimal.
-fn members(key: &str, path: &Path) -> Vec<(String, Value)> {
+pub(crate) fn members(key: &str, path: &Path) -> Vec<(String, Value)> {
     let bytes = path.as_os_str().as_bytes();
     let mut members = vec![(key.to_owned(), String::from_utf8_lossy(bytes).into())];
     if str::from_utf8(bytes).is_err() {

@@ -8,7 +8,7 @@ use vfscale::pool::{Difference, MAIN};
 use vfscale_fuse::control::{Reply, Request};
 
 use super::diff::{take, words};
-use super::reached::{Access, mount_of_locked, with_pool};
+use super::reached::{Access, at_server_or_here, with_pool};
 use super::show::written;
 use crate::elsewhere;
 use crate::error::Failure;
@@ -21,24 +21,24 @@ type Gone = (Option<String>, Result<Vec<Difference>, Failure>);
 
 /// Rolls a branch back, and prints what goes.
 pub(super) fn rollback(image: &Path, name: &str) -> Result<(), Failure> {
-    let (kept, gone) = match mount_of_locked(image, "branch")? {
-        Some(dir) => served(image, &dir, name),
-        None => with_pool(image, Access::Write, |pool| {
+    let here = || {
+        with_pool(image, Access::Write, |pool| {
             let kept = pool.rollback(name)?;
             // The image is this process's alone, so this is what went.
             let gone = kept.as_ref().map(|kept| pool.diff(name, kept)).transpose();
             pool.reap()?;
             Ok((kept, gone.map(Option::unwrap_or_default).map_err(Failure::from)))
-        })?,
+        })
     };
+    let (kept, gone) = at_server_or_here(image, "branch", |dir| served(image, dir, name), here)?;
     if let Some(kept) = kept {
         written(print(image, name, &kept, gone.as_deref().ok()))?;
     }
     gone.map(drop)
 }
 
-/// Has the process that has the image open roll the branch back.
-fn served(image: &Path, dir: &Path, name: &str) -> Gone {
+/// Has the process that has the image open roll the branch back. Fails if that is not done.
+fn served(image: &Path, dir: &Path, name: &str) -> Result<Gone, Failure> {
     let (mut kept, mut gone) = (None, Vec::new());
     let request = Request::Rollback(name.to_owned());
     let done = elsewhere::ask(image, dir, |connection| {
@@ -47,7 +47,10 @@ fn served(image: &Path, dir: &Path, name: &str) -> Gone {
             reply => take(reply, &mut gone),
         })
     });
-    (kept, done.map(|()| gone))
+    match done {
+        Err(failure) if kept.is_none() => Err(failure),
+        done => Ok((kept, done.map(|()| gone))),
+    }
 }
 
 fn print(image: &Path, name: &str, kept: &str, gone: Option<&[Difference]>) -> io::Result<()> {

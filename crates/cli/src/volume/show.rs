@@ -201,7 +201,7 @@ fn print(value: &Value, json: bool) -> Result<ExitCode, Failure> {
 }
 
 /// Returns the outcome of the command after it wrote to the standard output.
-pub(super) fn written(outcome: io::Result<()>) -> Result<ExitCode, Failure> {
+pub(crate) fn written(outcome: io::Result<()>) -> Result<ExitCode, Failure> {
     match outcome {
         // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),

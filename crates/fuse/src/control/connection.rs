@@ -2,12 +2,14 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, UCred, socket_with, sockopt,
 };
@@ -21,7 +23,7 @@ use super::request::Request;
 use crate::statistics::Statistics;
 
 /// Version of the messages, the first field of a request.
-const VERSION: &str = "3";
+const VERSION: &str = "4";
 
 /// The address of a mount: digits of the name of its socket, and as many of its secret.
 pub type Address = [u8; 64];
@@ -94,6 +96,14 @@ impl Connection {
         Ok(self.peer()?.uid.as_raw())
     }
 
+    /// Returns the id of the process at the other end, at that time.
+    ///
+    /// # Errors
+    /// Any error of `getsockopt(2)`.
+    pub fn process(&self) -> io::Result<i32> {
+        Ok(self.peer()?.pid.as_raw_pid())
+    }
+
     /// Returns the process at the other end, and its user.
     pub(crate) fn peer(&self) -> io::Result<UCred> {
         Ok(sockopt::socket_peercred(&self.stream)?)
@@ -107,10 +117,37 @@ impl Connection {
         !matches!(peeked, Ok((_, 1..)) | Err(Errno::AGAIN))
     }
 
-    /// Waits until the other side closes the connection, for at most `limit`; returns whether it
-    /// has. What it sends ends the wait as well.
-    pub(crate) fn await_end(&self, limit: Duration) -> bool {
-        let limited = self.stream.set_read_timeout(Some(limit));
+    /// Returns another handle of the connection, which ends with the last one.
+    ///
+    /// # Errors
+    /// `EMFILE` and the like.
+    pub fn try_clone(&self) -> io::Result<Connection> {
+        let Connection { stream, secret, image } = self;
+        let (secret, image) = (secret.clone(), image.clone());
+        Ok(Connection { stream: stream.try_clone()?, secret, image })
+    }
+
+    /// Sends nothing from now on. The other side may still reply.
+    ///
+    /// # Errors
+    /// Any error of `shutdown(2)`.
+    pub fn finish(&self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Write)
+    }
+
+    /// Returns whether the other side has closed the connection for replies, too. Never blocks.
+    #[must_use]
+    pub fn is_hung_up(&self) -> bool {
+        let mut fds = [PollFd::new(&self.stream, PollFlags::empty())];
+        let polled = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        polled.is_ok() && fds[0].revents().contains(PollFlags::HUP)
+    }
+
+    /// Waits until the other side sends nothing any more, for at most `limit`, if there is one;
+    /// returns whether that is so. What it sends ends the wait as well.
+    #[must_use]
+    pub fn await_end(&self, limit: Option<Duration>) -> bool {
+        let limited = self.stream.set_read_timeout(limit);
         let peeked = limited.and_then(|()| {
             let peek = || rustix::net::recv(&self.stream, &mut [0_u8; 1][..], RecvFlags::PEEK);
             Ok(rustix::io::retry_on_intr(peek)?)

@@ -31,7 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Programs that wait to be accepted.
 const QUEUE: i32 = 128;
 
-/// Serves requests about the process of the server: [`Request::Mount`] and [`Request::Wait`].
+/// Serves requests about the process of the server: [`Request::Mount`], [`Request::Places`] and
+/// [`Request::Wait`].
 pub type Host = Arc<dyn Fn(Request, &Connection) -> io::Result<()> + Send + Sync>;
 
 /// The longest freeze.
@@ -171,7 +172,7 @@ impl Control {
             Err(error) => return refused(error),
         };
         match &request {
-            Request::Mount { .. } | Request::Wait(_) => match &self.host {
+            Request::Mount { .. } | Request::Places | Request::Wait(_) => match &self.host {
                 Some(host) => host(request, connection),
                 None => {
                     let why = "it is mounted, and its server serves no further branches";
@@ -186,18 +187,29 @@ impl Control {
                 Ok(pool) => diff(connection, &pool, a, b),
                 Err(error) => refused(error),
             },
-            _ => match self.with(|server| server.serve_request(&request)) {
-                Ok(replies) => {
+            _ => {
+                // The mount does not end before the program has the replies: it would not know
+                // whether it may ask again.
+                let served = self.with(|server| {
+                    let replies = server.serve_request(&request)?;
                     replies.iter().try_for_each(|reply| connection.reply(reply))?;
-                    match (&request, &replies[..], pool()) {
-                        (Request::Rollback(name), [Reply::Kept(kept)], Ok(pool)) => {
-                            diff(connection, &pool, name, kept)
+                    let compared = match (&request, &replies[..]) {
+                        (Request::Rollback(name), [Reply::Kept(kept)]) => {
+                            Some((server.pool()?, name, kept.clone()))
                         }
-                        _ => connection.reply(&Reply::End),
+                        _ => None,
+                    };
+                    if compared.is_none() {
+                        connection.reply(&Reply::End)?;
                     }
+                    Ok(compared)
+                });
+                match served {
+                    Ok(Some((pool, name, kept))) => diff(connection, &pool, name, &kept),
+                    Ok(None) => Ok(()),
+                    Err(error) => refused(error),
                 }
-                Err(error) => refused(error),
-            },
+            }
         }
     }
 }
@@ -221,7 +233,7 @@ fn freeze(connection: &Connection, freezer: Option<Freezer>, limit: Duration) ->
         None => Err(Errno::OPNOTSUPP),
         Some(freezer) => freezer.freeze(|| {
             connection.reply(&Reply::Stage(Stage::Frozen))?;
-            if !connection.await_end(limit) {
+            if !connection.await_end(Some(limit)) {
                 let seconds = limit.as_secs_f64();
                 tracing::warn!("a freeze has ended after {seconds} s, before who had asked for it");
             }

@@ -10,6 +10,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
 
+use rustix::io::retry_on_intr;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -66,7 +67,7 @@ pub(super) fn send_fd(stream: &UnixStream, fd: BorrowedFd<'_>) -> io::Result<()>
     if !ancillary.push(SendAncillaryMessage::ScmRights(&fds)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    sendmsg(stream, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?;
+    retry_on_intr(|| sendmsg(stream, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL))?;
     Ok(())
 }
 
@@ -79,7 +80,7 @@ pub(super) fn receive_fd(stream: &UnixStream) -> io::Result<OwnedFd> {
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
     let mut data = [IoSliceMut::new(&mut byte)];
-    recvmsg(stream, &mut data, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    retry_on_intr(|| recvmsg(stream, &mut data, &mut ancillary, RecvFlags::CMSG_CLOEXEC))?;
     let fd = ancillary.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,

@@ -30,6 +30,16 @@ pub enum Reply {
     Kept(String),
     /// A stage of the mount.
     Stage(Stage),
+    /// A mount of the process: one of those that it serves, or the one that has the branch already
+    /// that a program asks for, and that it shares.
+    Place {
+        /// Its branch.
+        branch: String,
+        /// Its device number (`MAJOR:MINOR`).
+        device: String,
+        /// Its directory, as the process knows it that has made the mount.
+        dir: PathBuf,
+    },
 }
 
 /// A stage of a mount.
@@ -37,12 +47,16 @@ pub enum Reply {
 pub enum Stage {
     /// Its volume is frozen.
     Frozen,
+    /// The image becomes a pool of branches.
+    Pool,
     /// Its branch is open: its `/dev/fuse` may follow.
     Ready,
     /// The mount is served.
     Mounted,
     /// The mount is known, and its end is waited for.
     Waiting,
+    /// No other program uses the mount: the one that leaves it unmounts it.
+    Unused,
     /// The mount is ended, and its branch closed.
     Closed,
     /// Its branch is closed, and its server ends.
@@ -50,11 +64,13 @@ pub enum Stage {
 }
 
 /// The stages, and their words.
-const STAGES: [(Stage, &str); 6] = [
+const STAGES: [(Stage, &str); 8] = [
     (Stage::Frozen, "frozen"),
+    (Stage::Pool, "pool"),
     (Stage::Ready, "ready"),
     (Stage::Mounted, "mounted"),
     (Stage::Waiting, "waiting"),
+    (Stage::Unused, "unused"),
     (Stage::Closed, "closed"),
     (Stage::Last, "last"),
 ];
@@ -85,6 +101,10 @@ impl Reply {
             }
             Self::Difference(difference) => return encode_difference(difference),
             Self::Kept(name) => vec!["kept".into(), name.clone()],
+            Self::Place { branch, device, dir } => {
+                let fields = ["place".into(), branch.into(), device.into()];
+                return fields.into_iter().chain([dir.clone().into_os_string()]).collect();
+            }
             Self::Stage(stage) => {
                 let word = STAGES.iter().find(|(it, _)| it == stage).map_or("", |(_, word)| *word);
                 vec!["stage".into(), word.into()]
@@ -99,6 +119,12 @@ impl Reply {
             && kind == "difference"
         {
             return decode_difference(fields).map(Self::Difference);
+        }
+        if let [kind, branch, device, dir] = fields
+            && kind == "place"
+        {
+            let (branch, device) = (branch.to_str()?.to_owned(), device.to_str()?.to_owned());
+            return Some(Self::Place { branch, device, dir: dir.into() });
         }
         let words: Vec<&str> = fields.iter().map(|field| field.to_str()).collect::<Option<_>>()?;
         Some(match words[..] {

@@ -47,7 +47,9 @@ pub enum Request {
     Adopt(String, String),
     /// Compare two branches.
     Diff(String, String),
-    /// Serve a further branch of the image, whose `/dev/fuse` follows.
+    /// Serve a further branch of the image, whose `/dev/fuse` follows. The mount of a run lasts
+    /// until its program [finishes](super::Connection::finish) or is gone; several programs may
+    /// share it ([`Reply::Place`](super::Reply::Place)), and the last one unmounts it.
     Mount {
         /// The branch.
         branch: String,
@@ -56,6 +58,8 @@ pub enum Request {
         /// Its command line.
         arguments: Vec<OsString>,
     },
+    /// Tell which mounts the process serves.
+    Places,
     /// Tell when the mount with this device number (`MAJOR:MINOR`) is ended, and its volume closed.
     Wait(String),
 }
@@ -72,6 +76,7 @@ impl Request {
             Self::Statistics => vec!["statistics".into()],
             Self::Freeze(limit) => vec!["freeze".into(), limit.as_millis().to_string()],
             Self::Branches => vec!["branches".into()],
+            Self::Places => vec!["places".into()],
             Self::Fork { parent, name, read_only, as_synced, temporary } => {
                 let flags = [*read_only, *as_synced, *temporary].map(|it| it.to_string());
                 ["fork".into(), parent.clone(), name.clone()].into_iter().chain(flags).collect()
@@ -109,6 +114,7 @@ impl Request {
             ["statistics"] => Self::Statistics,
             ["freeze", limit] => Self::Freeze(Duration::from_millis(limit.parse().ok()?)),
             ["branches"] => Self::Branches,
+            ["places"] => Self::Places,
             ["fork", parent, name, read_only, as_synced, temporary] => Self::Fork {
                 parent: parent.to_owned(),
                 name: name.to_owned(),

@@ -29,7 +29,7 @@ fn messages_arrive_as_they_were_sent() {
     let other = Connection::accepted(other, AT_ONCE).unwrap();
     assert!(!other.is_gone());
     drop(one);
-    assert!(other.is_gone() && other.await_end(AT_ONCE));
+    assert!(other.is_gone() && other.await_end(Some(AT_ONCE)));
     assert_eq!(other.next().unwrap_err().errno(), Errno::PIPE);
 }
 
@@ -64,6 +64,7 @@ fn requests_are_decoded_as_they_were_encoded() {
         Request::Statistics,
         Request::Freeze(Duration::from_millis(1500)),
         Request::Branches,
+        Request::Places,
         Request::Delete(name()),
         Request::Rename(name(), "n".repeat(500)),
         Request::Rollback(String::new()),
@@ -111,6 +112,7 @@ fn replies_are_decoded_as_they_were_encoded() {
         Reply::Branch(info),
         Reply::Kept("main@1".into()),
         Reply::Stage(Stage::Last),
+        Reply::Place { branch: "a b".into(), device: "0:49".into(), dir: path() },
     ];
     replies.extend(kinds.map(difference));
     for reply in replies {
@@ -137,7 +139,7 @@ fn each_reply_is_waited_for_within_the_limit() {
     let error = asked.unwrap_err();
     assert_eq!((taken, error.errno()), (1, Errno::TIMEDOUT));
     assert!(error.to_string().contains("does not reply any more; it may still do"), "{error}");
-    assert!(!server.await_end(AT_ONCE) || !server.is_gone(), "the request is there");
+    assert!(!server.await_end(Some(AT_ONCE)) || !server.is_gone(), "the request is there");
 }
 
 /// A server that accepts nobody, and whose queue of those who wait is full.
@@ -155,4 +157,22 @@ fn a_full_queue_is_waited_for_within_the_limit() {
     let refused = |name: &str| Connection::open(&address(name), limit).unwrap_err().errno();
     assert_eq!(refused(&"f".repeat(32)), Errno::CONNREFUSED);
     assert_eq!(refused(&"/".repeat(32)), Errno::PROTO, "the name of another program's socket");
+}
+
+/// A program that has nothing more to say is not one that is gone.
+#[test]
+fn an_end_of_requests_is_told_from_a_hang_up() {
+    let (stream, server) = UnixStream::pair().unwrap();
+    let server = Connection::accepted(server, AT_ONCE).unwrap();
+    let program = Connection::accepted(stream, AT_ONCE).unwrap();
+    let clone = program.try_clone().unwrap();
+    assert!(!server.is_gone() && !server.is_hung_up());
+    program.finish().unwrap();
+    assert!(server.await_end(None) && !server.is_hung_up());
+    server.reply(&Reply::Stage(Stage::Unused)).unwrap();
+    drop(program);
+    assert_eq!(clone.next().unwrap(), Some(Reply::Stage(Stage::Unused)));
+    assert!(!server.is_hung_up());
+    drop(clone);
+    assert!(server.is_hung_up());
 }
