@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //!
-//! * A copy writes only below its target, which must not exist. On either side each file is reached
+//! * A copy writes only below its target, which must not exist without [`Transfer::replace`]. On either side each file is reached
 //!   by a name in an open directory, and no symbolic link is followed, not even one that takes the
 //!   place of a directory meanwhile.
 //! * A directory gets its permission bits and times when everything in it is there. So an owner
@@ -68,6 +68,7 @@ impl<'a> Transfer<'a> {
             xattrs: false,
             devices: false,
             links: Links::Keep,
+            replace: false,
             on_file: None,
         })
     }
@@ -107,6 +108,16 @@ impl<'a> Transfer<'a> {
         self
     }
 
+    /// Sets whether the copy may go into directories that exist and replace files; off by default.
+    /// A directory that exists keeps its attributes and what the copy does not replace. Any other
+    /// file has a name that begins with `.tmp` until it is whole, and then takes the place of what
+    /// has its name: others see the old file or the new one. It does not replace a directory, nor a
+    /// directory something else.
+    pub fn replace(mut self, on: bool) -> Self {
+        self.0.replace = on;
+        self
+    }
+
     /// Calls `f` before each file, with what was copied so far and the source of the file.
     pub fn on_file(mut self, f: impl FnMut(&Transferred, &Path) + 'a) -> Self {
         self.0.on_file = Some(Box::new(f));
@@ -117,7 +128,8 @@ impl<'a> Transfer<'a> {
     /// with the task's rights. Blocks for the host's I/O.
     ///
     /// # Errors
-    /// `EEXIST` if `to` exists; `EXDEV` for a link that [`links`](Self::links) refuses; `ESTALE` if
+    /// `EEXIST` if `to` exists; with [`replace`](Self::replace) `EISDIR` or `ENOTDIR` if one of a
+    /// file and the file in its place is a directory; `EXDEV` for a link that [`links`](Self::links) refuses; `ESTALE` if
     /// a directory of a deep tree is moved during the copy, `EBUSY` if the file of a name is
     /// exchanged again and again; `EACCES` for another name of a file that was copied into a
     /// directory which the copier may not search; the errors of reading and writing, with the path
@@ -166,6 +178,7 @@ impl fmt::Debug for Transfer<'_> {
             .field("xattrs", &self.0.xattrs)
             .field("devices", &self.0.devices)
             .field("links", &self.0.links)
+            .field("replace", &self.0.replace)
             .finish_non_exhaustive()
     }
 }

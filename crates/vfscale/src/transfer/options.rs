@@ -71,5 +71,6 @@ pub(super) struct Options<'a> {
     pub(super) xattrs: bool,
     pub(super) devices: bool,
     pub(super) links: Links,
+    pub(super) replace: bool,
     pub(super) on_file: Option<OnFile<'a>>,
 }
