@@ -6,6 +6,8 @@
 //!   unmounts and waits until the volume is closed; `vfscale sync` makes a mount durable;
 //! * `vfscale branch` makes, lists and deletes branches of a volume, `diff` compares two, and
 //!   `adopt` keeps one; `vfscale view` has the kernel read one;
+//! * `vfscale ls`, `cat`, `rm`, `cp`, `import` and `export` work on files in an image without a
+//!   mount;
 //! * `vfscale mkfs`, `fsck`, `dump`, `tune` and `copy-out` work on unmounted volumes, `grow`,
 //!   `trim` and `stat` on any;
 //! * `vfscale bench` starts `vfscale-bench`, which measures how file systems scale.
@@ -17,6 +19,7 @@
 //! | --- | --- |
 //! | `args` | the command line |
 //! | `run`, `mount`, `umount`, `bench_program`, `volume` | the commands |
+//! | `files` | the files in an image without a mount |
 //! | `helper` | the names by which other programs call the command; manual pages |
 //! | `mounts` | the table of mounts |
 //! | `served` | the mounts that this process serves, also at the request of others |
@@ -25,6 +28,7 @@
 //! | `device` | opens a device by its name |
 //! | `standby` | waits until another machine no longer serves a volume |
 //! | `options` | options after `-o`, sizes of images, modes |
+//! | `output` | output that several commands have |
 //! | `error` | failures and exit statuses |
 
 #![deny(clippy::print_stderr, reason = "it panics if nobody reads it: use `say`")]
@@ -38,11 +42,13 @@ mod child;
 mod device;
 mod elsewhere;
 mod error;
+mod files;
 mod freeze;
 mod helper;
 mod mount;
 mod mounts;
 mod options;
+mod output;
 mod run;
 mod served;
 mod source;
@@ -51,6 +57,7 @@ mod umount;
 mod volume;
 
 use args::Command;
+use files::{copy, list};
 use helper::Helper;
 use vfscale_command::{say, signals};
 use volume::{branch, copy_out, diff, fsck, grow, make, show, trim, view};
@@ -89,6 +96,12 @@ fn main() -> ExitCode {
         Command::Branch(args) => branch::branch(&args),
         Command::Diff(args) => diff::diff(&args),
         Command::Adopt(args) => diff::adopt(&args),
+        Command::Ls(args) => list::ls(&args),
+        Command::Cat(args) => files::cat(&args),
+        Command::Rm(args) => files::rm(&args),
+        Command::Cp(args) => copy::cp(&args),
+        Command::Import(args) => copy::import(&args),
+        Command::Export(args) => copy::export(&args),
         Command::View(args) => view::view(&args),
         Command::CopyOut(args) => copy_out::copy_out(&args),
         Command::Man { dir } => helper::manual(&dir),

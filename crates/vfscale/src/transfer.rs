@@ -8,9 +8,9 @@
 //!
 //! # Invariants
 //!
-//! * A copy writes only below its target, which must not exist without [`Transfer::replace`]. On either side each file is reached
-//!   by a name in an open directory, and no symbolic link is followed, not even one that takes the
-//!   place of a directory meanwhile.
+//! * A copy writes only below its target, which must not exist without [`Transfer::replace`]. On
+//!   either side each file is reached by a name in an open directory, and no symbolic link is
+//!   followed, not even one that takes the place of a directory meanwhile.
 //! * A directory gets its permission bits and times when everything in it is there. So an owner
 //!   without write permission, or a copy that was interrupted, is no special case.
 //! * Nobody gains rights by a copy: without the owners of the source it has no set-id bits and no
@@ -69,6 +69,7 @@ impl<'a> Transfer<'a> {
             devices: false,
             links: Links::Keep,
             replace: false,
+            except: None,
             on_file: None,
         })
     }
@@ -118,6 +119,13 @@ impl<'a> Transfer<'a> {
         self
     }
 
+    /// Leaves out the file with this device and inode number (`st_dev`, `st_ino`): the image of the
+    /// volume that a directory with the image is copied to, which would be copied into itself.
+    pub fn except(mut self, dev: u64, ino: u64) -> Self {
+        self.0.except = Some((dev, ino));
+        self
+    }
+
     /// Calls `f` before each file, with what was copied so far and the source of the file.
     pub fn on_file(mut self, f: impl FnMut(&Transferred, &Path) + 'a) -> Self {
         self.0.on_file = Some(Box::new(f));
@@ -129,11 +137,12 @@ impl<'a> Transfer<'a> {
     ///
     /// # Errors
     /// `EEXIST` if `to` exists; with [`replace`](Self::replace) `EISDIR` or `ENOTDIR` if one of a
-    /// file and the file in its place is a directory; `EXDEV` for a link that [`links`](Self::links) refuses; `ESTALE` if
-    /// a directory of a deep tree is moved during the copy, `EBUSY` if the file of a name is
-    /// exchanged again and again; `EACCES` for another name of a file that was copied into a
-    /// directory which the copier may not search; the errors of reading and writing, with the path
-    /// that they concern. Files that were copied before an error stay.
+    /// file and the file in its place is a directory; `EXDEV` for a link that
+    /// [`links`](Self::links) refuses; `ESTALE` if a directory of a deep tree is moved during the
+    /// copy, `EBUSY` if the file of a name is exchanged again and again; `EACCES` for another name
+    /// of a file that was copied into a directory which the copier may not search; the errors of
+    /// reading and writing, with the path that they concern. Files that were copied before an error
+    /// stay.
     pub fn import(
         self,
         task: &Task,
@@ -179,6 +188,7 @@ impl fmt::Debug for Transfer<'_> {
             .field("devices", &self.0.devices)
             .field("links", &self.0.links)
             .field("replace", &self.0.replace)
+            .field("except", &self.0.except)
             .finish_non_exhaustive()
     }
 }

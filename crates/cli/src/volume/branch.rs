@@ -12,6 +12,7 @@ use vfscale_fuse::control::Request;
 use super::reached::{Access, mount_of_locked, with_pool};
 use crate::elsewhere;
 use crate::error::Failure;
+use crate::output::written;
 
 #[derive(Debug, Args)]
 pub(crate) struct BranchArgs {
@@ -163,7 +164,7 @@ fn list(args: &ListArgs) -> Result<ExitCode, Failure> {
         },
     };
     let mut out = io::stdout().lock();
-    super::show::written(if args.json {
+    written(if args.json {
         let text =
             serde_json::to_string_pretty(&json!(branches.iter().map(as_json).collect::<Vec<_>>()));
         text.map_err(io::Error::from).and_then(|text| writeln!(out, "{text}"))

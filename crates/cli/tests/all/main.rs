@@ -9,6 +9,7 @@ mod common;
 mod copy_out;
 mod decoy;
 mod documents;
+mod files;
 mod first_branch;
 mod fixed_device;
 mod for_all;

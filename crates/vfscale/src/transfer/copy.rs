@@ -154,8 +154,9 @@ impl<'s, 'a, S: Side, T: Side> Copy<'s, 'a, S, T> {
         }
         for _ in 0..TRIES {
             let found = self.source.stat(self.source_dir(), from);
-            let kind = found.map_err(|error| self.at_source(&error))?.file_type();
-            if self.is_skipped(kind) {
+            let found = found.map_err(|error| self.at_source(&error))?;
+            let kind = found.file_type();
+            if self.is_skipped(kind) || self.options.except == Some(id(&found)) {
                 self.done.skipped += 1;
                 return Ok(());
             }
