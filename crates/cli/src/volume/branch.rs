@@ -183,7 +183,7 @@ pub(crate) fn branches(image: &Path, dir: &Path) -> Result<Vec<BranchInfo>, Fail
 
 fn as_json(info: &BranchInfo) -> serde_json::Value {
     let BranchInfo { name, size, read_only, depth, own } = info;
-    json!({ "name": name, "size": size, "own": own, "read only": read_only, "depth": depth })
+    json!({ "name": name, "size": size, "own": own, "read_only": read_only, "depth": depth })
 }
 
 fn words(info: &BranchInfo) -> String {

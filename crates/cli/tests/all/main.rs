@@ -15,6 +15,7 @@ mod fixed_device;
 mod for_all;
 mod freeze;
 mod full_host;
+mod json;
 mod odd_names;
 mod on_volume;
 mod server;
