@@ -14,7 +14,7 @@ const PAGE: &str = include_str!("../../../../docs/JSON.md");
 /// The keys of one command.
 #[derive(Default)]
 struct Keys {
-    /// Those that are always there.
+    /// Keys that are always there.
     always: BTreeSet<String>,
     all: BTreeSet<String>,
 }
@@ -63,7 +63,7 @@ fn paths(value: &Value, path: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// What the commands have printed.
+/// The keys that the commands have printed.
 struct Printed<'d> {
     dir: &'d Path,
     found: BTreeMap<String, BTreeSet<String>>,
