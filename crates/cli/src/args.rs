@@ -228,10 +228,11 @@ pub(crate) enum Command {
 
     /// List files of an image that is not mounted
     ///
-    /// A place is IMAGE[:BRANCH][:/PATH]: without a branch it is main, without a path the root
-    /// directory. A file whose own name has a colon is found before a branch. `ls`, `cat`, `rm`,
-    /// `cp`, `import` and `export` need no /dev/fuse, and no rights but those to read or write the
-    /// image: in it they may do all. Names are escaped, so each has a line.
+    /// A place is IMAGE, IMAGE:BRANCH, IMAGE:/PATH or IMAGE:BRANCH:/PATH: without a branch it is in
+    /// main, without a path it is the root directory. A file whose own name has a colon is found
+    /// before a branch. `ls`, `cat`, `rm`, `cp`, `import` and `export` need no /dev/fuse, and no
+    /// rights but those to read or write the image: in it they may do all. Names are escaped, so
+    /// each has a line.
     ///
     /// Examples: vfscale ls disk.vfs; vfscale ls -lR disk.vfs:trial:/etc
     Ls(list::LsArgs),
