@@ -20,5 +20,16 @@ pub fn date(days: i64) -> (i64, i64, i64) {
     (year + i64::from(is_next), month, day)
 }
 
+/// Returns date and time of the moment `seconds` after 1970-01-01, in universal time, as
+/// `2026-11-22T04:14:05` with `T` between them.
+#[must_use]
+pub fn moment(seconds: i64, between: char) -> String {
+    const DAY: i64 = 86_400;
+    let (days, second) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY));
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}{between}{hour:02}:{minute:02}:{second:02}")
+}
+
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::calendar::date;
+use crate::calendar::moment;
 
 /// A process that has a device open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,10 +40,7 @@ impl fmt::Display for Holder {
 /// Formats a time as `2026-11-22 04:14:05 UTC`. A time before 1970 is shown as the start of 1970.
 fn utc(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = date(i64::try_from(days).unwrap_or(i64::MAX));
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+    format!("{} UTC", moment(i64::try_from(seconds).unwrap_or(i64::MAX), ' '))
 }
 
 #[cfg(test)]

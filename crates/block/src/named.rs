@@ -22,7 +22,8 @@ pub fn is_rbd(name: impl AsRef<OsStr>) -> bool {
 /// Options for opening a device by its name.
 ///
 /// ```
-/// use vfscale_block::{Device, DeviceOptions};
+/// # mod vfscale { pub use vfscale_block as block; }
+/// use vfscale::block::{Device, DeviceOptions};
 ///
 /// let folder = tempfile::tempdir()?;
 /// let path = folder.path().join("disk.vfs");

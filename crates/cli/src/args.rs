@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::device::{self, CephArgs};
+use crate::files::{self, copy, list};
 use crate::freeze::FreezeArgs;
 use crate::list::MountsArgs;
 use crate::mount::MountArgs;
@@ -249,6 +250,58 @@ pub(crate) enum Command {
     ///
     /// Example: vfscale adopt disk.vfs trial
     Adopt(diff::AdoptArgs),
+
+    /// List files of an image that is not mounted
+    ///
+    /// A place is IMAGE, IMAGE:BRANCH, IMAGE:/PATH or IMAGE:BRANCH:/PATH: without a branch it is in
+    /// main, without a path it is the root directory. A file whose own name has a colon is found
+    /// before a branch. `ls`, `cat`, `rm`, `cp`, `import` and `export` need no /dev/fuse, and no
+    /// rights but those to read or write the image: in it they may do all. Names are escaped, so
+    /// each has a line.
+    ///
+    /// Examples: vfscale ls disk.vfs; vfscale ls -lR disk.vfs:trial:/etc
+    Ls(list::LsArgs),
+
+    /// Print files of an image that is not mounted
+    ///
+    /// `vfscale ls --help` says how places are named.
+    ///
+    /// Example: vfscale cat disk.vfs:trial:/etc/hostname
+    Cat(files::CatArgs),
+
+    /// Remove files of an image that is not mounted
+    ///
+    /// The removal is durable when the command ends. `vfscale ls --help` says how places are named.
+    ///
+    /// Example: vfscale rm -r disk.vfs:/tmp/cache
+    Rm(files::RmArgs),
+
+    /// Copy files into an image that is not mounted, or out of it
+    ///
+    /// A name with `:/` is a place in an image, any other one a file of the host. If TARGET is a
+    /// directory, copies are made in it. Holes, several names of a file, symbolic links, extended
+    /// attributes and times are copied, and owners into an image, or by root. A file that exists is
+    /// replaced in one step, directories that exist are kept, and all is durable when the command
+    /// ends. `vfscale ls --help` says how places are named.
+    ///
+    /// Examples: vfscale cp app.conf disk.vfs:/etc/app.conf; vfscale cp -r disk.vfs:trial:/src .
+    Cp(copy::CpArgs),
+
+    /// Copy what is in a directory into an image that is not mounted
+    ///
+    /// Copies as `cp -r`, but the files in DIR to PLACE, or the root directory. `vfscale mkfs
+    /// --from` makes an image of a directory.
+    ///
+    /// Example: vfscale import build disk.vfs:/srv/www
+    Import(copy::ImportArgs),
+
+    /// Copy what is in a directory of an image that is not mounted to the host
+    ///
+    /// Copies as `cp -r`, but the files in PLACE, or the root directory, to DIR, which is made if
+    /// it is missing.
+    ///
+    /// Example: vfscale export disk.vfs:trial out
+    Export(copy::ExportArgs),
 
     /// Write a view of a branch, by which Linux reads it in place, without vfscale
     ///

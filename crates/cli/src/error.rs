@@ -49,6 +49,10 @@ pub(crate) enum Failure {
     Busy(String),
     /// The program that measures is not installed, or could not be started.
     Bench(PathBuf, io::Error),
+    /// A call on the files of an image failed.
+    Files(PathBuf, vfscale::Error),
+    /// A file of the host can't be read.
+    Read(PathBuf, io::Error),
     /// A file could not be written.
     Write(PathBuf, io::Error),
     /// An image file or a block device can't be opened.
@@ -146,6 +150,8 @@ impl fmt::Display for Failure {
                 Escaped::new(beside)
             ),
             Failure::Bench(program, e) => write!(f, "cannot run {}: {e}", Escaped::new(program)),
+            Failure::Files(image, e) => write!(f, "{}: {e}", Escaped::new(image)),
+            Failure::Read(path, e) => write!(f, "{}: {e}", Escaped::new(path)),
             Failure::Write(path, e) => write!(f, "cannot write {}: {e}", Escaped::new(path)),
             Failure::Device(e) | Failure::Fenced(e) => e.fmt(f),
             Failure::Volume(e) => e.fmt(f),

@@ -12,9 +12,8 @@ use vfscale_fuse::mount_table::{MountLine, lines};
 use crate::elsewhere::{self, Serving};
 use crate::error::Failure;
 use crate::mounts::{self, Trusted};
+use crate::output::{path_members, written};
 use crate::run::temporary;
-use crate::volume::diff::members;
-use crate::volume::show::written;
 
 #[derive(Debug, Args)]
 pub(crate) struct MountsArgs {
@@ -112,6 +111,8 @@ fn as_json(mount: &Listed) -> Value {
         ("pid".to_owned(), json!(process)),
         ("state".to_owned(), json!(state(&mount.state).0)),
     ];
-    let all = members("directory", &mount.dir).into_iter().chain(members("image", &mount.image));
+    let all = path_members("directory", &mount.dir)
+        .into_iter()
+        .chain(path_members("image", &mount.image));
     Value::Object(all.chain(rest).collect())
 }

@@ -7,6 +7,8 @@
 //!   `vfscale mounts` lists them;
 //! * `vfscale branch` makes, lists and deletes branches of a volume, `diff` compares two, and
 //!   `adopt` keeps one; `vfscale view` has the kernel read one;
+//! * `vfscale ls`, `cat`, `rm`, `cp`, `import` and `export` work on files in an image without a
+//!   mount;
 //! * `vfscale mkfs`, `fsck`, `dump`, `tune` and `copy-out` work on unmounted volumes, `grow`,
 //!   `trim` and `stat` on any;
 //! * `vfscale bench` starts `vfscale-bench`, which measures how file systems scale.
@@ -18,6 +20,7 @@
 //! | --- | --- |
 //! | `args` | the command line |
 //! | `run`, `mount`, `umount`, `list`, `bench_program`, `volume` | the commands |
+//! | `files` | the files in an image without a mount |
 //! | `helper` | the names by which other programs call the command; manual pages |
 //! | `mounts` | the table of mounts |
 //! | `served` | the mounts that this process serves, also at the request of others |
@@ -26,6 +29,7 @@
 //! | `device` | opens a device by its name |
 //! | `standby` | waits until another machine no longer serves a volume |
 //! | `options` | options after `-o`, sizes of images, modes |
+//! | `output` | output that several commands have |
 //! | `error` | failures and exit statuses |
 
 #![deny(clippy::print_stderr, reason = "it panics if nobody reads it: use `say`")]
@@ -39,12 +43,14 @@ mod child;
 mod device;
 mod elsewhere;
 mod error;
+mod files;
 mod freeze;
 mod helper;
 mod list;
 mod mount;
 mod mounts;
 mod options;
+mod output;
 mod run;
 mod served;
 mod source;
@@ -92,6 +98,12 @@ fn main() -> ExitCode {
         Command::Branch(args) => branch::branch(&args),
         Command::Diff(args) => diff::diff(&args),
         Command::Adopt(args) => diff::adopt(&args),
+        Command::Ls(args) => files::list::ls(&args),
+        Command::Cat(args) => files::cat(&args),
+        Command::Rm(args) => files::rm(&args),
+        Command::Cp(args) => files::copy::cp(&args),
+        Command::Import(args) => files::copy::import(&args),
+        Command::Export(args) => files::copy::export(&args),
         Command::View(args) => view::view(&args),
         Command::CopyOut(args) => copy_out::copy_out(&args),
         Command::Man { dir } => helper::manual(&dir),

@@ -88,3 +88,8 @@ pub use mount::unserved::Unserved;
 pub use mount::xattrs::Xattrs;
 pub use mount::{Builder, Mounted, Unmounter};
 pub use statistics::{OperationStats, Statistics, Stats};
+
+/// Compiles the recipes for the library.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/cookbook.md")]
+mod cookbook {}

@@ -70,8 +70,8 @@ struct Target(Box<[u8]>);
 /// Options of a [`MemFs`].
 ///
 /// ```
-/// use vfscale_memfs::MemFs;
-/// use vfscale_vfs::Vfs;
+/// # mod vfscale { pub use vfscale_memfs::MemFs; pub use vfscale_vfs::Vfs; }
+/// use vfscale::{MemFs, Vfs};
 ///
 /// let vfs = Vfs::new(MemFs::builder().size(1 << 20).mode(0o1777).build())?;
 /// vfs.task().write("/f", "x")?;
@@ -149,7 +149,7 @@ impl MemFsBuilder {
     }
 }
 
-/// A file system in memory. See the [crate].
+/// A file system in memory, as the kernel's tmpfs is one.
 ///
 /// `Send` and `Sync`. It can be mounted once. When that mount and all binds of it have ended, its
 /// files are freed and its space is returned.

@@ -66,7 +66,8 @@ lock_class! {
 /// The magic number that `statfs` returns.
 const MAGIC: u64 = 0x5646_5350;
 
-/// The introspection driver; see the [module](self). `Send` and `Sync`.
+/// A file system whose files show the state of a tree as text: mounts, counts, locks, and the
+/// descriptors of tasks. `Send` and `Sync`.
 ///
 /// ```
 /// # use vfscale_procfs::ProcFs;

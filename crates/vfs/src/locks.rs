@@ -101,7 +101,8 @@ impl LockKind {
 /// growth of the file.
 ///
 /// ```
-/// use vfscale_vfs::LockRange;
+/// # mod vfscale { pub use vfscale_vfs as posix; }
+/// use vfscale::posix::LockRange;
 ///
 /// let header = LockRange::new(0, 99)?;
 /// assert_ne!(header, LockRange::WHOLE);

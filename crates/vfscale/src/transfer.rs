@@ -8,9 +8,9 @@
 //!
 //! # Invariants
 //!
-//! * A copy writes only below its target, which must not exist. On either side each file is reached
-//!   by a name in an open directory, and no symbolic link is followed, not even one that takes the
-//!   place of a directory meanwhile.
+//! * A copy writes only below its target, which must not exist without [`Transfer::replace`]. On
+//!   either side each file is reached by a name in an open directory, and no symbolic link is
+//!   followed, not even one that takes the place of a directory meanwhile.
 //! * A directory gets its permission bits and times when everything in it is there. So an owner
 //!   without write permission, or a copy that was interrupted, is no special case.
 //! * Nobody gains rights by a copy: without the owners of the source it has no set-id bits and no
@@ -68,6 +68,8 @@ impl<'a> Transfer<'a> {
             xattrs: false,
             devices: false,
             links: Links::Keep,
+            replace: false,
+            except: None,
             on_file: None,
         })
     }
@@ -107,6 +109,23 @@ impl<'a> Transfer<'a> {
         self
     }
 
+    /// Sets whether the copy may go into directories that exist and replace files; off by default.
+    /// A directory that exists keeps its attributes and what the copy does not replace. Any other
+    /// file has a name that begins with `.tmp` until it is whole, and then takes the place of what
+    /// has its name: others see the old file or the new one. It does not replace a directory, nor a
+    /// directory something else.
+    pub fn replace(mut self, on: bool) -> Self {
+        self.0.replace = on;
+        self
+    }
+
+    /// Leaves out the file with this device and inode number (`st_dev`, `st_ino`): the image of the
+    /// volume that a directory with the image is copied to, which would be copied into itself.
+    pub fn except(mut self, dev: u64, ino: u64) -> Self {
+        self.0.except = Some((dev, ino));
+        self
+    }
+
     /// Calls `f` before each file, with what was copied so far and the source of the file.
     pub fn on_file(mut self, f: impl FnMut(&Transferred, &Path) + 'a) -> Self {
         self.0.on_file = Some(Box::new(f));
@@ -117,11 +136,13 @@ impl<'a> Transfer<'a> {
     /// with the task's rights. Blocks for the host's I/O.
     ///
     /// # Errors
-    /// `EEXIST` if `to` exists; `EXDEV` for a link that [`links`](Self::links) refuses; `ESTALE` if
-    /// a directory of a deep tree is moved during the copy, `EBUSY` if the file of a name is
-    /// exchanged again and again; `EACCES` for another name of a file that was copied into a
-    /// directory which the copier may not search; the errors of reading and writing, with the path
-    /// that they concern. Files that were copied before an error stay.
+    /// `EEXIST` if `to` exists; with [`replace`](Self::replace) `EISDIR` or `ENOTDIR` if one of a
+    /// file and the file in its place is a directory; `EXDEV` for a link that
+    /// [`links`](Self::links) refuses; `ESTALE` if a directory of a deep tree is moved during the
+    /// copy, `EBUSY` if the file of a name is exchanged again and again; `EACCES` for another name
+    /// of a file that was copied into a directory which the copier may not search; the errors of
+    /// reading and writing, with the path that they concern. Files that were copied before an error
+    /// stay.
     pub fn import(
         self,
         task: &Task,
@@ -166,6 +187,8 @@ impl fmt::Debug for Transfer<'_> {
             .field("xattrs", &self.0.xattrs)
             .field("devices", &self.0.devices)
             .field("links", &self.0.links)
+            .field("replace", &self.0.replace)
+            .field("except", &self.0.except)
             .finish_non_exhaustive()
     }
 }

@@ -33,7 +33,7 @@ use vfscale_block::{Ceph, Device, DeviceOptions, Guarded};
 use vfscale_diskfs::BLOCK_BYTES;
 use vfscale_diskfs::mkfs::{self, MkfsOptions, RootDirectory};
 pub use vfscale_diskfs::{CacheBudget, OnError};
-use vfscale_diskfs::{DiskFs, Fault, OpenError, Settings};
+use vfscale_diskfs::{DiskFs, Fault, OpenError, Settings, copies};
 use vfscale_memfs::MemFs;
 use vfscale_vfs::driver::ErrorCursor;
 use vfscale_vfs::driver::fork::{self, Owned};
@@ -71,7 +71,8 @@ pub fn volume(path: impl Into<PathBuf>) -> VolumeBuilder {
     VolumeBuilder::new(Place::Device(DeviceSource::Path(path.into())))
 }
 
-/// Returns the options of a volume on a device of the caller's.
+/// Returns the options of a volume on a device of the caller's, which
+/// [`create`](VolumeBuilder::create) makes there.
 pub fn volume_on(device: Arc<dyn Device>) -> VolumeBuilder {
     VolumeBuilder::new(Place::Device(DeviceSource::Device(device)))
 }
@@ -112,6 +113,9 @@ impl Drop for OpenDriver {
 /// Minimum of changed metadata in memory, in bytes: some hundred blocks, enough for a change or
 /// two.
 const CHANGED_BYTES_MIN: u64 = 1 << 20;
+
+/// Bytes at the start of a device that are zero if it is new.
+const BLANK_BYTES: u64 = 1 << 20;
 
 /// The size of caches from which that of the changed metadata of a branch follows: there may be
 /// many branches. The caches themselves are in the budget of the pool.
@@ -155,7 +159,21 @@ impl VolumeBuilder {
         Self { place, log: None, device, size: None, log_size: None, root, settings, limits }
     }
 
-    /// Creates a sparse image of `bytes` if there is none. Only for a volume with a path.
+    /// Makes a volume of `bytes` if there is none: a sparse image at the path; or on the device of
+    /// [`volume_on`], if that holds no volume and begins with zeros for a mebibyte.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::sync::Arc;
+    /// use vfscale::block::MemoryDevice;
+    ///
+    /// let device = Arc::new(MemoryDevice::new(32 << 20)?);
+    /// let volume = vfscale::volume_on(device).create(16 << 20).open()?;
+    /// assert!(volume.is_new());
+    /// # volume.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn create(mut self, bytes: u64) -> Self {
         self.size = Some(bytes);
         self
@@ -405,6 +423,12 @@ impl VolumeBuilder {
             {
                 (Opened::Own(self.make(path, bytes)?), true)
             }
+            (Ok(Opened::Callers(device)), _, Some(bytes))
+                if !self.is_read_only() && is_blank(&*device)? =>
+            {
+                self.format(&*device, bytes)?;
+                (Opened::Callers(device), true)
+            }
             (device, ..) => (device?, false),
         };
         Ok((OpenPlace::Device(device), is_new))
@@ -412,17 +436,33 @@ impl VolumeBuilder {
 
     fn make(&self, path: &Path, bytes: u64) -> Result<Arc<dyn Guarded>, VolumeError> {
         let device = self.device.create(path, bytes).map_err(VolumeError::Device)?;
-        let log_blocks = self.log_size.map(|bytes| bytes / BLOCK_BYTES as u64);
-        let options = MkfsOptions { log_blocks, root: self.root, ..MkfsOptions::default() };
-        if let Err(error) = mkfs::format(&device, &options) {
+        self.format(&*device, bytes).inspect_err(|_| {
             // No other process can have used the image: it was just created, and was locked.
             device.release();
             let _ = self.device.remove(path);
-            let (name, error) = (path.display().to_string(), Box::new(error));
-            return Err(VolumeError::Make { name, error });
-        }
+        })?;
         Ok(device)
     }
+
+    /// Makes a volume on a device.
+    fn format(&self, device: &dyn Device, bytes: u64) -> Result<(), VolumeError> {
+        let log_blocks = self.log_size.map(|bytes| bytes / BLOCK_BYTES as u64);
+        let (size, root) = (Some(bytes), self.root);
+        let options = MkfsOptions { size, log_blocks, root, ..MkfsOptions::default() };
+        let made = mkfs::format(device, &options).map(drop);
+        made.map_err(|error| VolumeError::Make {
+            name: device.name().into(),
+            error: Box::new(error),
+        })
+    }
+}
+
+/// Returns whether a device holds no volume, and begins as a new one does.
+fn is_blank(device: &dyn Device) -> Result<bool, VolumeError> {
+    let mut start = vec![0; BLANK_BYTES.min(device.size()) as usize];
+    device.read_at(0, &mut start).map_err(VolumeError::Device)?;
+    let is_zero = start.iter().all(|byte| *byte == 0);
+    Ok(is_zero && matches!(copies::read(device), Err(OpenError::NoVolume { .. })))
 }
 
 /// Opens the file system on the first of the devices; if that is a pool, on its branch `main`, and
@@ -515,7 +555,7 @@ impl Volume {
         self.held.devices.as_ref()?.branch()?.pool()
     }
 
-    /// Returns whether the image was created when it was opened.
+    /// Returns whether the volume was made when it was opened.
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.is_new

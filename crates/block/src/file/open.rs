@@ -32,7 +32,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Options for opening an image file or a block device.
 ///
 /// ```
-/// use vfscale_block::{Device, FileDevice, FileOptions};
+/// # mod vfscale { pub use vfscale_block as block; }
+/// use vfscale::block::{Device, FileDevice, FileOptions};
 ///
 /// let folder = tempfile::tempdir()?;
 /// let path = folder.path().join("disk.vfs");

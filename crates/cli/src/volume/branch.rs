@@ -12,6 +12,7 @@ use vfscale_fuse::control::Request;
 use super::reached::{Access, at_server_or_here, with_pool};
 use crate::elsewhere;
 use crate::error::Failure;
+use crate::output::written;
 
 #[derive(Debug, Args)]
 pub(crate) struct BranchArgs {
@@ -162,7 +163,7 @@ fn list(args: &ListArgs) -> Result<ExitCode, Failure> {
     };
     let branches = at_server_or_here(&args.image, "branch", ask, here)?;
     let mut out = io::stdout().lock();
-    super::show::written(if args.json {
+    written(if args.json {
         let text =
             serde_json::to_string_pretty(&json!(branches.iter().map(as_json).collect::<Vec<_>>()));
         text.map_err(io::Error::from).and_then(|text| writeln!(out, "{text}"))
@@ -181,7 +182,7 @@ fn branches(image: &Path, dir: &Path) -> Result<Vec<BranchInfo>, Failure> {
 
 fn as_json(info: &BranchInfo) -> serde_json::Value {
     let BranchInfo { name, size, read_only, depth, own } = info;
-    json!({ "name": name, "size": size, "own": own, "read only": read_only, "depth": depth })
+    json!({ "name": name, "size": size, "own": own, "read_only": read_only, "depth": depth })
 }
 
 fn words(info: &BranchInfo) -> String {

@@ -1,7 +1,6 @@
 //! `vfscale diff` and `vfscale adopt`: what branches differ in, and keeping one.
 
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -12,9 +11,9 @@ use vfscale::pool::{Changes, Difference, DifferenceKind};
 use vfscale_fuse::control::{Reply, Request};
 
 use super::reached::{Access, at_server_or_here, with_pool};
-use super::show::written;
 use crate::elsewhere;
 use crate::error::Failure;
+use crate::output::{path_members, written};
 
 /// The command to use if another process has the image open, and no mount of it is found.
 const COMMAND: &str = "diff DIR A B";
@@ -134,24 +133,13 @@ pub(super) fn words(difference: &Difference) -> String {
     }
 }
 
-/// Returns the members of a path: its text, and if that is not all of it the bytes, in hexadecimal.
-pub(crate) fn members(key: &str, path: &Path) -> Vec<(String, Value)> {
-    let bytes = path.as_os_str().as_bytes();
-    let mut members = vec![(key.to_owned(), String::from_utf8_lossy(bytes).into())];
-    if str::from_utf8(bytes).is_err() {
-        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        members.push((format!("{key}_bytes"), digits.into()));
-    }
-    members
-}
-
 fn as_json(difference: &Difference) -> Value {
-    let mut members = members("path", &difference.path);
+    let mut members = path_members("path", &difference.path);
     let (kind, more) = match &difference.kind {
         DifferenceKind::Added => ("added".into(), Vec::new()),
         DifferenceKind::Removed => ("removed".into(), Vec::new()),
         DifferenceKind::Replaced => ("replaced".into(), Vec::new()),
-        DifferenceKind::Moved { from } => ("moved".into(), self::members("from", from)),
+        DifferenceKind::Moved { from } => ("moved".into(), path_members("from", from)),
         DifferenceKind::Changed(changes) => {
             ("changed".into(), vec![("parts".to_owned(), json!(parts(changes)))])
         }

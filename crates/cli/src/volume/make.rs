@@ -1,24 +1,26 @@
 //! `vfscale mkfs` and `vfscale tune`: makes a volume, and changes its superblock.
 
-use std::io::{self, IsTerminal};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::{ArgGroup, Args};
-use indicatif::ProgressBar;
+use vfscale::VolumeError;
 use vfscale::block::{Device, Guarded};
 use vfscale::options::Size;
 use vfscale_diskfs::copies::OpenError;
 use vfscale_diskfs::mkfs::{self, MkfsOptions, RootDirectory};
-use vfscale_diskfs::{Label, LogPlace, Uuid, copies, identity};
+use vfscale_diskfs::{Label, LogPlace, Superblock, Uuid, copies, identity};
 
 use super::open_log;
 use crate::device::{self, open};
 use crate::error::Failure;
+use crate::files::copy;
 use crate::options;
+use crate::output::spinner;
 
 #[derive(Debug, Args)]
 pub(crate) struct MkfsArgs {
@@ -59,6 +61,11 @@ pub(crate) struct MkfsArgs {
     #[arg(long, value_name = "UID:GID", value_parser = options::parse_owner)]
     pub(crate) root_owner: Option<(u32, u32)>,
 
+    /// Copy what is in this directory into the volume, as `vfscale import` does; its root directory
+    /// gets owner, group and permissions of the directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) from: Option<PathBuf>,
+
     /// Overwrite a known file system, partition table, or other known format
     #[arg(long, short, short_alias = 'F')]
     pub(crate) force: bool,
@@ -77,11 +84,11 @@ pub(crate) fn mkfs(args: &MkfsArgs) -> Result<ExitCode, Failure> {
     const BLOCK: u64 = 4096;
     let size = args.size.map(bytes).transpose()?;
     let log_size = args.log_size.map(bytes).transpose()?;
+    let root = root(args)?;
     let (device, is_new) = open_or_create(&args.image, size)?;
     let all = device.size();
     let less = |space: Size| all.saturating_sub(space.in_bytes(all));
     let size = size.or(args.branch_space.map(less));
-    let (uid, gid) = args.root_owner.unwrap_or_else(options::caller);
     let options = MkfsOptions {
         size,
         label: args.label.clone().unwrap_or_default(),
@@ -90,20 +97,17 @@ pub(crate) fn mkfs(args: &MkfsArgs) -> Result<ExitCode, Failure> {
         preallocate: args.preallocate,
         log_blocks: log_size.map(|bytes| bytes / BLOCK),
         log_device: open_log(args.log_device.as_deref(), false)?,
-        root: RootDirectory { uid, gid, ..RootDirectory::default() },
+        root,
     };
-    let waiting = args.preallocate.then(|| spinner(args.quiet));
-    let formatted = mkfs::format(&*device, &options);
-    drop(waiting);
-    let superblock = formatted.inspect_err(|_| {
+    let made = make(args, &device, &options).inspect_err(|_| {
         if is_new {
-            // A failed mkfs leaves nothing behind. If this fails, an empty image is left, which the
-            // next mkfs accepts.
+            // A failed mkfs leaves nothing behind. If this fails, an image is left, which the next
+            // mkfs accepts if it is empty.
             device.release();
             device::options(false).remove(&args.image).unwrap_or_default();
         }
     });
-    let superblock = superblock.map_err(|error| Failure::Mkfs(args.image.clone(), error))?;
+    let superblock = made?;
     if !args.quiet {
         let geometry = superblock.geometry();
         let log = match superblock.log() {
@@ -121,13 +125,42 @@ pub(crate) fn mkfs(args: &MkfsArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows on a terminal that zeros are written, until it is dropped.
-fn spinner(is_quiet: bool) -> ProgressBar {
-    let is_hidden = is_quiet || !io::stderr().is_terminal();
-    let bar = if is_hidden { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
-    bar.set_message("writing zeros");
-    bar.enable_steady_tick(Duration::from_millis(100));
-    bar
+/// Makes the volume, and copies into it what --from names.
+fn make(
+    args: &MkfsArgs,
+    device: &Arc<dyn Guarded>,
+    options: &MkfsOptions,
+) -> Result<Superblock, Failure> {
+    let waiting = args.preallocate.then(|| spinner(args.quiet, "writing zeros"));
+    let formatted = mkfs::format(&**device, options);
+    drop(waiting);
+    let superblock = formatted.map_err(|error| Failure::Mkfs(args.image.clone(), error))?;
+    if let Some(dir) = &args.from {
+        let mut builder = vfscale::volume_on(device.clone());
+        if let Some(log) = &options.log_device {
+            builder = builder.log_device(log.clone());
+        }
+        let volume = builder.open()?;
+        let copied = copy::fill(&volume.task(), &args.image, dir, args.quiet);
+        let closed = volume.close();
+        copied?;
+        closed.map_err(VolumeError::from)?;
+    }
+    Ok(superblock)
+}
+
+/// Returns owner, group and permissions of the root directory.
+fn root(args: &MkfsArgs) -> Result<RootDirectory, Failure> {
+    let (uid, gid) = options::caller();
+    let root = match &args.from {
+        None => RootDirectory { uid, gid, ..RootDirectory::default() },
+        Some(dir) => {
+            let found = fs::metadata(dir).map_err(|e| Failure::Read(dir.clone(), e))?;
+            RootDirectory { uid: found.uid(), gid: found.gid(), mode: found.mode() }
+        }
+    };
+    let (uid, gid) = args.root_owner.unwrap_or((root.uid, root.gid));
+    Ok(RootDirectory { uid, gid, ..root })
 }
 
 /// Opens the image or device, or creates the image; returns whether it was created.

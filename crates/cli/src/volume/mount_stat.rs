@@ -57,7 +57,7 @@ pub(super) fn text(dir: &Path, form: Form) -> Result<String, Failure> {
 }
 
 /// Returns the figures that are single numbers, each with its name in words and its name for
-/// Prometheus.
+/// Prometheus and JSON.
 fn totals(statistics: &Statistics, space: Space) -> Vec<(&'static str, &'static str, u64)> {
     let (mount, counts) = (&statistics.mount, &statistics.counts);
     let mut totals = vec![
@@ -142,9 +142,9 @@ fn as_json(statistics: &Statistics, space: Space) -> Value {
         json!({
             "operation": stats.name,
             "count": stats.count,
-            "mean ns": stats.mean().as_nanos() as u64,
-            "longest ns": stats.longest.as_nanos() as u64,
-            "total ns": stats.total.as_nanos() as u64,
+            "mean_ns": stats.mean().as_nanos() as u64,
+            "longest_ns": stats.longest.as_nanos() as u64,
+            "total_ns": stats.total.as_nanos() as u64,
         })
     };
     let operations: Value = statistics.operations.iter().map(operation).collect();
@@ -154,7 +154,7 @@ fn as_json(statistics: &Statistics, space: Space) -> Value {
         "polling": statistics.mount.polling.to_string(),
         "operations": operations,
     });
-    for (name, _, number) in totals(statistics, space) {
+    for (_, name, number) in totals(statistics, space) {
         value[name] = number.into();
     }
     value

@@ -9,9 +9,9 @@ use vfscale_fuse::control::{Reply, Request};
 
 use super::diff::{take, words};
 use super::reached::{Access, at_server_or_here, with_pool};
-use super::show::written;
 use crate::elsewhere;
 use crate::error::Failure;
+use crate::output::written;
 
 /// Most differences that are printed.
 const SHOWN_MAX: usize = 10;

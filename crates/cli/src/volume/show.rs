@@ -14,6 +14,7 @@ use super::mount_stat::{self, Form};
 use super::open_log;
 use crate::error::Failure;
 use crate::mounts;
+use crate::output::written;
 
 /// Options of both commands: the volume's log, and the form of the output.
 #[derive(Debug, Args)]
@@ -198,14 +199,4 @@ fn print(value: &Value, json: bool) -> Result<ExitCode, Failure> {
     } else {
         writeln!(out, "{value}")
     })
-}
-
-/// Returns the outcome of the command after it wrote to the standard output.
-pub(crate) fn written(outcome: io::Result<()>) -> Result<ExitCode, Failure> {
-    match outcome {
-        // The reader has closed the pipe.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        Err(error) => Err(Failure::Write("standard output".into(), error)),
-        Ok(()) => Ok(ExitCode::SUCCESS),
-    }
 }

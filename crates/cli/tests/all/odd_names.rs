@@ -45,8 +45,12 @@ fn assert_lines(text: &[u8]) {
 fn a_comparison_shows_and_tells_them_exactly() {
     let image = image();
     assert_lines(&image.call(&["diff"], &["main", "trial"]).stdout);
-    let output = image.call(&["diff", "--json"], &["main", "trial"]);
-    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_json(&image.call(&["diff", "--json"], &["main", "trial"]).stdout);
+}
+
+/// Asserts that a list has exactly the names, as paths in the root directory.
+fn assert_json(text: &[u8]) {
+    let found: Value = serde_json::from_slice(text).unwrap();
     let bytes = |item: &Value| match item["path_bytes"].as_str() {
         None => item["path"].as_str().unwrap().as_bytes().to_vec(),
         Some(digits) => {
@@ -59,6 +63,20 @@ fn a_comparison_shows_and_tells_them_exactly() {
     told.sort();
     names.sort();
     assert_eq!(told, names);
+}
+
+#[test]
+fn a_list_shows_and_tells_them_exactly() {
+    let image = image();
+    let place = format!("{}:trial", image.path().display());
+    assert!(vfscale().args(["rm", &format!("{place}:/f")]).status().unwrap().success());
+    let list = |option: &str| vfscale().args(["ls", option, &place]).output().unwrap().stdout;
+    assert_lines(&list("-R"));
+    assert_lines(&list("-l"));
+    assert_json(&list("--json"));
+    let none = vfscale().args(["cat", &format!("{place}:/none\x1b[2J")]).output().unwrap();
+    let says = String::from_utf8(none.stderr).unwrap();
+    assert!(says.contains("none\\x1b[2J") && !says.contains('\x1b'), "{says}");
 }
 
 /// A rescue of an image that somebody else has made.

@@ -237,8 +237,8 @@ fn a_mount_shows_how_it_is_used() {
     let operations = json["operations"].as_array().unwrap();
     let mkdir = operations.iter().find(|stats| stats["operation"] == "MKDIR").unwrap();
     assert_eq!(mkdir["count"], 5);
-    assert!(mkdir["mean ns"].as_u64().unwrap() > 0, "{mkdir}");
-    assert!(json["bytes"].as_u64().unwrap() > json["free bytes"].as_u64().unwrap(), "{json}");
+    assert!(mkdir["mean_ns"].as_u64().unwrap() > 0, "{mkdir}");
+    assert!(json["size_bytes"].as_u64().unwrap() > json["free_bytes"].as_u64().unwrap(), "{json}");
 
     let (_, lines, _) = stat(&["--prometheus"], &dir);
     let label = dir.display().to_string().replace('"', "\\\"");
@@ -273,31 +273,33 @@ fn a_mount_shows_its_transport_log_and_cache() {
     };
     let before = figures(&dir);
     assert_eq!(before["transport"], "classic");
-    assert_eq!(number(&before, "queues of requests"), 1);
-    assert_eq!(number(&before, "threads that serve requests"), 3);
-    assert_eq!(number(&before, "dirty bytes in the data cache"), 0);
+    assert_eq!(number(&before, "queues"), 1);
+    assert_eq!(number(&before, "threads"), 3);
+    assert_eq!(number(&before, "cache_dirty_bytes"), 0);
 
     // Less than what is written back behind a sequential writer.
     fs::write(dir.join("f"), vec![7; 3 << 20]).unwrap();
     let dirty = figures(&dir);
-    let most = number(&dirty, "bytes of the data cache at most");
-    assert_eq!(number(&dirty, "dirty bytes in the data cache"), 3 << 20);
+    let most = number(&dirty, "cache_max_bytes");
+    assert_eq!(number(&dirty, "cache_dirty_bytes"), 3 << 20);
     assert!(most >= 3 << 20, "{dirty}");
-    assert!(number(&dirty, "log transactions") > number(&before, "log transactions"), "{dirty}");
+    assert!(
+        number(&dirty, "log_transactions_total") > number(&before, "log_transactions_total"),
+        "{dirty}"
+    );
 
     let synced = vfscale().arg("sync").arg(&dir).output().unwrap();
     assert!(synced.status.success(), "{}", text(&synced.stderr));
     let clean = figures(&dir);
-    assert_eq!(number(&clean, "dirty bytes in the data cache"), 0);
-    assert!(number(&clean, "clean bytes in the data cache") >= 3 << 20, "{clean}");
-    for event in ["log checkpoints", "log writes", "log flushes"] {
+    assert_eq!(number(&clean, "cache_dirty_bytes"), 0);
+    assert!(number(&clean, "cache_clean_bytes") >= 3 << 20, "{clean}");
+    for event in ["log_checkpoints_total", "log_writes_total", "log_flushes_total"] {
         assert!(number(&clean, event) > number(&before, event), "{event}: {clean}");
     }
-    let (all, used) =
-        (number(&clean, "bytes of the log"), number(&clean, "bytes of the log in use"));
+    let (all, used) = (number(&clean, "log_size_bytes"), number(&clean, "log_used_bytes"));
     assert!(0 < used && used < all, "{clean}");
-    assert_eq!(number(&clean, "waits for log space"), 0);
-    assert_eq!(number(&clean, "waits for memory of changed metadata"), 0);
+    assert_eq!(number(&clean, "log_space_waits_total"), 0);
+    assert_eq!(number(&clean, "log_memory_waits_total"), 0);
 
     let lines = vfscale().args(["stat", "--prometheus"]).arg(&dir).output().unwrap();
     let labels = format!("dir=\"{}\"", dir.display());
@@ -323,7 +325,7 @@ fn a_mount_in_memory_has_no_log_and_no_cache() {
     let figures: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(figures["transport"], "classic");
     let named = |part: &str| figures.as_object().unwrap().keys().any(|name| name.contains(part));
-    assert!(named("polls") && !named("log ") && !named("data cache"), "{figures}");
+    assert!(named("polls") && !named("log_") && !named("cache_dirty"), "{figures}");
 }
 
 /// A trim says what an image has given back, and not how much is free: a branch may keep its space

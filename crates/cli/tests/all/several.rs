@@ -103,8 +103,8 @@ fn cached(dir: &Path) -> (u64, u64) {
     command.args(["stat", "--json"]).arg(dir);
     let shown: serde_json::Value = serde_json::from_str(&succeeds(command)).unwrap();
     let bytes = |name: &str| shown[name].as_u64().unwrap();
-    let clean = bytes("clean bytes in the data cache");
-    (clean + bytes("dirty bytes in the data cache"), bytes("bytes of the data cache at most"))
+    let clean = bytes("cache_clean_bytes");
+    (clean + bytes("cache_dirty_bytes"), bytes("cache_max_bytes"))
 }
 
 impl Drop for Place {

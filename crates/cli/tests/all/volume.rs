@@ -152,7 +152,7 @@ fn what_is_there_is_not_overwritten() {
 fn a_damaged_volume_is_found_and_repaired() {
     let image = Image::new();
     // After the block header of the header of group 1: the number of free blocks; the second copy.
-    let group_blocks = json(&["stat", image.name(), "--json"])["group blocks"].as_u64().unwrap();
+    let group_blocks = json(&["stat", image.name(), "--json"])["group_blocks"].as_u64().unwrap();
     image.change(2 * group_blocks, 100, b"what is this?");
     image.change(group_blocks + 1, 48, &[1, 2, 3]);
     let before = fs::read(&image.path).unwrap();
@@ -264,7 +264,7 @@ fn an_id_is_changed() {
     let printed = said(&["tune", image.name(), "--uuid", new, "--label", "copy"]);
     assert_eq!(printed, format!("{}: volume {new}", image.name()));
     assert_eq!((id("id").as_str(), id("label").as_str()), (new, "copy"));
-    assert_eq!(id("id of its blocks"), first);
+    assert_eq!(id("id_of_its_blocks"), first);
     assert_eq!(image.fsck(&[]).0, Some(0));
     said(&["tune", image.name(), "--uuid", "random"]);
     assert!(![first.as_str(), new].contains(&id("id").as_str()));

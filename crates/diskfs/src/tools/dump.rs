@@ -171,7 +171,7 @@ impl Dump {
             .with("used inodes", inodes.saturating_sub(free_inodes))
             .with("free inodes", free_inodes)
             .with("orphans", orphans);
-        if unreadable == 0 { value } else { value.with("groups that can't be read", unreadable) }
+        if unreadable == 0 { value } else { value.with("unreadable groups", unreadable) }
     }
 }
 

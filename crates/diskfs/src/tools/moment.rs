@@ -1,6 +1,6 @@
 //! Times as text for people, in universal time.
 
-use vfscale_block::calendar::date;
+use vfscale_block::calendar;
 
 use super::value::Value;
 use crate::Timestamp;
@@ -21,11 +21,7 @@ pub(crate) fn nanoseconds(at: i64) -> Value {
 }
 
 fn shown(seconds: i64, nanoseconds: u32) -> String {
-    const DAY: i64 = 86_400;
-    let (days, second) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY));
-    let (year, month, day) = date(days);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanoseconds:09}Z")
+    format!("{}.{nanoseconds:09}Z", calendar::moment(seconds, 'T'))
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::fmt;
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 use vfscale_vfs::Escaped;
 
-/// A value that can be shown in words ([`Display`](fmt::Display)) and as JSON ([`Serialize`]).
+/// A value that can be shown in words ([`Display`](fmt::Display)) and as JSON ([`Serialize`]), in
+/// which names of several words are in snake_case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// No value.
@@ -38,6 +39,8 @@ impl Value {
             Self::Fields(fields) => fields,
             _ => Vec::new(),
         };
+        let is_of_name = |byte: u8| byte.is_ascii_lowercase() || b" _".contains(&byte);
+        debug_assert!(name.bytes().all(is_of_name), "{name}: no key of JSON can be made of it");
         fields.push((name, value.into()));
         Self::Fields(fields)
     }
@@ -147,7 +150,7 @@ impl Serialize for Value {
             Self::Fields(fields) => {
                 let mut map = serializer.serialize_map(Some(fields.len()))?;
                 for (name, value) in fields {
-                    map.serialize_entry(name, value)?;
+                    map.serialize_entry(&name.replace(' ', "_"), value)?;
                 }
                 map.end()
             }

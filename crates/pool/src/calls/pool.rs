@@ -22,7 +22,7 @@ pub struct Pool {
     pub(crate) open: Arc<Registry>,
 }
 
-/// A branch, as [`Pool::list`] tells it.
+/// A branch of a pool, with its size and what it has for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BranchInfo {
     /// The name.

@@ -166,6 +166,15 @@ impl From<Error> for io::Error {
     }
 }
 
+/// Takes over the error number, or `EIO` if there is none, and retains the error as the
+/// [cause](Error::cause): so `?` works in one function after the methods of a
+/// [`File`](crate::File) and those of the traits in [`std::io`].
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Error {
+        Error::caused("io", Errno::from_io_error(&error).unwrap_or(Errno::IO), error)
+    }
+}
+
 impl From<Error> for Errno {
     fn from(error: Error) -> Errno {
         error.0.errno

@@ -9,7 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 /// names are displayed differently.
 ///
 /// ```
-/// use vfscale_vfs::Escaped;
+/// # mod vfscale { pub use vfscale_vfs::*; }
+/// use vfscale::Escaped;
 ///
 /// assert_eq!(Escaped::new("a\u{1b}[2J\n").to_string(), "a\\x1b[2J\\n");
 /// assert_eq!(Escaped::new("naïve").to_string(), "naïve");
@@ -37,7 +38,8 @@ impl<'n> Escaped<'n> {
     /// there, so backslashes stay.
     ///
     /// ```
-    /// use vfscale_vfs::Escaped;
+    /// # mod vfscale { pub use vfscale_vfs::*; }
+    /// use vfscale::Escaped;
     ///
     /// assert_eq!(Escaped::message("a\\x1b: \u{1b}[2J").to_string(), "a\\x1b: \\x1b[2J");
     /// ```

@@ -37,11 +37,12 @@ use vfscale_sync::shared::Bound;
 /// The size of a page of a pipe, in bytes.
 const PAGE: u64 = 4096;
 
-/// Limits of a tree; see the [module](self). Limits that the caller does not set have the values of
-/// [`Limits::default`].
+/// Limits of the memory that a tree takes beside the data of its files: open files, pipes, sockets,
+/// locks, descriptors. Limits that the caller does not set have the values of [`Limits::default`].
 ///
 /// ```
-/// use vfscale_vfs::Limits;
+/// # mod vfscale { pub use vfscale_vfs::*; }
+/// use vfscale::Limits;
 ///
 /// let limits = Limits::for_size(64 << 20).open_files(1000).descriptors(100);
 /// assert_eq!(limits.open_files_max(), 1000);

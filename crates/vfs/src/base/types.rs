@@ -16,8 +16,9 @@ pub use crate::base::inode_flags::InodeFlags;
 /// range.
 ///
 /// ```
+/// # mod vfscale { pub use vfscale_vfs::*; }
 /// use std::time::SystemTime;
-/// use vfscale_vfs::Timestamp;
+/// use vfscale::Timestamp;
 ///
 /// let time = Timestamp::new(1_000_000_000, 5);
 /// assert_eq!((time.secs(), time.nanos()), (1_000_000_000, 5));
@@ -359,7 +360,8 @@ bitflags! {
     /// The privileges that matter to a file system, by their Linux names; see `capabilities(7)`.
     ///
     /// ```
-    /// use vfscale_vfs::{Capabilities, Credentials};
+    /// # mod vfscale { pub use vfscale_vfs::*; }
+    /// use vfscale::{Capabilities, Credentials};
     ///
     /// let mut backup = Credentials::user(34, 34);
     /// backup.caps = Capabilities::DAC_READ_SEARCH;

@@ -78,7 +78,8 @@ pub(crate) fn describe(list: &SharedList<OpenFile, FilesLock>) -> Vec<OpenFileIn
 /// A private list of open files for their owner. Cheap to clone; `Send` and `Sync`.
 ///
 /// ```
-/// use vfscale_vfs::FileList;
+/// # mod vfscale { pub use vfscale_vfs as posix; }
+/// use vfscale::posix::FileList;
 ///
 /// let terminal = FileList::new();
 /// assert!(terminal.files().is_empty());

@@ -37,20 +37,21 @@ const SETTABLE: OFlags =
 ///
 /// Its own `read`, `write`, `write_all` and `seek` return [`Error`](crate::Error). With the traits
 /// of [`std::io`] in scope, a call on a `&mut File` is that of the trait, which returns
-/// [`std::io::Error`].
+/// [`std::io::Error`]; `?` converts either to an [`Error`](crate::Error), and back.
 ///
 /// ```
-/// use std::io::{Read, SeekFrom};
+/// use std::io::{Read, Seek, SeekFrom, Write};
+/// # mod vfscale { pub use vfscale_vfs::*; }
+/// use vfscale::File;
 ///
-/// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
-/// let mut file = task.open("/f")?;
-/// let mut text = String::new();
-/// file.read_to_string(&mut text).unwrap();
-/// file.seek(SeekFrom::Start(0))?;
-/// let mut four = [0; 4];
-/// file.read_at(&mut four, 10)?;
-/// # Ok(())
-/// # }
+/// fn append(file: &mut File, line: &str) -> vfscale::Result<String> {
+///     file.seek(SeekFrom::End(0))?;
+///     file.write_all(line.as_bytes())?;
+///     file.seek(SeekFrom::Start(0))?;
+///     let mut text = String::new();
+///     file.read_to_string(&mut text)?;
+///     Ok(text)
+/// }
 /// ```
 #[derive(Clone)]
 pub struct File(pub(crate) SharedFile);

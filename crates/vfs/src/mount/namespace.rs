@@ -44,7 +44,8 @@ const GRACE_PERIODS: u32 = 32;
 /// the same file systems.
 ///
 /// ```
-/// use vfscale_vfs::{Credentials, Result, Vfs};
+/// # mod vfscale { pub use vfscale_vfs::*; }
+/// use vfscale::{Credentials, Result, Vfs};
 ///
 /// fn use_tree(vfs: &Vfs) -> Result<()> {
 ///     vfs.task().create_dir("/home")?;

@@ -39,7 +39,8 @@ const EVENTS_MAX: usize = 16_384;
 /// thread gets. Dropping the watcher ends its watches.
 ///
 /// ```
-/// use vfscale_vfs::{FileChange, Watcher};
+/// # mod vfscale { pub use vfscale_vfs::*; }
+/// use vfscale::{FileChange, Watcher};
 ///
 /// # fn example(task: &vfscale_vfs::Task) -> vfscale_vfs::Result<()> {
 /// task.create_dir_all("/src/deep")?;

@@ -70,12 +70,13 @@ impl<'a> From<&'a File> for At<'a> {
 /// Its own methods have the names of `std::fs`; [`posix`](Task::posix) has Linux's calls.
 ///
 /// ```
-/// # use vfscale_vfs::{At, Result, Vfs};
+/// # mod vfscale { pub use vfscale_vfs::*; pub use vfscale_vfs as posix; }
+/// use vfscale::{FileType, Result, Vfs, posix::At};
 /// fn configure(vfs: &Vfs) -> Result<()> {
 ///     let task = vfs.task();
 ///     task.create_dir_all("/etc/init.d")?;
 ///     task.write("/etc/hostname", "vfscale\n")?;
-///     task.posix().mknodat(At::Cwd, "/etc/queue", vfscale_vfs::FileType::Fifo, 0o600, 0)
+///     task.posix().mknodat(At::Cwd, "/etc/queue", FileType::Fifo, 0o600, 0)
 /// }
 /// ```
 pub struct Task {

@@ -5,7 +5,9 @@
 //! directories for symbolic links meanwhile matters.
 
 use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
 use std::ffi::{OsStr, OsString};
+use std::hash::BuildHasher;
 use std::path::{Component, Path, PathBuf};
 
 use vfscale_vfs::{Errno, Error, FileType, Result, Stat};
@@ -37,6 +39,8 @@ struct Level<S, T> {
     open: Option<(S, T)>,
     stat: Stat,
     copy: Id,
+    /// Whether the copy was made, and gets the attributes.
+    is_new: bool,
     /// Names that are still to be copied.
     left: std::vec::IntoIter<OsString>,
 }
@@ -150,8 +154,9 @@ impl<'s, 'a, S: Side, T: Side> Copy<'s, 'a, S, T> {
         }
         for _ in 0..TRIES {
             let found = self.source.stat(self.source_dir(), from);
-            let kind = found.map_err(|error| self.at_source(&error))?.file_type();
-            if self.is_skipped(kind) {
+            let found = found.map_err(|error| self.at_source(&error))?;
+            let kind = found.file_type();
+            if self.is_skipped(kind) || self.options.except == Some(id(&found)) {
                 self.done.skipped += 1;
                 return Ok(());
             }
@@ -189,14 +194,17 @@ impl<'s, 'a, S: Side, T: Side> Copy<'s, 'a, S, T> {
     fn enter(&mut self, node: S::Node, stat: Stat, to: &OsStr) -> Result<()> {
         let names = self.source.names(&node).map_err(|error| self.at_source(&error))?;
         let make = || {
-            self.target.create_dir(self.target_dir(), to)?;
+            let is_new = match self.target.create_dir(self.target_dir(), to) {
+                Err(error) if error.errno() == Errno::EXIST && self.options.replace => false,
+                made => made.map(|()| true)?,
+            };
             let made = self.target.open_dir(self.target_dir(), to)?;
-            self.target.stat_of(&made).map(|stat| (made, id(&stat)))
+            self.target.stat_of(&made).map(|stat| (made, id(&stat), is_new))
         };
-        let (made, copy) = make().map_err(|error| self.at_target(&error))?;
+        let (made, copy, is_new) = make().map_err(|error| self.at_target(&error))?;
         self.done.files += 1;
         let left = names.into_iter();
-        self.levels.push(Level { open: Some((node, made)), stat, copy, left });
+        self.levels.push(Level { open: Some((node, made)), stat, copy, is_new, left });
         if let Some(far) = (self.levels.len() - 1).checked_sub(OPEN_MAX).filter(|far| *far > 0) {
             self.levels[far].open = None;
         }
@@ -205,7 +213,8 @@ impl<'s, 'a, S: Side, T: Side> Copy<'s, 'a, S, T> {
 
     /// Gives the current directory its attributes, and goes back to the one above it.
     fn leave(&mut self) -> Result<()> {
-        let Some(Level { open: Some((source, target)), stat, .. }) = self.levels.pop() else {
+        let Some(Level { open: Some((source, target)), stat, is_new, .. }) = self.levels.pop()
+        else {
             return Ok(());
         };
         // The directory above is opened first, while the copier may still enter this one.
@@ -218,16 +227,39 @@ impl<'s, 'a, S: Side, T: Side> Copy<'s, 'a, S, T> {
                 level.open = Some((from, to));
             }
         }
-        self.attributes(&source, &target, &stat)?;
+        if is_new {
+            self.attributes(&source, &target, &stat)?;
+        }
         self.up();
         Ok(())
     }
 
-    /// Copies a file that is no directory.
+    /// Copies a file that is no directory. One that may replace another has a name of its own until
+    /// it is whole.
     fn file(&mut self, node: &S::Node, stat: &Stat, to: &OsStr) -> Result<()> {
+        if !self.options.replace {
+            return self.make(node, stat, to).map(drop);
+        }
+        let random = RandomState::new().hash_one(&self.to);
+        let own = Path::new(to).with_file_name(format!(".tmp{random:016x}"));
+        let own = own.as_os_str();
+        let made = self.make(node, stat, own).and_then(|is_made| {
+            let rename = || self.target.rename(self.target_dir(), own, to);
+            if is_made { rename().map_err(|error| self.at_target(&error)) } else { Ok(()) }
+        });
+        if made.is_err() {
+            // The error of the copy is the one to tell.
+            let _ = self.target.unlink(self.target_dir(), own);
+        }
+        made
+    }
+
+    /// Makes the copy of a file that is no directory; returns whether there is one.
+    fn make(&mut self, node: &S::Node, stat: &Stat, to: &OsStr) -> Result<bool> {
         let has_names = stat.nlink > 1;
         if has_names && let Some(first) = self.links.get(&id(stat)) {
-            return self.link(first, to).map_err(|error| self.at_target(&error));
+            let linked = self.link(first, to).map_err(|error| self.at_target(&error));
+            return linked.map(|()| true);
         }
         let kind = stat.file_type();
         let made = match kind {
@@ -241,7 +273,7 @@ impl<'s, 'a, S: Side, T: Side> Copy<'s, 'a, S, T> {
                 let link = self.source.read_link(node).map_err(|error| self.at_source(&error))?;
                 if !self.takes(&link)? {
                     self.done.skipped += 1;
-                    return Ok(());
+                    return Ok(false);
                 }
                 self.other(kind, to, |dir| self.target.symlink(&link, dir, to))?
             }
@@ -252,7 +284,7 @@ impl<'s, 'a, S: Side, T: Side> Copy<'s, 'a, S, T> {
             self.links.insert(id(stat), First { path: self.below(), copy: id(&copy) });
         }
         self.done.files += 1;
-        self.attributes(node, &made, stat)
+        self.attributes(node, &made, stat).map(|()| true)
     }
 
     /// Makes a file that is not opened to write it, and opens it for its attributes.

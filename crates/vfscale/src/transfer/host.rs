@@ -195,6 +195,14 @@ impl Side for Host {
         linked.map_err(of("linkat"))
     }
 
+    fn rename(&self, at: Option<&Node>, name: &OsStr, to: &OsStr) -> Result<()> {
+        sys::renameat(fd(at), name, fd(at), to).map_err(of("renameat"))
+    }
+
+    fn unlink(&self, at: Option<&Node>, name: &OsStr) -> Result<()> {
+        sys::unlinkat(fd(at), name, AtFlags::empty()).map_err(of("unlinkat"))
+    }
+
     fn mknod(&self, at: Option<&Node>, name: &OsStr, stat: &Stat) -> Result<()> {
         let (kind, mode) = (FileType::from_raw_mode(stat.mode), Mode::from(0o600));
         sys::mknodat(fd(at), name, kind, mode, stat.rdev).map_err(of("mknodat"))

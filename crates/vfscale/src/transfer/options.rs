@@ -29,8 +29,8 @@ pub struct Transferred {
     pub files: u64,
     /// Bytes of data in regular files, without holes.
     pub bytes: u64,
-    /// Files that the copy lacks: sockets, and what [`devices`](crate::Transfer::devices) and
-    /// [`links`](crate::Transfer::links) leave out.
+    /// Files that the copy lacks: sockets, and what [`devices`](crate::Transfer::devices),
+    /// [`links`](crate::Transfer::links) and [`except`](crate::Transfer::except) leave out.
     pub skipped: u64,
 }
 
@@ -71,5 +71,8 @@ pub(super) struct Options<'a> {
     pub(super) xattrs: bool,
     pub(super) devices: bool,
     pub(super) links: Links,
+    pub(super) replace: bool,
+    /// Device and inode number of the file that is left out.
+    pub(super) except: Option<(u64, u64)>,
     pub(super) on_file: Option<OnFile<'a>>,
 }

@@ -45,6 +45,10 @@ pub(super) trait Side {
         at: Option<&Self::Node>,
         name: &OsStr,
     ) -> Result<()>;
+    /// Gives a file that is no directory another name in its directory, in place of what has it.
+    fn rename(&self, at: Option<&Self::Node>, name: &OsStr, to: &OsStr) -> Result<()>;
+    /// Removes the name of a file that is no directory.
+    fn unlink(&self, at: Option<&Self::Node>, name: &OsStr) -> Result<()>;
     /// Makes a fifo or a device that only its owner can read and write.
     fn mknod(&self, at: Option<&Self::Node>, name: &OsStr, stat: &Stat) -> Result<()>;
 

@@ -4,8 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use vfscale_vfs::{
-    At, AtFlags, Errno, Error, File, FileType, Mode, OFlags, Result, SetTime, Stat, Task, Whence,
-    XattrFlags,
+    At, AtFlags, Errno, Error, File, FileType, Mode, OFlags, RenameFlags, Result, SetTime, Stat,
+    Task, Whence, XattrFlags,
 };
 
 use crate::transfer::side::Side;
@@ -114,6 +114,14 @@ impl Side for InTree<'_> {
     ) -> Result<()> {
         let calls = self.0.posix();
         calls.linkat(dir(original_at), original, dir(at), name, AtFlags::empty())
+    }
+
+    fn rename(&self, at: Option<&File>, name: &OsStr, to: &OsStr) -> Result<()> {
+        self.0.posix().renameat2(dir(at), name, dir(at), to, RenameFlags::empty())
+    }
+
+    fn unlink(&self, at: Option<&File>, name: &OsStr) -> Result<()> {
+        self.0.posix().unlinkat(dir(at), name, AtFlags::empty())
     }
 
     fn mknod(&self, at: Option<&File>, name: &OsStr, stat: &Stat) -> Result<()> {

@@ -367,3 +367,23 @@ fn errors_name_no_path_above_the_root_of_their_task() {
     let path = "/sandbox/home/mine";
     assert_eq!(named(file_of_host.write_all(&big).unwrap_err()), full(path));
 }
+
+/// A call on a `&mut File` is that of the trait, if there is one.
+#[test]
+fn errors_of_the_traits_of_std_are_errors_of_calls() {
+    fn read(file: &mut vfscale::File, bytes: usize) -> vfscale::Result<()> {
+        use std::io::Read;
+        file.write(b"x")?;
+        Ok(file.read_exact(&mut vec![0; bytes])?)
+    }
+    let task = vfscale::memory().size(1 << 20).build().unwrap().task();
+    task.write("/f", "four").unwrap();
+    let error = read(&mut task.open("/f").unwrap(), 1).unwrap_err();
+    assert_eq!(error.errno(), Errno::BADF);
+    let options = vfscale::OpenOptions::new().read(true).write(true);
+    let file = || task.open_with("/f", &options).unwrap();
+    read(&mut file(), 3).unwrap();
+    let error = read(&mut file(), 9).unwrap_err();
+    assert_eq!(error.errno(), Errno::IO, "the traits have errors without a number");
+    assert!(error.to_string().contains("fill whole buffer"), "{error}");
+}

@@ -395,3 +395,42 @@ fn a_tree_deeper_than_a_path_goes_out_and_comes_in() {
     // Without a recursion that opens each level.
     assert!(std::process::Command::new("rm").arg("-rf").arg(&out).status().unwrap().success());
 }
+
+/// A copy into a tree that exists merges directories, and replaces each file in one step.
+#[test]
+fn a_copy_replaces_files_and_keeps_the_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, out) = (dir.path().join("from"), dir.path().join("out"));
+    plant(&from);
+    let task = task();
+    task.create_dir_all("/sub/kept").unwrap();
+    task.write("/sub/file", "old").unwrap();
+    task.hard_link("/sub/file", "/sub/held").unwrap();
+    task.write("/link", "was a file").unwrap();
+    let import = || Transfer::new().replace(true).import(&task, &from, "/");
+    assert_eq!((import().unwrap().files, import().unwrap().files), (6, 6));
+    assert_eq!(task.read_to_string("/sub/file").unwrap(), "contents");
+    assert_eq!(task.read_to_string("/sub/held").unwrap(), "old", "it was replaced, not written");
+    assert_eq!(task.metadata("/other name").unwrap().nlink, 2);
+    assert_eq!(task.read_link("/link").unwrap(), Path::new("../elsewhere"));
+    assert!(task.metadata("/sub/kept").unwrap().is_dir());
+    // The directories that were there are as they were.
+    assert_eq!(task.metadata("/sub").unwrap().permissions(), 0o755.into());
+
+    fs::create_dir(&out).unwrap();
+    fs::set_permissions(&out, fs::Permissions::from_mode(0o1777)).unwrap();
+    let export = || Transfer::new().replace(true).export(&task, "/", &out);
+    export().unwrap();
+    export().unwrap();
+    assert_eq!(fs::metadata(&out).unwrap().mode() & 0o7777, 0o1777);
+    assert_eq!(fs::read(out.join("sub/file")).unwrap(), b"contents");
+    assert_eq!(fs::metadata(out.join("sub/file")).unwrap().nlink(), 2);
+
+    task.create_dir("/taken").unwrap();
+    let replace = || Transfer::new().replace(true);
+    let error = replace().import(&task, from.join("sub/file"), "/taken").unwrap_err();
+    assert_eq!((error.errno(), error.path()), (Errno::ISDIR, Some(Path::new("/taken"))));
+    let error = replace().import(&task, from.join("sub"), "/sub/file").unwrap_err();
+    assert_eq!(error.errno(), Errno::NOTDIR);
+    assert_eq!(task.read_dir("/").unwrap().count(), 6, "nothing is left of it");
+}

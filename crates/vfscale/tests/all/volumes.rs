@@ -439,3 +439,33 @@ fn a_log_that_is_lost_need_not_be_looked_at() {
     volume.close().unwrap();
     assert!(image == std::fs::read(&path).unwrap(), "written");
 }
+
+/// A volume is made on any device that is empty, and on no other one.
+#[test]
+fn a_volume_is_made_on_a_device_that_is_new() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(32 << 20).unwrap());
+    let open =
+        |device: &Arc<dyn Device>| vfscale::volume_on(device.clone()).create(16 << 20).open();
+    let volume = open(&device).unwrap();
+    assert!(volume.is_new());
+    assert_eq!(volume.driver().volume().geometry().bytes(), 16 << 20);
+    volume.task().write("/f", "kept").unwrap();
+    volume.close().unwrap();
+    let volume = open(&device).unwrap();
+    assert!(!volume.is_new());
+    assert_eq!(volume.task().read_to_string("/f").unwrap(), "kept");
+    volume.close().unwrap();
+
+    // The start is lost, and copies of the superblock are not.
+    device.write_at(0, &[0; 1 << 20]).unwrap();
+    assert!(!open(&device).is_ok_and(|volume| volume.is_new()));
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(32 << 20).unwrap());
+    device.write_at(4096, &[7; 4096]).unwrap();
+    assert!(matches!(open(&device), Err(VolumeError::Open { .. })));
+    let mut block = [0; 4096];
+    device.read_at(4096, &mut block).unwrap();
+    assert_eq!(block, [7; 4096], "it is somebody's");
+    let empty: Arc<dyn Device> = Arc::new(MemoryDevice::new(32 << 20).unwrap());
+    let read_only = vfscale::volume_on(empty).create(16 << 20).read_only(true).open();
+    assert!(matches!(read_only, Err(VolumeError::Open { .. })));
+}
