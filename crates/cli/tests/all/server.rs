@@ -62,25 +62,25 @@ fn is_mounted(dir: &Path) -> bool {
 #[test]
 fn a_limit_of_the_size_of_files_is_an_error_like_others() {
     let place = Place::new();
-    let (status, text) = place.below("ulimit -f 100", "mkfs -q --size=64M other.vfs");
-    assert_eq!(status, Some(1), "{text}");
-    assert!(text.contains("File too large"), "{text}");
+    let refused = |limits: &str, command: &str| {
+        let (status, text) = place.below(&format!("{limits}; ulimit -f 100"), command);
+        assert_eq!(status, Some(1), "{text}");
+        assert!(text.contains(".vfs: ") && text.contains("ulimit -f unlimited"), "{text}");
+    };
+    refused("true", "mkfs -q --size=64M other.vfs");
+    assert!(!place.0.path().join("other.vfs").exists());
+    let (status, text) = place.below("ulimit -f 100", "fsck -q disk.vfs");
+    assert_eq!(status, Some(0), "{text}");
     if !can_mount() {
         return;
     }
-    let script = "run other.vfs -- sh -c true";
-    let (status, text) = place.below("rm -f other.vfs; ulimit -f 100", script);
-    assert_eq!(status, Some(1), "{text}");
-    assert!(text.contains("File too large"), "{text}");
-    // Of 512 bytes each: 10 MiB of 64.
-    let (status, text) = place.below("ulimit -f 20480", "mount --background disk.vfs mnt");
+    refused("rm -f other.vfs", "run other.vfs -- sh -c true");
+    refused("true", "mount --background disk.vfs mnt");
+    // Of 512 bytes each: the 64 MiB of the image.
+    let (status, text) = place.below("ulimit -f 131072", "mount --background disk.vfs mnt");
     assert_eq!(status, Some(0), "{text}");
-    let file = fs::File::create(place.dir().join("big"));
-    let written = file.and_then(|mut file| {
-        std::io::copy(&mut std::io::Read::take(std::io::repeat(7), 48 << 20), &mut file)?;
-        file.sync_all()
-    });
-    assert!(written.is_err());
+    let (status, text) = place.below("true", "grow mnt --size 128M");
+    assert_eq!(status, Some(1), "{text}");
     assert!(fs::read_dir(place.dir()).is_ok(), "the server is gone");
     // Programs in the mount have the limits and the signals of those who start them.
     let ignored = "run --memory -- grep SigIgn /proc/self/status";

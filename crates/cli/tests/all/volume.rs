@@ -321,24 +321,6 @@ fn errors_of_opening_name_image_and_remedy() {
     let says = text(&output.stderr);
     assert!(says.contains("none/disk.vfs: ") && !says.contains("0 bytes"), "{says}");
 
-    // A user may make small files only.
-    let image = dir.path().join("disk.vfs");
-    let image = image.to_str().unwrap();
-    let limited = |words: &str| {
-        let script = format!("ulimit -f 1000; exec \"$0\" {words}");
-        let mut command = Command::new("bash");
-        command.args(["-c", &script, env!("CARGO_BIN_EXE_vfscale")]);
-        text(&command.stdin(Stdio::null()).output().unwrap().stderr).to_owned()
-    };
-    let refused = |says: &str| says.contains("disk.vfs: ") && says.contains("ulimit -f unlimited");
-    let says = limited(&format!("mkfs {image} --size 16M"));
-    assert!(refused(&says) && !Path::new(image).exists(), "{says}");
-    said(&["mkfs", "-q", image, "--size", "16M"]);
-    let says = limited(&format!("run {image} -- true"));
-    assert!(refused(&says), "{says}");
-    let says = limited(&format!("fsck -q {image}"));
-    assert!(says.is_empty(), "{says}");
-
     // A file system that is mounted read-only, in a namespace of its own.
     let script = "mount -t tmpfs none \"$2\" && \"$1\" mkfs -q \"$2/disk.vfs\" --size 16M \
                   && mount -o remount,ro \"$2\" || { echo SKIPPED; exit 0; }
