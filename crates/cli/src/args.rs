@@ -178,9 +178,10 @@ pub(crate) enum Command {
     ///
     /// An image file gives the space back to its file system, and a block device is told that it is
     /// not in use. On a mounted volume it is a request of root or of the user who mounted it;
-    /// fstrim(8) works as well. Prints how much the file system of an image has got back, which is
-    /// nothing if a pool of branches keeps the space, and of a device how much was discarded. See
-    /// also the mount options discard and nodiscard.
+    /// fstrim(8) works as well. Prints how much the file system of an image has got back, and of a
+    /// device how much was discarded. Of an image with branches that is what no branch has; of an
+    /// unmounted one, free blocks of `main` are discarded before. See also the mount options
+    /// discard and nodiscard.
     ///
     /// Examples: vfscale trim disk.vfs; vfscale trim /mnt/data
     Trim(trim::TrimArgs),

@@ -4,6 +4,7 @@ pub(crate) mod adoption;
 pub(crate) mod check;
 pub(crate) mod convert;
 pub(crate) mod credit;
+pub(crate) mod discard;
 pub(crate) mod fork;
 pub(crate) mod handle;
 pub(crate) mod pool;

@@ -4,6 +4,7 @@ mod calls;
 mod convert;
 mod crash;
 mod damage;
+mod discards;
 mod faults;
 pub(crate) mod full;
 mod full_host;

@@ -52,7 +52,8 @@
 //! volume, and its free blocks. When that is in use ([`Pool::usage`]), calls that need space fail
 //! with `ENOSPC`, whatever free space the branch shows itself, also those that only overwrite
 //! bytes: the block may be one that another branch shares. Removing files works, on a reserve. The
-//! space of deleted branches becomes free in the background.
+//! space of deleted branches becomes free in the background, and a sparse image gives it back to
+//! its file system then ([`Pool::trim`]).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -503,6 +504,19 @@ impl Pool {
         self.shared.reap()
     }
 
+    /// Discards all space that no branch has, also what was discarded before: an image gives it
+    /// back to its file system, and a disk of flash memory need not copy it. In a sparse image this
+    /// happens in the background, within a second, for what becomes free while the pool is open.
+    /// Returns the bytes.
+    ///
+    /// Blocks for the I/O. Changes of the pool wait for parts of it.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`] for an error of the device, in particular one that can't discard.
+    pub fn trim(&self) -> Result<u64, PoolError> {
+        self.shared.call(self.shared.pool().trim())
+    }
+
     /// Opens the device of a branch, for tools that look at the volume themselves. A branch that
     /// can be written is in use until it is dropped.
     ///
@@ -545,16 +559,15 @@ impl Pool {
         some.chain(losses.iter().cloned()).collect()
     }
 
-    /// Closes the pool, so that the next opening has nothing to recover. The image can be opened
-    /// again after the return, if no clone is left.
+    /// Closes the pool, so that the next opening has nothing to recover, and gives back the space
+    /// of deleted branches. The image can be opened again after the return, if no clone is left.
     ///
     /// Blocks for the I/O.
     ///
     /// # Errors
     /// [`PoolError::Branches`] if a branch is open, or for an error of the device.
     pub fn close(self) -> Result<(), PoolError> {
-        self.shared.stop();
-        self.shared.call(self.shared.pool().close_branches())
+        self.shared.close()
     }
 }
 

@@ -37,6 +37,10 @@ pub(crate) struct GrowArgs {
 pub(crate) fn grow(args: &GrowArgs) -> Result<ExitCode, Failure> {
     let bytes = match reach(&args.place, "grow DIR --size SIZE")? {
         Reached::Closed(device) => closed(args, device)?,
+        Reached::Branches => {
+            let why = "it has branches, and does not grow".into();
+            return Err(Failure::Refused(args.place.clone(), why));
+        }
         Reached::Mounted(dir) => {
             let size = size_of_mounted(args)?;
             elsewhere::ask(&args.place, &dir, |connection| connection.grow(size))?

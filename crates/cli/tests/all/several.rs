@@ -186,7 +186,7 @@ fn branches_are_mounted_at_several_directories() {
     assert!(says.contains("no branch"), "{says}");
     let mut trim = vfscale();
     trim.arg("trim").arg(place.image());
-    assert!(fails(trim, 1).contains("several branches"));
+    succeeds(trim);
     // One goes, and the others stay.
     place.umount("1");
     assert!(!place.is_mounted("1"));

@@ -55,10 +55,16 @@ impl Server {
         if is_permitted { Ok(()) } else { Err(Errno::PERM) }
     }
 
-    /// Discards free blocks.
+    /// Discards free blocks: those of the volume, and of an image with branches those that no
+    /// branch has, which are all that its file system gets back.
     fn trim(&self, range: FstrimRange) -> Result<u64, Errno> {
         let root = self.nodes.get(wire::ROOT)?.file;
-        Ok(self.base.posix().trim_fs(At::File(&root), "", range)?)
+        let bytes = self.base.posix().trim_fs(At::File(&root), "", range)?;
+        let Some(pool) = self.present_pool() else { return Ok(bytes) };
+        pool.trim().map_err(|error| {
+            tracing::warn!("{error}");
+            error.errno()
+        })
     }
 
     /// Changes the branches of the image, in the pool that there is, or makes the first one.

@@ -247,6 +247,16 @@ impl Inner {
         Ok(true)
     }
 
+    /// Makes the places free that the branch has given up, with a checkpoint if there are any.
+    ///
+    /// # Errors
+    /// Errors of the device, [`Error::Failed`].
+    pub(crate) fn settle(&self) -> Result<(), Error> {
+        let mut log = self.flush.lock();
+        let has_any = !self.pending.lock().frees.is_empty();
+        if has_any { self.checkpoint(&mut log, LogFate::GoesOn) } else { Ok(()) }
+    }
+
     /// Makes everything durable, and gives the log up, as closing does.
     ///
     /// # Errors

@@ -45,9 +45,13 @@ use crate::disk::format::{self, BITMAP, BitmapBlock, Bytes, ZONE_PLACES, ZONES_M
 use crate::disk::layout::Layout;
 use crate::space::reservations::Held;
 
+mod discards;
+
 vfscale_sync::lock_class! {
     /// The free places of one zone.
     pub(crate) PoolZone = ("pool_zone", 64070) sleeping;
+    /// The zones with places that are to be discarded.
+    pub(crate) PoolFreed = ("pool_freed", 64075);
 }
 
 const WORDS: usize = ZONE_PLACES as usize / 64;
@@ -58,6 +62,8 @@ struct Maps {
     used: Box<[u64; WORDS]>,
     /// Free places that may have no storage.
     hollow: Box<[u64; WORDS]>,
+    /// Places that have become free and were not discarded; they may be in use again.
+    freed: Option<Box<[u64; WORDS]>>,
     free: u64,
     /// Whether its bitmaps have storage; nothing is taken before they have.
     is_backed: bool,
@@ -96,6 +102,8 @@ pub(crate) struct Space {
     hollow_from: AtomicUsize,
     /// Whether the last allocation has found the file system of the image full.
     is_host_full: AtomicBool,
+    /// The zones that have places to discard.
+    freed: Mutex<BTreeSet<usize>, PoolFreed>,
     /// The size of the urgent part, and how much of it is there.
     urgent_max: u64,
     urgent: AtomicU64,
@@ -214,6 +222,7 @@ impl Space {
             protected: CachePadded::new(AtomicU64::new(0)),
             hollow_from: AtomicUsize::new(0),
             is_host_full: AtomicBool::new(false),
+            freed: Mutex::default(),
             urgent_max,
             urgent: AtomicU64::new(0),
         }
@@ -386,6 +395,7 @@ impl Space {
             let (_, at) = self.disk.layout.locate(*place);
             words[at as usize / 64] |= 1 << (at % 64);
         }
+        self.mark_fixed(zone, &mut words);
         self.zones[zone].lock().maps = Some(self.maps(zone, words));
     }
 
@@ -399,6 +409,11 @@ impl Space {
     }
 
     fn load(&self, zone: usize, copy: Option<bool>) -> Result<Maps, Error> {
+        Ok(self.maps(zone, self.read(zone, copy)?))
+    }
+
+    /// Reads the places of a zone that are in use, or are never handed out.
+    fn read(&self, zone: usize, copy: Option<bool>) -> Result<Box<[u64; WORDS]>, Error> {
         let mut words = Box::new([0_u64; WORDS]);
         let layout = &self.disk.layout;
         if let Some(copy) = copy {
@@ -414,11 +429,12 @@ impl Space {
         } else if layout.former(zone).is_some() {
             words.fill(u64::MAX);
         }
-        Ok(self.maps(zone, words))
+        self.mark_fixed(zone, &mut words);
+        Ok(words)
     }
 
-    /// Makes the bitmaps of a zone of which these places are in use.
-    fn maps(&self, zone: usize, mut words: Box<[u64; WORDS]>) -> Maps {
+    /// Marks the places of a zone that are never handed out, or are behind its end.
+    fn mark_fixed(&self, zone: usize, words: &mut [u64; WORDS]) {
         let layout = &self.disk.layout;
         let range = layout.range(zone);
         for at in 0..ZONE_PLACES {
@@ -427,13 +443,18 @@ impl Space {
                 words[at as usize / 64] |= 1 << (at % 64);
             }
         }
+    }
+
+    /// Makes the bitmaps of a zone of which these places are not free.
+    fn maps(&self, zone: usize, words: Box<[u64; WORDS]>) -> Maps {
         let free = words.iter().map(|word| u64::from(word.count_zeros())).sum();
         let mut hollow = Box::new([0; WORDS]);
         if self.is_thin {
             hollow.iter_mut().zip(words.iter()).for_each(|(hollow, used)| *hollow = !used);
         }
         let is_backed = !self.is_thin;
-        let mut maps = Maps { committed: words.clone(), used: words, hollow, free, is_backed };
+        let (committed, used, freed) = (words.clone(), words, None);
+        let mut maps = Maps { committed, used, hollow, freed, free, is_backed };
         self.has_bitmaps(zone, &mut maps);
         maps
     }
@@ -611,6 +632,7 @@ impl Space {
             maps.used[at as usize / 64] &= !(1 << (at % 64));
             maps.free += 1;
             self.backed.fetch_add(u64::from(self.is_thin), Ordering::AcqRel);
+            self.note_freed(zone, maps, at);
         }
     }
 

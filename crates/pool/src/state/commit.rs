@@ -73,6 +73,15 @@ impl std::fmt::Debug for Reaper {
     }
 }
 
+/// Tells the user of a pool of something, without waiting.
+pub(crate) struct Notice(pub(crate) Box<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for Notice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Notice").finish_non_exhaustive()
+    }
+}
+
 /// The parts of a pool that branches share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -87,6 +96,8 @@ pub(crate) struct Shared {
     pub(crate) spare_places: AtomicU64,
     /// Does a step of the reaper, once the pool is open.
     pub(crate) reaper: OnceLock<Reaper>,
+    /// Called when there are places to discard.
+    pub(crate) freed: OnceLock<Notice>,
     failed: AtomicBool,
     is_low: AtomicBool,
 }
@@ -272,7 +283,7 @@ impl Shared {
             lease: Lease::default(),
             debt: used - paid,
         };
-        let (spare_places, reaper, failed, is_low) = Default::default();
+        let (spare_places, reaper, freed, failed, is_low) = Default::default();
         let state = Mutex::new(state);
         let this = Self {
             disk,
@@ -283,6 +294,7 @@ impl Shared {
             plants,
             spare_places,
             reaper,
+            freed,
             failed,
             is_low,
         };
@@ -387,6 +399,9 @@ impl Shared {
         }
         self.space.free(&change.clears);
         self.give_back(state, &change);
+        if let Some(Notice(call)) = self.freed.get().filter(|_| self.space.has_freed()) {
+            call();
+        }
         Ok(())
     }
 

@@ -2,13 +2,14 @@
 //!
 //! # Locks
 //!
-//! `volumes` and `reaper` are leaves, held for a moment.
+//! `volumes`, `reaper` and the item of [`Discarder`] are leaves, held for a moment.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use vfscale_block::{CowDevice, Device, Guarded};
 use vfscale_diskfs::{CacheBudget, DiskFs};
@@ -30,6 +31,10 @@ const BUDGET_BYTES: u64 = 256 << 20;
 /// Places that one step of freeing deleted branches frees: calls that open and fork branches wait
 /// for a step.
 const REAP_PLACES: u64 = 4096;
+
+/// The time from a commit that makes places free to their discard: what is used again at once is
+/// not discarded.
+const DISCARD_DELAY: Duration = Duration::from_millis(300);
 
 /// How often an adoption is decided on anew because the parent was used meanwhile.
 const ADOPTIONS_MAX: usize = 8;
@@ -62,6 +67,35 @@ pub(crate) struct PoolShared {
     volumes: Mutex<HashMap<String, Weak<DiskFs>>>,
     /// Frees the space of deleted branches.
     reaper: Mutex<Option<WorkItem>>,
+    /// Gives the storage of free places back to the file system of the image.
+    discarder: Arc<Discarder>,
+}
+
+/// Discards in the background what commits of a pool make free. Commits have it, too, and must not
+/// hold the pool.
+#[derive(Default)]
+struct Discarder {
+    item: Mutex<Option<WorkItem>>,
+    /// Whether a run is to come that begins after now.
+    is_due: AtomicBool,
+}
+
+impl Discarder {
+    /// Has a run follow soon. Does not wait.
+    fn due(&self) {
+        if !self.is_due.swap(true, Ordering::AcqRel)
+            && let Some(item) = &*lock(&self.item)
+        {
+            item.queue_at(Instant::now() + DISCARD_DELAY);
+        }
+    }
+
+    fn run(&self, pool: &Weak<PoolShared>) {
+        self.is_due.store(false, Ordering::Release);
+        if let Some(pool) = pool.upgrade() {
+            pool.discard_freed();
+        }
+    }
 }
 
 /// An open branch, with its pool.
@@ -112,7 +146,9 @@ impl OpenBranch {
     pub(crate) fn close(&self) -> Result<(), PoolError> {
         let Some(pool) = self.pool() else { return Ok(()) };
         self.forget(&pool);
-        pool.call(self.branch.close())
+        pool.call(self.branch.close())?;
+        pool.discard_freed();
+        Ok(())
     }
 
     /// Makes the space free that the branch has given up.
@@ -175,15 +211,35 @@ impl PoolShared {
         let (pool, repaired) = opened?;
         let (name, volumes, reaper) = (name.to_owned(), Mutex::default(), Mutex::default());
         let budget = budget.unwrap_or_else(|| CacheBudget::new(BUDGET_BYTES));
-        let shared =
-            Arc::new(Self { name, pool, read_only, repaired, budget, device, volumes, reaper });
+        let discarder = Arc::<Discarder>::default();
+        let shared = Arc::new(Self {
+            name,
+            pool,
+            read_only,
+            repaired,
+            budget,
+            device,
+            volumes,
+            reaper,
+            discarder,
+        });
         if !read_only {
-            let weak = Arc::downgrade(&shared);
-            let item = WorkItem::new(Priority::Normal, 1, move || reap_in_background(&weak));
-            item.queue();
-            *lock(&shared.reaper) = Some(item);
+            shared.begin();
         }
         Ok(shared)
+    }
+
+    /// Begins the work in the background.
+    fn begin(self: &Arc<Self>) {
+        let (weak, discarder) = (Arc::downgrade(self), self.discarder.clone());
+        let item = WorkItem::new(Priority::Normal, 1, move || discarder.run(&weak));
+        *lock(&self.discarder.item) = Some(item);
+        let discarder = self.discarder.clone();
+        self.pool.on_freed(move || discarder.due());
+        let weak = Arc::downgrade(self);
+        let item = WorkItem::new(Priority::Normal, 1, move || reap_in_background(&weak));
+        item.queue();
+        *lock(&self.reaper) = Some(item);
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -354,15 +410,38 @@ impl PoolShared {
         }
     }
 
+    /// Discards what has become free. An error is reported and has no further effect.
+    fn discard_freed(&self) {
+        if let Err(error) = self.pool.discard_freed() {
+            tracing::warn!("{}: free space is not given back: {error}", self.name);
+        }
+    }
+
+    /// Makes everything durable, and gives back what deleted branches had.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`].
+    pub(crate) fn close(&self) -> Result<(), PoolError> {
+        self.stop();
+        if !self.read_only {
+            // A branch that can't be reaped is one that nobody wants.
+            _ = self.reap();
+        }
+        self.call(self.pool.close_branches())?;
+        self.discard_freed();
+        Ok(())
+    }
+
     /// Ends the work in the background, and waits for it.
-    pub(crate) fn stop(&self) {
-        let item = lock(&self.reaper).take();
-        drop(item);
+    fn stop(&self) {
+        let items = [lock(&self.reaper).take(), lock(&self.discarder.item).take()];
+        drop(items);
     }
 }
 
 impl Drop for PoolShared {
     fn drop(&mut self) {
+        self.stop();
         self.device.release();
     }
 }
