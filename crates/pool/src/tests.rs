@@ -8,6 +8,7 @@ mod discards;
 mod faults;
 pub(crate) mod full;
 mod full_host;
+mod growth;
 mod hostile;
 mod read_faults;
 mod repair;

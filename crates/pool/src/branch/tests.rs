@@ -38,7 +38,7 @@ fn read_a_reused_place(plant: Option<Plant>) -> u8 {
     pool.fork("reader", "child", true).unwrap();
     reader.write_at(0, &content(2, 0)).unwrap();
     reader.flush().unwrap();
-    let place = pool.open.lock()["reader"].map.find(0).unwrap().place();
+    let place = pool.open.lock()["reader"].map().find(0).unwrap().place();
     let gate = Gate::new();
     let range = place * UNIT as u64..(place + 1) * UNIT as u64;
     device.arm(Fault::on(Operation::Read).within(range).hold(&gate));
@@ -96,7 +96,7 @@ fn siblings_do_not_wait_for_each_other() {
     let held = pool.open.lock()["a"].clone();
     let flush = held.flush.lock();
     let state = pool.shared.state.lock();
-    let zone = held.map.find(0).unwrap().place() / crate::disk::format::ZONE_PLACES;
+    let zone = held.map().find(0).unwrap().place() / crate::disk::format::ZONE_PLACES;
     thread::scope(|scope| {
         let sibling = scope.spawn(|| {
             for block in 0..50 {
@@ -111,7 +111,7 @@ fn siblings_do_not_wait_for_each_other() {
     });
     drop((state, flush));
     let other =
-        pool.open.lock()["b"].map.find(0).unwrap().place() / crate::disk::format::ZONE_PLACES;
+        pool.open.lock()["b"].map().find(0).unwrap().place() / crate::disk::format::ZONE_PLACES;
     assert_ne!(zone, other);
 }
 

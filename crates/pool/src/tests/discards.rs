@@ -87,9 +87,9 @@ fn a_device_that_cannot_discard_says_so() {
     assert_eq!(pool.discard_freed().unwrap(), 0);
 }
 
-/// A device that can't discard.
+/// A device that can't discard or grow.
 #[derive(Debug)]
-struct Fixed(MemoryDevice);
+pub(super) struct Fixed(pub(super) MemoryDevice);
 
 impl Device for Fixed {
     fn size(&self) -> u64 {

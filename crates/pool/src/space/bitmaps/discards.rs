@@ -53,8 +53,8 @@ impl Space {
         let next = || self.freed.lock().pop_first();
         let mut count = 0;
         while let (Some(zone), Some(how)) = (next(), self.disk.device.discards()) {
-            let mut guard = self.zones[zone].lock();
-            let freed = guard.maps.as_mut().and_then(|maps| maps.freed.take());
+            let mut guard = self.zones.lock(zone);
+            let freed = guard.as_mut().and_then(|maps| maps.freed.take());
             drop(guard);
             count += freed.map_or(Ok(0), |freed| self.discard_in(zone, how, Some(&freed)))?;
         }
@@ -68,7 +68,7 @@ impl Space {
     /// reading bitmaps.
     pub(crate) fn discard_all(&self) -> Result<u64, Error> {
         let how = self.how_to_discard()?;
-        let zones = (0..self.zones.len()).filter(|zone| !self.is_whole(*zone));
+        let zones = (0..self.zone_count()).filter(|zone| !self.is_whole(*zone));
         zones.map(|zone| self.discard_in(zone, how, None)).sum()
     }
 
@@ -90,18 +90,17 @@ impl Space {
         let least = u64::from(how.granularity).div_ceil(PLACE_BYTES as u64).max(1);
         let (mut from, mut total) = (0, 0);
         while from < ZONE_PLACES {
-            let mut guard = self.zones[zone].lock();
-            let copy = guard.copy;
-            let (mut words, most) = match &guard.maps {
+            let mut guard = self.zones.lock(zone);
+            let (mut words, most) = match &*guard {
                 Some(maps) => (maps.used.clone(), RUN_MAX),
-                None => (self.read(zone, copy)?, ZONE_PLACES),
+                None => (self.read(zone)?, ZONE_PLACES),
             };
-            if let (Some(among), Some(maps)) = (among, &guard.maps) {
+            if let (Some(among), Some(maps)) = (among, &*guard) {
                 let others = among.iter().zip(maps.hollow.iter()).map(|(of, hollow)| !of | hollow);
                 words.iter_mut().zip(others).for_each(|(word, other)| *word |= other);
             }
             let Some((at, count)) = find(&words, from, least, most) else { break };
-            if !self.discard_run(zone, guard.maps.as_mut(), (at, count))? {
+            if !self.discard_run(zone, guard.as_mut(), (at, count))? {
                 break;
             }
             total += count;
@@ -128,7 +127,7 @@ impl Space {
             self.backed.fetch_add(backed, Ordering::SeqCst);
             return Ok(false);
         }
-        let start = offset(self.disk.layout.range(zone).start + at);
+        let start = offset(self.disk.layout().range(zone).start + at);
         let discarded = self.disk.device.discard(start, offset(count)).map_err(Error::from);
         // A device may find out here that it can't.
         if let Err(error) = discarded.and_then(|()| self.how_to_discard()) {

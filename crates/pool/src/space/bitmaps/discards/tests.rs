@@ -50,7 +50,7 @@ impl Device for Noting {
 fn space(places: u64) -> (Space, Arc<Noting>) {
     let inner = MemoryDevice::new(places * 4096).unwrap();
     let device = Arc::new(Noting { inner, discarded: Mutex::default() });
-    let disk = Disk { device: device.clone(), pool: [1; 16], layout: Layout::whole(places) };
+    let disk = Disk::new(device.clone(), [1; 16], Layout::whole(places));
     (Space::new(&disk, &[0; 3840], 0, 1), device)
 }
 
@@ -84,7 +84,7 @@ fn all_free_places_are_discarded_and_no_others() {
     let mut lease = Lease::default();
     let (first, count) = space.take_as(Taker::Ordinary, &mut lease, 1, 700).unwrap();
     let is_free =
-        |place: &u64| space.disk.layout.has(*place) && !(first..first + count).contains(place);
+        |place: &u64| space.disk.layout().has(*place) && !(first..first + count).contains(place);
     let expected: BTreeSet<u64> = (0..places).filter(is_free).collect();
     assert_eq!(space.discard_all().unwrap(), expected.len() as u64);
     assert_eq!(discarded(&device), expected);
