@@ -8,6 +8,7 @@ use vfscale::block::Ceph;
 use vfscale::posix::MountFlags;
 use vfscale_command::Size;
 use vfscale_diskfs::{OnError, OnErrorError};
+use vfscale_fuse::control::Growth;
 use vfscale_fuse::{Polling, Syncing, Transport, Xattrs};
 
 /// Parses the size of an image, which can't be a share of the memory.
@@ -15,6 +16,14 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     match text.parse()? {
         Size::Bytes(bytes) if bytes >= 4096 => Ok(bytes / 4096 * 4096),
         _ => Err(format!("`{text}` is not the size of an image: write it as 64M or 10G")),
+    }
+}
+
+/// Parses the new size of an image, or by how much it grows.
+pub(crate) fn parse_growth(text: &str) -> Result<Growth, String> {
+    match text.strip_prefix('+') {
+        Some(more) => parse_bytes(more).map(Growth::By),
+        None => parse_bytes(text).map(Growth::To),
     }
 }
 

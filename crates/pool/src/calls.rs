@@ -6,6 +6,7 @@ pub(crate) mod convert;
 pub(crate) mod credit;
 pub(crate) mod discard;
 pub(crate) mod fork;
+pub(crate) mod freeze;
 pub(crate) mod grow;
 pub(crate) mod handle;
 pub(crate) mod pool;

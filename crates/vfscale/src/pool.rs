@@ -504,6 +504,43 @@ impl Pool {
         self.shared.reap()
     }
 
+    /// Makes the volume in a branch larger, which may be open: `bytes`, rounded down to a size that
+    /// a volume can have. The image grows by twice as much, as far as it can: a device of a fixed
+    /// size keeps it. Returns the size of the volume.
+    ///
+    /// Blocks for the I/O; the branches go on meanwhile.
+    ///
+    /// # Errors
+    /// [`PoolError::Grow`] if the volume is larger already, or can't be as large;
+    /// [`PoolError::Branches`] if there is no such branch, or for an error of the device.
+    pub fn grow_branch(&self, name: &str, bytes: u64) -> Result<u64, PoolError> {
+        self.shared.grow_branch(name, bytes)
+    }
+
+    /// Makes the space larger that all branches share: the image gets `bytes`, rounded down to
+    /// blocks of 4096; without a size, the branches get all of the file or device. The volumes in
+    /// them keep their sizes. Returns the size.
+    ///
+    /// Blocks for the I/O; the branches go on meanwhile.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`] if it is larger already or can't be as large, and for an error of
+    /// the device, in particular if its size is fixed.
+    pub fn grow(&self, bytes: Option<u64>) -> Result<u64, PoolError> {
+        self.shared.call(self.shared.pool().grow(bytes))
+    }
+
+    /// Calls `meanwhile` while the image has everything of all branches, in place and durable, and
+    /// does not change, as [`Freezer::freeze`](crate::volume::Freezer::freeze) does.
+    ///
+    /// # Errors
+    /// [`PoolError::Sync`] if a volume can't be frozen; [`PoolError::Branches`] if a branch is just
+    /// being opened, or is open as a device, or for an error of the device. `meanwhile` was not
+    /// called then.
+    pub fn freeze<T>(&self, meanwhile: impl FnOnce() -> T) -> Result<T, PoolError> {
+        self.shared.freeze(meanwhile)
+    }
+
     /// Discards all space that no branch has, also what was discarded before: an image gives it
     /// back to its file system, and a disk of flash memory need not copy it. In a sparse image this
     /// happens in the background, within a second, for what becomes free while the pool is open.

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
-use vfscale::block::{self, Device};
-use vfscale::pool::MAIN;
+use vfscale::Pool;
+use vfscale::block::{self, Guarded};
 use vfscale::posix::FstrimRange;
 use vfscale_diskfs::{Fault, TrimRange};
 
-use super::reached::{Reached, change, reach};
+use super::reached::{Access, Reached, change, reach, with_pool};
 use crate::elsewhere;
 use crate::error::Failure;
 use crate::mounts;
@@ -45,15 +45,7 @@ pub(crate) fn trim(args: &TrimArgs) -> Result<ExitCode, Failure> {
     let before = image.as_deref().and_then(allocated);
     let bytes = match reached {
         Reached::Closed(device) => closed(args, device, minlen)?,
-        Reached::Branches => {
-            let pool = crate::device::pool(&args.place).open()?;
-            let main = closed(args, pool.device(MAIN)?, minlen);
-            let trimmed = main.and_then(|_| Ok(pool.trim()?));
-            let closed = pool.close();
-            let bytes = trimmed?;
-            closed?;
-            bytes
-        }
+        Reached::Branches => with_pool(&args.place, Access::Write, Pool::trim)?,
         Reached::Mounted(dir) => {
             let range = FstrimRange { start: 0, len: u64::MAX, minlen };
             elsewhere::ask(&args.place, &dir, |connection| connection.trim(range))?
@@ -79,7 +71,7 @@ fn allocated(image: &Path) -> Option<u64> {
 }
 
 /// Trims a volume that no other process has open.
-fn closed(args: &TrimArgs, device: Arc<dyn Device>, minlen: u64) -> Result<u64, Failure> {
+fn closed(args: &TrimArgs, device: Arc<dyn Guarded>, minlen: u64) -> Result<u64, Failure> {
     change(&args.place, device, args.log_device.as_deref(), |volume| {
         volume.trim(TrimRange { minlen, ..TrimRange::ALL }).map_err(|fault| {
             let why = match fault {

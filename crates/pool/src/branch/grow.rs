@@ -58,7 +58,7 @@ impl Inner {
         record.blocks = blocks;
         let (root, area) = (record.root, record.log);
         state.table.update(record.id, |old| *old = record);
-        // Nobody reads the branch.
+        // Readers are out.
         self.shared.commit(&mut state, change, || ())?;
         if is_changed {
             self.captured(&mut log, area);

@@ -136,7 +136,7 @@ impl Pool {
             state.table.check_new(name)?;
         }
         let record = state.table.named(parent)?.clone();
-        // One that has grown since then is another state.
+        // A branch that has grown since then is another state.
         let former = state.table.get(record.parent).filter(|it| it.blocks == record.blocks);
         let parent_root = former.map(|parent| parent.root);
         let is_next = parent_root != Some(record.root);

@@ -52,8 +52,6 @@ mod zones;
 use zones::{Locked, Zones};
 
 vfscale_sync::lock_class! {
-    /// The free places of one zone.
-    pub(crate) PoolZone = ("pool_zone", 64070) sleeping;
     /// Which bitmaps are valid.
     pub(crate) PoolCopies = ("pool_copies", 64072);
     /// The zones with places that are to be discarded.
@@ -88,7 +86,7 @@ pub(crate) struct Lease {
 /// The places of a pool.
 pub(crate) struct Space {
     disk: Disk,
-    zones: Zones,
+    zones: Zones<Maps>,
     copies: Mutex<Box<Copies>, PoolCopies>,
     /// Zones from this one on have no bitmap on the device.
     made: AtomicU64,
@@ -395,7 +393,7 @@ impl Space {
     }
 
     /// Locks a zone whose bitmaps are in memory.
-    fn loaded(&self, zone: usize) -> Result<Locked<'_>, Error> {
+    fn loaded(&self, zone: usize) -> Result<Locked<'_, Maps>, Error> {
         let mut guard = self.zones.lock(zone);
         if guard.is_none() {
             *guard = Some(self.maps(zone, self.read(zone)?));

@@ -2,13 +2,14 @@
 //!
 //! # Locks
 //!
-//! `volumes`, `reaper` and the item of [`Discarder`] are leaves, held for a moment.
+//! `volumes`, `reaper` and the item of [`Discarder`] are leaves, held for a moment. `freezing` is
+//! held during a freeze, and taken first.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use vfscale_block::{CowDevice, Device, Guarded};
@@ -69,6 +70,8 @@ pub(crate) struct PoolShared {
     reaper: Mutex<Option<WorkItem>>,
     /// Gives the storage of free places back to the file system of the image.
     discarder: Arc<Discarder>,
+    /// Held during a freeze.
+    freezing: Mutex<()>,
 }
 
 /// Discards in the background what commits of a pool make free. Commits have it, too, and must not
@@ -222,6 +225,7 @@ impl PoolShared {
             volumes,
             reaper,
             discarder,
+            freezing: Mutex::default(),
         });
         if !read_only {
             shared.begin();
@@ -253,6 +257,18 @@ impl PoolShared {
 
     pub(crate) fn read_only(&self) -> bool {
         self.read_only
+    }
+
+    /// Returns the open volumes that can be written, each with the name of its branch.
+    pub(super) fn volumes(&self) -> Vec<(String, Arc<DiskFs>)> {
+        let volumes = lock(&self.volumes);
+        let open = volumes.iter().filter_map(|(name, fs)| Some((name.clone(), fs.upgrade()?)));
+        open.collect()
+    }
+
+    /// Keeps other freezes out.
+    pub(super) fn freezing(&self) -> MutexGuard<'_, ()> {
+        lock(&self.freezing)
     }
 
     pub(crate) fn repaired(&self) -> &Repaired {
@@ -474,7 +490,7 @@ fn reap_in_background(pool: &Weak<PoolShared>) {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -5,41 +5,45 @@ use std::sync::atomic::AtomicU32;
 
 use vfscale_sync::{Mutex, MutexGuard};
 
-use super::{Maps, PoolZone};
 use crate::disk::format::ZONES_MAX;
+
+vfscale_sync::lock_class! {
+    /// The free places of one zone.
+    pub(crate) PoolZone = ("pool_zone", 64070) sleeping;
+}
 
 /// Zones that get their room together.
 const SEGMENT: usize = 64;
 
 /// Room for a zone.
-#[derive(Default)]
-struct Slot {
-    /// `None` before the zone is needed.
-    maps: Mutex<Option<Maps>, PoolZone>,
+struct Slot<M> {
+    /// Its bitmaps; `None` before the zone is needed.
+    maps: Mutex<Option<M>, PoolZone>,
     /// How many leases prefer it.
     lessees: AtomicU32,
 }
 
 /// Room for as many zones as a pool may have.
-pub(super) struct Zones {
-    segments: Box<[OnceLock<Box<[Slot]>>]>,
+pub(super) struct Zones<M> {
+    segments: Box<[OnceLock<Box<[Slot<M>]>>]>,
 }
 
 /// The bitmaps of a zone that is locked.
-pub(super) type Locked<'z> = MutexGuard<'z, Option<Maps>, PoolZone>;
+pub(super) type Locked<'z, M> = MutexGuard<'z, Option<M>, PoolZone>;
 
-impl Zones {
+impl<M> Zones<M> {
     pub(super) fn new() -> Self {
         let count = (ZONES_MAX as usize).div_ceil(SEGMENT);
         Self { segments: (0..count).map(|_| OnceLock::new()).collect() }
     }
 
-    fn slot(&self, zone: usize) -> &Slot {
-        let make = || (0..SEGMENT).map(|_| Slot::default()).collect();
+    fn slot(&self, zone: usize) -> &Slot<M> {
+        let slot = |_| Slot { maps: Mutex::new(None), lessees: AtomicU32::new(0) };
+        let make = || (0..SEGMENT).map(slot).collect();
         &self.segments[zone / SEGMENT].get_or_init(make)[zone % SEGMENT]
     }
 
-    pub(super) fn lock(&self, zone: usize) -> Locked<'_> {
+    pub(super) fn lock(&self, zone: usize) -> Locked<'_, M> {
         self.slot(zone).maps.lock()
     }
 
