@@ -13,7 +13,7 @@ vfscale_sync::lock_class! {
 }
 
 /// Zones that get their room together.
-const SEGMENT: usize = 64;
+const SEGMENT_ZONES: usize = 64;
 
 /// Room for a zone.
 struct Slot<M> {
@@ -23,9 +23,12 @@ struct Slot<M> {
     lessees: AtomicU32,
 }
 
+/// Room for some zones, once one of them is used.
+type Segment<M> = OnceLock<Box<[Slot<M>]>>;
+
 /// Room for as many zones as a pool may have.
 pub(super) struct Zones<M> {
-    segments: Box<[OnceLock<Box<[Slot<M>]>>]>,
+    segments: Box<[Segment<M>]>,
 }
 
 /// The bitmaps of a zone that is locked.
@@ -33,14 +36,14 @@ pub(super) type Locked<'z, M> = MutexGuard<'z, Option<M>, PoolZone>;
 
 impl<M> Zones<M> {
     pub(super) fn new() -> Self {
-        let count = (ZONES_MAX as usize).div_ceil(SEGMENT);
+        let count = (ZONES_MAX as usize).div_ceil(SEGMENT_ZONES);
         Self { segments: (0..count).map(|_| OnceLock::new()).collect() }
     }
 
     fn slot(&self, zone: usize) -> &Slot<M> {
         let slot = |_| Slot { maps: Mutex::new(None), lessees: AtomicU32::new(0) };
-        let make = || (0..SEGMENT).map(slot).collect();
-        &self.segments[zone / SEGMENT].get_or_init(make)[zone % SEGMENT]
+        let make = || (0..SEGMENT_ZONES).map(slot).collect();
+        &self.segments[zone / SEGMENT_ZONES].get_or_init(make)[zone % SEGMENT_ZONES]
     }
 
     pub(super) fn lock(&self, zone: usize) -> Locked<'_, M> {
