@@ -119,7 +119,7 @@ pub(crate) enum Command {
     /// opens with all that was there, and with nothing to replay. Until the command ends, calls
     /// that change the volume wait, and others may; so the command must not use the mount. The
     /// volume thaws when this process ends, even if it is killed, and at the latest after the
-    /// seconds of --for.
+    /// seconds of --for. Of an image with branches all are held, also those at other mounts.
     ///
     /// Exits with the command's exit status, and with 1 if the time was over before. Only root and
     /// the user who mounted it may do that. Data that the kernel holds back with --writeback is
@@ -195,18 +195,21 @@ pub(crate) enum Command {
     ///
     /// An image file is extended first; a block device has to be larger already. A crash during
     /// that leaves the former size or the new one. A mounted volume is grown by its mount, at the
-    /// request of root or of the user who mounted it.
+    /// request of root or of the user who mounted it. Each branch of an image has its own size;
+    /// the space that they share grows with it, or alone.
     ///
-    /// Examples: vfscale grow disk.vfs --size 20G; vfscale grow /mnt/data --size 20G
+    /// Examples: vfscale grow disk.vfs --size 20G; vfscale grow /mnt/data --size +1.5G; vfscale
+    /// grow disk.vfs --branch-space +100G
     Grow(grow::GrowArgs),
 
     /// Discard the free space of a volume, also while it is mounted
     ///
     /// An image file gives the space back to its file system, and a block device is told that it is
     /// not in use. On a mounted volume it is a request of root or of the user who mounted it;
-    /// fstrim(8) works as well. Prints how much the file system of an image has got back, which is
-    /// nothing if a pool of branches keeps the space, and of a device how much was discarded. See
-    /// also the mount options discard and nodiscard.
+    /// fstrim(8) works as well. Prints how much the file system of an image has got back, and of a
+    /// device how much was discarded. Of an image with branches that is what no branch has; at a
+    /// directory, free blocks of the branch there are discarded before. See also the mount options
+    /// discard and nodiscard.
     ///
     /// Examples: vfscale trim disk.vfs; vfscale trim /mnt/data
     Trim(trim::TrimArgs),

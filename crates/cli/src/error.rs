@@ -70,8 +70,6 @@ pub(crate) enum Failure {
     /// The volume is locked by another process, and no mount of it was found to send a request to
     /// by this command.
     InUse(vfscale::block::Error, &'static str),
-    /// Several branches of the image are mounted, and this command is about one.
-    Several(PathBuf, &'static str),
     /// A call on the branches of an image failed.
     Pool(PoolError),
     /// Branches could not be compared.
@@ -167,7 +165,6 @@ impl fmt::Display for Failure {
             Failure::InUse(e, command) => {
                 write!(f, "{e}; if it is mounted, say where: `vfscale {command}`")
             }
-            Failure::Several(image, command) => several(f, image, command),
             Failure::EnableUring(e) => enable_uring(f, e),
             Failure::System(call, e) => write!(f, "{call}: {e}"),
         }
@@ -180,11 +177,6 @@ fn mkfs(f: &mut fmt::Formatter<'_>, image: &Path, e: &MkfsError) -> fmt::Result 
         MkfsError::Size(_) => write!(f, "{}: {e}", Escaped::new(image)),
         _ => write!(f, "{e}"),
     }
-}
-
-fn several(f: &mut fmt::Formatter<'_>, image: &Path, command: &str) -> fmt::Result {
-    let image = Escaped::new(image);
-    write!(f, "{image}: several branches of it are mounted; say which: `vfscale {command}`")
 }
 
 fn enable_uring(f: &mut fmt::Formatter<'_>, e: &io::Error) -> fmt::Result {

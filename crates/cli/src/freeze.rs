@@ -1,4 +1,5 @@
-//! `vfscale freeze`: holds a mounted volume still while a command runs.
+//! `vfscale freeze`: holds a mounted volume, and all branches of its image, still while a command
+//! runs.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use clap::Args;
 
 use crate::child::{CommandArgs, exit_code, program, spawn};
 use crate::error::Failure;
-use crate::{elsewhere, options};
+use crate::{elsewhere, mounts, options};
 
 /// Default time after which the volume thaws, whatever the command does.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -34,7 +35,10 @@ pub(crate) struct FreezeArgs {
 pub(crate) fn freeze(args: &FreezeArgs) -> Result<ExitCode, Failure> {
     let (dir, limit) = (&args.dir, args.limit.unwrap_or(LIMIT));
     // Most of the work, while calls go on.
-    elsewhere::sync(dir)?;
+    match mounts::source_around(&mounts::table()?, dir) {
+        Some(image) => elsewhere::sync_kernel(&image, dir)?,
+        None => elsewhere::sync(dir)?,
+    }
     // The time that the mount counts begins later, and so ends later.
     let begun = Instant::now();
     let ended = elsewhere::ask(dir, dir, |connection| {

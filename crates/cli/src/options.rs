@@ -7,7 +7,16 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use vfscale::options::{self, OptionError, parse_id, split};
 pub(crate) use vfscale::options::{parse_bytes, parse_seconds};
 use vfscale::posix::MountFlags;
+use vfscale_fuse::control::Growth;
 use vfscale_fuse::{Polling, Syncing, Transport, Xattrs};
+
+/// Parses the new size of an image, or by how much it grows.
+pub(crate) fn parse_growth(text: &str) -> Result<Growth, String> {
+    match text.strip_prefix('+') {
+        Some(more) => parse_bytes(more).map(Growth::By),
+        None => parse_bytes(text).map(Growth::To),
+    }
+}
 
 /// Parses a number of worker threads.
 pub(crate) fn parse_threads(text: &str) -> Result<u16, String> {

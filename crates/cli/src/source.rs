@@ -119,7 +119,7 @@ impl Source {
     fn freezer(&self) -> Option<Freezer> {
         match self {
             Source::Memory(_) => None,
-            Source::Volume(volume) => volume.freezer(),
+            Source::Volume(volume) => Some(volume.freezer()),
         }
     }
 

@@ -42,7 +42,7 @@ pub use connection::{Address, Connection};
 pub use error::Error;
 pub use listening::Host;
 pub use reply::{Reply, Stage};
-pub use request::Request;
+pub use request::{Growth, Request};
 
 use crate::attach;
 

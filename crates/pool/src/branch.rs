@@ -14,8 +14,8 @@
 //! * `BranchPending`, and the locks of [`crate::space::bitmaps`].
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use vfscale_sync::brlock::BrLock;
 use vfscale_sync::{Mutex, RwLock};
@@ -26,9 +26,10 @@ use crate::disk::record::{LogArea, Record};
 use crate::space::bitmaps::Lease;
 use crate::space::reservations::Held;
 use crate::state::commit::Shared;
-use crate::state::map::{self, Map};
+use crate::state::map::{self, LEVELS_MAX, Map};
 
 pub(crate) mod flush;
+mod grow;
 mod read;
 pub(crate) mod registry;
 mod relocate;
@@ -111,13 +112,18 @@ pub(crate) struct Inner {
     depth: AtomicU32,
     /// Places with a greater birth are its own.
     own_above: AtomicU32,
-    blocks: u64,
+    /// The size, which grows.
+    blocks: AtomicU64,
+    /// The most places that the write of a block may need: its own, and one for each node that
+    /// leads to it. A growth does not change it; see [`grow`].
+    cost: u64,
     /// See [`Device::identity`](vfscale_block::Device::identity).
     identity: Option<[u8; 16]>,
     read_only: bool,
     /// How many handles there are; of a branch that can be written, one at most.
     pub(crate) handles: AtomicUsize,
-    map: Map,
+    /// The map, by its number of levels less one: the last one counts. A growth may add one.
+    maps: [OnceLock<Map>; LEVELS_MAX],
     readers: BrLock<BranchReaders>,
     gate: BrLock<BranchGate>,
     leaves: Box<[RwLock<(), BranchLeaf>]>,
@@ -142,6 +148,9 @@ impl Inner {
     ) -> Result<Self, Error> {
         let levels = map::levels(record.blocks);
         let log = LogState { area: record.log, next: 0, previous: 0, must_checkpoint: false };
+        let maps = [const { OnceLock::new() }; LEVELS_MAX];
+        let map = Map::open(&shared.disk, 0, record.root, levels)?;
+        let _ = maps[usize::from(levels) - 1].set(map);
         Ok(Self {
             shared: shared.clone(),
             label: format!("{}:{}", shared.disk.device.name(), record.name).into(),
@@ -149,10 +158,11 @@ impl Inner {
             depth: record.depth.into(),
             own_above: own_above.into(),
             identity: identity(shared.disk.pool, record.origin),
-            blocks: record.blocks,
+            blocks: record.blocks.into(),
+            cost: 1 + u64::from(levels),
             read_only: record.is_frozen(),
             handles: AtomicUsize::new(0),
-            map: Map::open(&shared.disk, 0, record.root, levels)?,
+            maps,
             readers: BrLock::new(shared.slots),
             gate: BrLock::new(shared.slots),
             leaves: (0..LEAF_LOCKS).map(|_| RwLock::new(())).collect(),
@@ -171,7 +181,15 @@ impl Inner {
 
     /// Returns the size in blocks of 4096 bytes.
     pub(crate) fn blocks(&self) -> u64 {
-        self.blocks
+        self.blocks.load(Ordering::Acquire)
+    }
+
+    /// Returns its map. The caller keeps a growth out, as readers and writers do.
+    fn map(&self) -> &Map {
+        match self.maps.iter().rev().find_map(OnceLock::get) {
+            Some(map) => map,
+            None => unreachable!("an open branch has a map"),
+        }
     }
 
     /// Returns whether it can't be written.

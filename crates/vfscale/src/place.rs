@@ -5,4 +5,5 @@ pub(crate) mod devices;
 pub(crate) mod lower;
 pub(crate) mod places;
 pub(crate) mod shared;
+mod still;
 pub(crate) mod switch;

@@ -52,7 +52,8 @@
 //! volume, and its free blocks. When that is in use ([`Pool::usage`]), calls that need space fail
 //! with `ENOSPC`, whatever free space the branch shows itself, also those that only overwrite
 //! bytes: the block may be one that another branch shares. Removing files works, on a reserve. The
-//! space of deleted branches becomes free in the background.
+//! space of deleted branches becomes free in the background, and a sparse image gives it back to
+//! its file system then ([`Pool::trim`]).
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -503,6 +504,56 @@ impl Pool {
         self.shared.reap()
     }
 
+    /// Makes the volume in a branch larger, which may be open: `bytes`, rounded down to a size that
+    /// a volume can have. The image grows by twice as much, as far as it can: a device of a fixed
+    /// size keeps it. Returns the size of the volume.
+    ///
+    /// Blocks for the I/O; the branches go on meanwhile.
+    ///
+    /// # Errors
+    /// [`PoolError::Grow`] if the volume is larger already, or can't be as large;
+    /// [`PoolError::Branches`] if there is no such branch, or for an error of the device.
+    pub fn grow_branch(&self, name: &str, bytes: u64) -> Result<u64, PoolError> {
+        self.shared.grow_branch(name, bytes)
+    }
+
+    /// Makes the space larger that all branches share: the image gets `bytes`, rounded down to
+    /// blocks of 4096; without a size, the branches get all of the file or device. The volumes in
+    /// them keep their sizes. Returns the size.
+    ///
+    /// Blocks for the I/O; the branches go on meanwhile.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`] if it is larger already or can't be as large, and for an error of
+    /// the device, in particular if its size is fixed.
+    pub fn grow(&self, bytes: Option<u64>) -> Result<u64, PoolError> {
+        self.shared.call(self.shared.pool().grow(bytes))
+    }
+
+    /// Calls `meanwhile` while the image has everything of all branches, in place and durable, and
+    /// does not change, as [`Freezer::freeze`](crate::volume::Freezer::freeze) does.
+    ///
+    /// # Errors
+    /// [`PoolError::Sync`] if a volume can't be frozen; [`PoolError::Branches`] if a branch is just
+    /// being opened, or is open as a device, or for an error of the device. `meanwhile` was not
+    /// called then.
+    pub fn freeze<T>(&self, meanwhile: impl FnOnce() -> T) -> Result<T, PoolError> {
+        self.shared.freeze(meanwhile)
+    }
+
+    /// Discards all space that no branch has, also what was discarded before: an image gives it
+    /// back to its file system, and a disk of flash memory need not copy it. In a sparse image this
+    /// happens in the background, within a second, for what becomes free while the pool is open.
+    /// Returns the bytes.
+    ///
+    /// Blocks for the I/O. Changes of the pool wait for parts of it.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`] for an error of the device, in particular one that can't discard.
+    pub fn trim(&self) -> Result<u64, PoolError> {
+        self.shared.call(self.shared.pool().trim())
+    }
+
     /// Opens the device of a branch, for tools that look at the volume themselves. A branch that
     /// can be written is in use until it is dropped.
     ///
@@ -545,16 +596,15 @@ impl Pool {
         some.chain(losses.iter().cloned()).collect()
     }
 
-    /// Closes the pool, so that the next opening has nothing to recover. The image can be opened
-    /// again after the return, if no clone is left.
+    /// Closes the pool, so that the next opening has nothing to recover, and gives back the space
+    /// of deleted branches. The image can be opened again after the return, if no clone is left.
     ///
     /// Blocks for the I/O.
     ///
     /// # Errors
     /// [`PoolError::Branches`] if a branch is open, or for an error of the device.
     pub fn close(self) -> Result<(), PoolError> {
-        self.shared.stop();
-        self.shared.call(self.shared.pool().close_branches())
+        self.shared.close()
     }
 }
 

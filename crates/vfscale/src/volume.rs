@@ -583,11 +583,11 @@ impl Volume {
         self.held.devices.as_ref().and_then(Devices::lower)
     }
 
-    /// Returns a handle that freezes the volume for a snapshot of its device; `None` for a branch,
-    /// whose device other branches change as well.
+    /// Returns a handle that freezes the volume for a snapshot of its device; for a branch, all
+    /// branches of the image.
     #[must_use]
-    pub fn freezer(&self) -> Option<Freezer> {
-        self.branch_of().is_none().then(|| Freezer::new(&self.held.fs, self.lower()))
+    pub fn freezer(&self) -> Freezer {
+        Freezer::new(&self.held.fs, self.lower(), self.branch_of().as_ref())
     }
 
     /// Makes all changes so far durable. Blocks for the I/O.

@@ -15,7 +15,7 @@ use vfscale_diskfs::copies::OpenError;
 use vfscale_diskfs::mkfs::{self, MkfsOptions, RootDirectory};
 use vfscale_diskfs::{Label, LogPlace, Superblock, Uuid, copies, identity};
 
-use super::open_log;
+use super::{open_branch, open_log};
 use crate::device::{self, open};
 use crate::error::Failure;
 use crate::files::copy;
@@ -208,6 +208,10 @@ pub(crate) struct TuneArgs {
     #[arg(long, value_name = "PATH", requires = "uuid")]
     pub(crate) log_device: Option<PathBuf>,
 
+    /// The branch of the image whose volume is changed (default: `main`)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) branch: Option<String>,
+
     /// The image file or block device
     #[arg(value_name = "IMAGE")]
     pub(crate) image: PathBuf,
@@ -236,7 +240,7 @@ impl FromStr for NewId {
 
 /// Changes the label, the id, or both.
 pub(crate) fn tune(args: TuneArgs) -> Result<ExitCode, Failure> {
-    let device: Arc<dyn Device> = open(&args.image, false)?;
+    let device = open_branch(&args.image, false, args.branch.as_deref())?;
     if let Some(label) = args.label {
         let found = copies::read(&*device)?;
         if found.is_read_only() {

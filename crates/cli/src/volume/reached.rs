@@ -7,10 +7,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use vfscale::block::{self, Device, Guarded};
 use vfscale::{Errno, Pool, PoolError, VolumeError};
-use vfscale::{block, block::Guarded};
-use vfscale_diskfs::Settings;
-use vfscale_diskfs::Volume;
+use vfscale_diskfs::{OpenError, Settings, Volume, copies};
 
 use super::open_log;
 use crate::device::open;
@@ -18,10 +17,13 @@ use crate::elsewhere::{self, Turn};
 use crate::error::Failure;
 use crate::mounts;
 
-/// A volume that was found at the place that a command names.
+/// A volume that was found at the place that a command names; of an image whose branches are
+/// mounted at several directories, one of them.
 pub(super) enum Reached {
     /// No other process has it open.
     Closed(Arc<dyn Guarded>),
+    /// No other process has it open, and it is a branch of the image.
+    Branches,
     /// Another process has it mounted at this directory.
     Mounted(PathBuf),
 }
@@ -33,13 +35,13 @@ pub(super) fn reach(place: &Path, command: &'static str) -> Result<Reached, Fail
         return Ok(Reached::Mounted(place.to_owned()));
     }
     match open(place, false) {
-        Ok(device) => Ok(Reached::Closed(device)),
+        Ok(device) => match copies::read(&*device) {
+            Err(OpenError::Pool { .. }) => Ok(Reached::Branches),
+            _ => Ok(Reached::Closed(device)),
+        },
         Err(Failure::Device(locked @ block::Error::Locked { .. })) => {
-            match &mounts::of(&mounts::table()?, place)[..] {
-                [] => Err(Failure::InUse(locked, command)),
-                [dir] => Ok(Reached::Mounted(dir.clone())),
-                _ => Err(Failure::Several(place.to_owned(), command)),
-            }
+            let dir = mounts::of(&mounts::table()?, place).into_iter().next();
+            dir.map(Reached::Mounted).ok_or(Failure::InUse(locked, command))
         }
         Err(failure) => Err(failure),
     }
@@ -133,7 +135,7 @@ pub(super) fn with_pool<T>(
 /// has run. Returns the result of `change`, or the error of the closing if only that failed.
 pub(super) fn change<T>(
     place: &Path,
-    device: Arc<dyn Guarded>,
+    device: Arc<dyn Device>,
     log_device: Option<&Path>,
     change: impl FnOnce(&Volume) -> Result<T, Failure>,
 ) -> Result<T, Failure> {

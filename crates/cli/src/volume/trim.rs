@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args;
+use vfscale::Pool;
+use vfscale::block::{self, Guarded};
 use vfscale::posix::FstrimRange;
-use vfscale::{block, block::Guarded};
 use vfscale_diskfs::{Fault, TrimRange};
 
-use super::reached::{Reached, change, reach};
+use super::reached::{Access, Reached, change, reach, with_pool};
 use crate::elsewhere;
 use crate::error::Failure;
 use crate::mounts;
@@ -26,15 +27,14 @@ pub(crate) struct TrimArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) log_device: Option<PathBuf>,
 
-    /// The image file or block device, mounted or not; or the directory at which the volume is
-    /// mounted
+    /// The image file or block device, mounted or not; or the directory at which the volume, or a
+    /// branch, is mounted
     #[arg(value_name = "IMAGE|DIR")]
     pub(crate) place: PathBuf,
 }
 
 /// Discards the free space of a volume, and prints how much of it the file system of the image has
-/// got back: a branch may keep it for others, and most may be back before. Of a block device it is
-/// what was discarded.
+/// got back: most may be back before. Of a block device it is what was discarded.
 pub(crate) fn trim(args: &TrimArgs) -> Result<ExitCode, Failure> {
     let minlen = args.minimum.unwrap_or(0);
     let reached = reach(&args.place, "trim DIR")?;
@@ -45,6 +45,7 @@ pub(crate) fn trim(args: &TrimArgs) -> Result<ExitCode, Failure> {
     let before = image.as_deref().and_then(allocated);
     let bytes = match reached {
         Reached::Closed(device) => closed(args, device, minlen)?,
+        Reached::Branches => with_pool(&args.place, Access::Write, Pool::trim)?,
         Reached::Mounted(dir) => {
             let range = FstrimRange { start: 0, len: u64::MAX, minlen };
             elsewhere::ask(&args.place, &dir, |connection| connection.trim(range))?

@@ -19,7 +19,7 @@ use vfscale::{BranchInfo, Errno};
 use super::error::Error;
 use super::message::{self, Fields};
 use super::reply::{Reply, Stage};
-use super::request::Request;
+use super::request::{Growth, Request};
 use crate::statistics::Statistics;
 
 /// Version of the messages, the first field of a request.
@@ -278,17 +278,26 @@ impl Connection {
         })
     }
 
-    /// Grows the volume to `bytes`, rounded down to a size it can have. Returns its size in bytes,
-    /// which is durable. Blocks for the I/O.
+    /// Grows the volume in a branch of the image, or the one that is mounted if none is named.
+    /// Returns its size in bytes, which is durable. Blocks for the I/O.
     ///
     /// # Errors
     /// * `EOPNOTSUPP` if the file system has no size of its own.
-    /// * `EINVAL` if `bytes` is less than the present size, `EFBIG` if it is more than the maximum.
+    /// * `EINVAL` if it is larger already, `EFBIG` if that is more than the maximum.
     /// * `EBUSY` if it has grown too often since it was mounted.
-    /// * `ENOSPC` if its device is smaller or has no space.
+    /// * `ENOSPC` if its device is smaller or has no space; `ENOENT` if there is no such branch.
     /// * `EROFS`, `EIO`.
-    pub fn grow(&self, bytes: u64) -> Result<u64, Error> {
-        self.number(&Request::Grow(bytes))
+    pub fn grow(&self, branch: Option<&str>, growth: Growth) -> Result<u64, Error> {
+        self.number(&Request::Grow(branch.map(str::to_owned), growth))
+    }
+
+    /// Grows the space that the branches of the image share; without a size it takes all of its
+    /// file or device. Returns the size in bytes, which is durable. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if the image has no branches; otherwise as [`grow`](Self::grow).
+    pub fn grow_space(&self, growth: Option<Growth>) -> Result<u64, Error> {
+        self.number(&Request::GrowSpace(growth))
     }
 
     /// Discards the free blocks in a range of the file system, as `fstrim(8)` does. Returns the
@@ -333,10 +342,12 @@ impl Connection {
     /// hour at most): its device, and that of its log, have everything that has reached the server,
     /// in place and durable, and do not change. A copy or a snapshot of them that is made meanwhile
     /// opens with nothing to replay. Calls that change the file system sleep until the thaw, and
-    /// may keep others waiting; so this process must make none. Blocks for the I/O.
+    /// may keep others waiting; so this process must make none. If it is a branch, all branches of
+    /// the image are frozen, and requests about them wait. Blocks for the I/O.
     ///
     /// # Errors
-    /// * `EOPNOTSUPP` if it is in memory, or a branch, whose image other branches change as well.
+    /// * `EOPNOTSUPP` if it is in memory.
+    /// * `EBUSY` if a branch of the image is just being opened.
     /// * `EINVAL` for another `limit`.
     /// * `EIO` or another error of the device if it can't be frozen.
     pub fn freeze(&self, limit: Duration) -> Result<(), Error> {

@@ -242,7 +242,8 @@ fn freeze(connection: &Connection, freezer: Option<Freezer>, limit: Duration) ->
     };
     frozen.unwrap_or_else(|errno| {
         let why = match errno {
-            Errno::OPNOTSUPP => "only a volume is frozen, and no branch: the others go on".into(),
+            Errno::OPNOTSUPP => "only a volume is frozen, and this file system is none".into(),
+            Errno::BUSY => "a branch of its image is being opened or used: try again".into(),
             Errno::INVAL => "the time is more than 0 s, and at most 3600 s".into(),
             _ => format!("it can't be frozen: {errno}"),
         };

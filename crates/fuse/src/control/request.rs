@@ -7,14 +7,51 @@ use vfscale::posix::FstrimRange;
 
 use super::message::Fields;
 
+/// How large something becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Growth {
+    /// As many bytes.
+    To(u64),
+    /// More than it has, by so many bytes.
+    By(u64),
+}
+
+impl Growth {
+    /// Returns the new size of something with this size.
+    #[must_use]
+    pub fn of(self, size: u64) -> u64 {
+        match self {
+            Self::To(bytes) => bytes,
+            Self::By(more) => size.saturating_add(more),
+        }
+    }
+
+    fn encode(self) -> String {
+        match self {
+            Self::To(bytes) => bytes.to_string(),
+            Self::By(more) => format!("+{more}"),
+        }
+    }
+
+    fn decode(text: &str) -> Option<Self> {
+        match text.strip_prefix('+') {
+            Some(more) => more.parse().ok().map(Self::By),
+            None => text.parse().ok().map(Self::To),
+        }
+    }
+}
+
 /// A request to the server of a mount.
 ///
 /// Data that the kernel holds back ([`writeback`](crate::Builder::writeback)) is part of none,
 /// unless it was synced before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Grow the volume to a size in bytes, rounded down to one that it can have.
-    Grow(u64),
+    /// Grow the volume in a branch of the image, or the one that is mounted, to a size that is
+    /// rounded down to one that it can have.
+    Grow(Option<String>, Growth),
+    /// Grow the space that the branches of the image share, without a size to all of its device.
+    GrowSpace(Option<Growth>),
     /// Discard the free blocks of a range.
     Trim(FstrimRange),
     /// Tell the statistics of the mount.
@@ -68,7 +105,13 @@ impl Request {
     /// Returns the fields of a message.
     pub(super) fn encode(&self) -> Fields {
         let words: Vec<String> = match self {
-            Self::Grow(bytes) => vec!["grow".into(), bytes.to_string()],
+            Self::Grow(branch, growth) => {
+                ["grow".into(), growth.encode()].into_iter().chain(branch.clone()).collect()
+            }
+            Self::GrowSpace(growth) => {
+                let growth = growth.map(Growth::encode);
+                ["grow-space".into()].into_iter().chain(growth).collect()
+            }
             Self::Trim(FstrimRange { start, len, minlen }) => ["trim".into()]
                 .into_iter()
                 .chain([start, len, minlen].map(u64::to_string))
@@ -106,7 +149,10 @@ impl Request {
         let words: Vec<&str> =
             fields.iter().map(OsString::as_os_str).map(OsStr::to_str).collect::<Option<_>>()?;
         Some(match words[..] {
-            ["grow", bytes] => Self::Grow(bytes.parse().ok()?),
+            ["grow", growth] => Self::Grow(None, Growth::decode(growth)?),
+            ["grow", growth, branch] => Self::Grow(Some(branch.into()), Growth::decode(growth)?),
+            ["grow-space"] => Self::GrowSpace(None),
+            ["grow-space", growth] => Self::GrowSpace(Some(Growth::decode(growth)?)),
             ["trim", start, len, minlen] => {
                 let (start, len) = (start.parse().ok()?, len.parse().ok()?);
                 Self::Trim(FstrimRange { start, len, minlen: minlen.parse().ok()? })

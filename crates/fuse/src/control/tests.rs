@@ -59,7 +59,10 @@ fn requests_are_decoded_as_they_were_encoded() {
     let name = || String::from("a b");
     let odd = OsString::from_vec(vec![0xff]);
     let mut requests = vec![
-        Request::Grow(u64::MAX),
+        Request::Grow(None, Growth::To(u64::MAX)),
+        Request::Grow(Some("a b".into()), Growth::By(4096)),
+        Request::GrowSpace(None),
+        Request::GrowSpace(Some(Growth::By(1 << 30))),
         Request::Trim(FstrimRange { start: 1, len: u64::MAX, minlen: 3 }),
         Request::Statistics,
         Request::Freeze(Duration::from_millis(1500)),

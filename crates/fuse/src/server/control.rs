@@ -10,7 +10,7 @@ use vfscale::{Capabilities, Errno, ForkOptions, Pool, PoolError, Task};
 use super::caller::Caller;
 use super::{RequestCtx, Server, VolumeRights};
 use crate::control::listening::Controlled;
-use crate::control::{self, Error, Reply, Request};
+use crate::control::{self, Error, Growth, Reply, Request};
 use crate::wire;
 
 impl Server {
@@ -55,15 +55,40 @@ impl Server {
         if is_permitted { Ok(()) } else { Err(Errno::PERM) }
     }
 
-    /// Discards free blocks.
+    /// Discards free blocks: those of the volume, and of an image with branches those that no
+    /// branch has, which are all that its file system gets back.
     fn trim(&self, range: FstrimRange) -> Result<u64, Errno> {
         let root = self.nodes.get(wire::ROOT)?.file;
-        Ok(self.base.posix().trim_fs(At::File(&root), "", range)?)
+        let bytes = self.base.posix().trim_fs(At::File(&root), "", range)?;
+        let Some(pool) = self.present_pool() else { return Ok(bytes) };
+        pool.trim().map_err(|error| {
+            tracing::warn!("{error}");
+            error.errno()
+        })
+    }
+
+    /// Grows the volume in a branch, or the one that is mounted: that of an image without branches
+    /// is `main`. Returns its size.
+    fn grow(&self, request: &Request, branch: Option<&str>, growth: Growth) -> Result<u64, Error> {
+        if let (Some(name), Some(pool)) = (branch, self.present_pool()) {
+            let size =
+                pool.branches().into_iter().find(|it| it.name == name).map_or(0, |it| it.size);
+            return pool.grow_branch(name, growth.of(size)).map_err(|error| refused_by(&error));
+        }
+        if branch.is_some_and(|name| name != MAIN) {
+            return Err(no_branches());
+        }
+        let size = self.volume.freezer.as_ref().and_then(Freezer::volume_size).unwrap_or_default();
+        let grow = |task: &Task| -> Result<u64, Errno> {
+            let root = self.nodes.get(wire::ROOT)?.file;
+            Ok(task.posix().grow_fs(At::File(&root), "", growth.of(size))?)
+        };
+        grow(&self.base).map_err(|errno| Error::new(errno, words(request, errno)))
     }
 
     /// Changes the branches of the image, in the pool that there is, or makes the first one.
     fn change_branches(&self, request: &Request) -> Result<Vec<Reply>, Error> {
-        let refused = |error: PoolError| Error::new(error.errno(), error.to_string());
+        let refused = |error: PoolError| refused_by(&error);
         let pool = match (self.present_pool(), self.volume.maker.as_ref(), request) {
             (Some(pool), ..) => pool,
             (None, Some(maker), Request::Fork { parent, .. }) if parent == MAIN => {
@@ -127,12 +152,14 @@ impl Controlled for Server {
     fn serve_request(&self, request: &Request) -> Result<Vec<Reply>, Error> {
         let refused = |errno| Error::new(errno, words(request, errno));
         match request {
-            Request::Grow(bytes) => {
-                let grow = |task: &Task| {
-                    let root = self.nodes.get(wire::ROOT)?.file;
-                    Ok(task.posix().grow_fs(At::File(&root), "", *bytes)?)
-                };
-                Ok(vec![Reply::Number(grow(&self.base).map_err(refused)?)])
+            Request::Grow(branch, growth) => {
+                self.grow(request, branch.as_deref(), *growth).map(|it| vec![Reply::Number(it)])
+            }
+            Request::GrowSpace(growth) => {
+                let pool = Controlled::pool(self)?;
+                let size = growth.map(|growth| growth.of(pool.usage().size));
+                let grown = pool.grow(size).map_err(|error| refused_by(&error));
+                grown.map(|bytes| vec![Reply::Number(bytes)])
             }
             Request::Trim(range) => Ok(vec![Reply::Number(self.trim(*range).map_err(refused)?)]),
             Request::Statistics => Ok(vec![Reply::Statistics(Box::new(self.statistics()))]),
@@ -155,6 +182,10 @@ impl Controlled for Server {
     }
 }
 
+fn refused_by(error: &PoolError) -> Error {
+    Error::new(error.errno(), error.to_string())
+}
+
 fn no_branches() -> Error {
     let why = "its image has no branches yet: `vfscale branch create` makes the first one";
     Error::new(Errno::OPNOTSUPP, why)
@@ -163,19 +194,19 @@ fn no_branches() -> Error {
 /// Returns the meaning of an error of a request.
 fn words(request: &Request, errno: Errno) -> String {
     let words = match (request, errno) {
-        (Request::Grow(_), Errno::OPNOTSUPP) => {
+        (Request::Grow(..), Errno::OPNOTSUPP) => {
             "the file system that is mounted there is no volume"
         }
-        (Request::Grow(_), Errno::INVAL) => "it is larger already: a volume does not shrink",
-        (Request::Grow(_), Errno::FBIG) => "a volume has 16 TiB at most",
-        (Request::Grow(_), Errno::NOSPC) => {
+        (Request::Grow(..), Errno::INVAL) => "it is larger already: a volume does not shrink",
+        (Request::Grow(..), Errno::FBIG) => "a volume has 16 TiB at most",
+        (Request::Grow(..), Errno::NOSPC) => {
             "its device is smaller, or there is no room for a larger image"
         }
-        (Request::Grow(_), Errno::BUSY) => {
+        (Request::Grow(..), Errno::BUSY) => {
             "it has grown too often since it was mounted: unmount it first"
         }
         (Request::Trim(_), Errno::OPNOTSUPP) => "its device or file system can't discard",
-        (Request::Grow(_) | Request::Trim(_), Errno::ROFS) => "it is mounted for reading only",
+        (Request::Grow(..) | Request::Trim(_), Errno::ROFS) => "it is mounted for reading only",
         _ => return errno.to_string(),
     };
     words.into()

@@ -13,7 +13,7 @@ use std::process::Command;
 use crate::common::{self, BOTH, TestMount, is_root, run};
 use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
-use vfscale_fuse::control::{self, Connection};
+use vfscale_fuse::control::{self, Connection, Growth};
 
 pub(crate) const ALICE: u32 = 4001;
 pub(crate) const BOB: u32 = 4002;
@@ -231,7 +231,11 @@ fn permissions_bind_others() {
         let connect = |dir: &Path| control::connect(dir).unwrap();
         let all = vfscale::posix::FstrimRange { start: 0, len: u64::MAX, minlen: 0 };
         for dir in [m.dir(), &m.path("group-dir")] {
-            assert_eq!(errno(connect(dir).grow(1 << 30)), Errno::OPNOTSUPP, "memory");
+            assert_eq!(
+                errno(connect(dir).grow(None, Growth::To(1 << 30))),
+                Errno::OPNOTSUPP,
+                "memory"
+            );
             assert_eq!(errno(connect(dir).trim(all)), Errno::OPNOTSUPP, "memory");
             assert_eq!(fstrim(dir), Err(Errno::OPNOTSUPP), "memory");
         }

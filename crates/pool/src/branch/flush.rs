@@ -56,11 +56,13 @@ pub(crate) struct NextNode {
 
 /// The fate of the log of a branch at a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LogFate {
+pub(super) enum LogFate {
     /// The log is for the records that follow; a branch without one gets one.
     GoesOn,
     /// The log is given up, for no record follows: a closed branch holds no places for records.
     Ends,
+    /// As [`GoesOn`](Self::GoesOn), and the caller has the gate: the branch grows.
+    Grows,
 }
 
 /// A branch at one moment, for a commit.
@@ -70,7 +72,7 @@ pub(crate) struct Captured {
     /// The record with the root of that moment.
     pub(crate) record: Record,
     /// Whether anything has changed since the last checkpoint.
-    is_changed: bool,
+    pub(super) is_changed: bool,
     /// Whether later writes belong to the next node.
     pub(crate) is_next: bool,
 }
@@ -240,6 +242,16 @@ impl Inner {
         Ok(true)
     }
 
+    /// Makes the places free that the branch has given up, with a checkpoint if there are any.
+    ///
+    /// # Errors
+    /// Errors of the device, [`Error::Failed`].
+    pub(crate) fn settle(&self) -> Result<(), Error> {
+        let mut log = self.flush.lock();
+        let has_any = !self.pending.lock().frees.is_empty();
+        if has_any { self.checkpoint(&mut log, LogFate::GoesOn) } else { Ok(()) }
+    }
+
     /// Makes everything durable, and gives the log up, as closing does.
     ///
     /// # Errors
@@ -288,7 +300,7 @@ impl Inner {
     ///
     /// # Errors
     /// Any; the branch is of no use then.
-    fn capture(
+    pub(super) fn capture(
         &self,
         state: &mut State,
         log: &LogState,
@@ -301,7 +313,7 @@ impl Inner {
         let mut change = Change { held: Some(self.held.clone()), ..Change::default() };
         let generation = state.generation + 1;
         let (pending, root, is_next) = {
-            let _alone = self.gate.write();
+            let _alone = (fate != LogFate::Grows).then(|| self.gate.write());
             let Some(backing) = self.backing(next.is_some()) else { return Ok(None) };
             let pending = self.take_pending();
             let root =
@@ -337,7 +349,9 @@ impl Inner {
         let list = dead_list::append(&self.shared, state, &mut change, record.id, list, deads)?;
         list.store(&mut record);
         record.log = match fate {
-            LogFate::GoesOn => self.next_log(state, record.log, generation, &mut change),
+            LogFate::GoesOn | LogFate::Grows => {
+                self.next_log(state, record.log, generation, &mut change)
+            }
             LogFate::Ends => {
                 self.shared.end_log(state, record.log, &mut change);
                 None
@@ -396,7 +410,7 @@ impl Inner {
             sets.push(place);
             Ok(Entry::new(place, birth))
         };
-        let root = self.map.write(generation, &mut place, &mut change.written)?;
+        let root = self.map().write(generation, &mut place, &mut change.written)?;
         let spared = std::mem::take(&mut change.written.spared);
         self.shared.space.give(self.held.refill(spared));
         change.sets = sets;
@@ -419,7 +433,7 @@ impl Inner {
     }
 
     /// Notes that a capture is durable.
-    fn captured(&self, log: &mut LogState, area: Option<LogArea>) {
+    pub(super) fn captured(&self, log: &mut LogState, area: Option<LogArea>) {
         *log = LogState { area, next: 0, previous: 0, must_checkpoint: false };
         let mut pending = self.pending.lock();
         pending.fragile = HashSet::new();
@@ -434,7 +448,7 @@ impl Inner {
     pub(crate) fn replay(&self, maps: &[(u64, u64)]) -> Result<(), Error> {
         let depth = self.depth.load(Ordering::Relaxed);
         for (block, place) in maps {
-            let path = self.map.path(*block)?;
+            let path = self.map().path(*block)?;
             let mut given_up = Vec::new();
             let mut note = |home: Entry| given_up.push(home);
             let purse = Purse::new(&self.shared.space.budget, 0);

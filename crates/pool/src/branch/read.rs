@@ -20,7 +20,7 @@ impl Inner {
         let (mut at, mut rest) = (start, buf);
         while !rest.is_empty() {
             let block = at / UNIT;
-            let entry = self.map.find(block)?;
+            let entry = self.map().find(block)?;
             // As many bytes as lie in a row on the device.
             let mut end = (block + 1) * UNIT;
             while end < at + rest.len() as u64 && self.follows(entry, end / UNIT - block, end)? {
@@ -50,7 +50,7 @@ impl Inner {
     pub(crate) fn shares(&self, other: &Inner, blocks: Range<u64>) -> Result<bool, Error> {
         let entries = |inner: &Inner| -> Result<Vec<Entry>, Error> {
             let _inside = inner.readers.read();
-            blocks.clone().map(|block| inner.map.find(block)).collect()
+            blocks.clone().map(|block| inner.map().find(block)).collect()
         };
         // One after the other: the locks of readers have no order.
         Ok(entries(self)? == entries(other)?)
@@ -64,9 +64,9 @@ impl Inner {
         let _inside = self.readers.read();
         let mut rows: Vec<(u64, Option<u64>)> = Vec::new();
         for block in blocks {
-            let entry = self.map.find(block)?;
+            let entry = self.map().find(block)?;
             let place = (!entry.is_none()).then(|| entry.place());
-            if place.is_some_and(|place| place >= self.shared.disk.layout.places) {
+            if place.is_some_and(|place| place >= self.shared.disk.layout().places) {
                 let (place, what) = (entry.place(), "the place is outside of the pool");
                 return Err(Error::Damage { place, what });
             }
@@ -83,7 +83,7 @@ impl Inner {
     /// Returns whether the block at byte `at` lies `distance` places after `first`, or has no place
     /// either.
     fn follows(&self, first: Entry, distance: u64, at: u64) -> Result<bool, Error> {
-        let entry = self.map.find(at / UNIT)?;
+        let entry = self.map().find(at / UNIT)?;
         Ok(match first.is_none() {
             true => entry.is_none(),
             false => !entry.is_none() && entry.place() == first.place() + distance,

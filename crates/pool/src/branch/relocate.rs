@@ -15,7 +15,7 @@ impl Inner {
     /// [`Error::Full`], and errors of the device.
     pub(crate) fn relocate(&self, block: u64, content: &Bytes) -> Result<(), Error> {
         let purse = Purse::new(&self.shared.space.budget, 0);
-        let path = self.map.path(block)?;
+        let path = self.map().path(block)?;
         // A row has no nodes that would give up a place.
         path.make_dirty(&purse, &mut |_| ())?;
         for place in self.take_places(Taker::Ordinary, 1, 0, &purse)? {

@@ -74,7 +74,7 @@ impl Inner {
         }
         let (mut blocks, mut left) = (0, 0);
         for block in rows.iter().flat_map(Range::clone) {
-            let leaf = self.map.leaf(block)?;
+            let leaf = self.map().leaf(block)?;
             blocks += 1;
             left += u64::from(!leaf.is_some_and(|leaf| self.is_own(leaf.entry(block))));
         }

@@ -59,7 +59,7 @@ fn read_a_reused_place(read: fn(&Branch, &Inner, &mut [u8])) -> u8 {
     reader.write_at(0, &content(2, 0)).unwrap();
     reader.flush().unwrap();
     let inner = pool.open.lock()["reader"].clone();
-    let place = inner.map.find(0).unwrap().place();
+    let place = inner.map().find(0).unwrap().place();
     let gate = Gate::new();
     let range = place * UNIT as u64..(place + 1) * UNIT as u64;
     device.arm(Fault::on(Operation::Read).within(range).hold(&gate));
@@ -101,7 +101,7 @@ fn a_place_is_not_reused_under_a_reader() {
 fn a_reader_that_nobody_waits_for_is_found() {
     // Without being among the readers of the branch.
     let read = |_: &Branch, inner: &Inner, bytes: &mut [u8]| {
-        let place = inner.map.find(0).unwrap().place();
+        let place = inner.map().find(0).unwrap().place();
         inner.shared.disk.device.read_at(place * UNIT as u64, bytes).unwrap();
     };
     assert_eq!(read_a_reused_place(read), 9);
@@ -123,7 +123,7 @@ fn siblings_do_not_wait_for_each_other() {
     let held = pool.open.lock()["a"].clone();
     let flush = held.flush.lock();
     let state = pool.shared.state.lock();
-    let zone = held.map.find(0).unwrap().place() / crate::disk::format::ZONE_PLACES;
+    let zone = held.map().find(0).unwrap().place() / crate::disk::format::ZONE_PLACES;
     thread::scope(|scope| {
         let sibling = scope.spawn(|| {
             for block in 0..50 {
@@ -138,7 +138,7 @@ fn siblings_do_not_wait_for_each_other() {
     });
     drop((state, flush));
     let other =
-        pool.open.lock()["b"].map.find(0).unwrap().place() / crate::disk::format::ZONE_PLACES;
+        pool.open.lock()["b"].map().find(0).unwrap().place() / crate::disk::format::ZONE_PLACES;
     assert_ne!(zone, other);
 }
 

@@ -12,7 +12,7 @@ use crate::Error;
 use crate::disk::device::offset;
 use crate::disk::format::{Entry, FANOUT, PLACE_BYTES};
 use crate::space::bitmaps::{Purse, Taker};
-use crate::state::map::{MapNode, levels};
+use crate::state::map::MapNode;
 
 const UNIT: u64 = PLACE_BYTES as u64;
 /// Most blocks of a record whose contents have checksums, and so need no flush of their own. Few in
@@ -76,7 +76,7 @@ impl Inner {
     /// Returns how many places the write of a block may need: its own, and one for each node that
     /// leads to it.
     pub(crate) fn cost(&self) -> u64 {
-        1 + u64::from(levels(self.blocks))
+        self.cost
     }
 
     fn write_parts(&self, start: u64, buf: &[u8], purse: &Purse<'_>) -> Result<(), Error> {
@@ -98,7 +98,7 @@ impl Inner {
         let lock = self.leaf_lock(part.start / UNIT);
         {
             let _shared = lock.read();
-            if let Some(leaf) = self.map.leaf(part.start / UNIT)?
+            if let Some(leaf) = self.map().leaf(part.start / UNIT)?
                 && part.blocks().all(|(block, ..)| self.is_own(leaf.entry(block)))
                 && self.may_overwrite(part)
             {
@@ -157,7 +157,7 @@ impl Inner {
     /// Writes a part of which some blocks need fresh places. The caller has the lock of the leaf.
     fn redirect(&self, part: Part<'_>, purse: &Purse<'_>) -> Result<(), Error> {
         let first = part.start / UNIT;
-        let path = self.map.path(first)?;
+        let path = self.map().path(first)?;
         let leaf = path.leaf();
         let mut given_up = Vec::new();
         let dirty = path.make_dirty(purse, &mut |home: Entry| given_up.push(home));
@@ -307,12 +307,12 @@ impl Inner {
 
     /// Gives up the places of blocks of one leaf. The caller has the lock of the leaf.
     fn unmap(&self, blocks: std::ops::Range<u64>) -> Result<(), Error> {
-        let Some(leaf) = self.map.leaf(blocks.start)? else { return Ok(()) };
+        let Some(leaf) = self.map().leaf(blocks.start)? else { return Ok(()) };
         if blocks.clone().all(|block| leaf.entry(block).is_none()) {
             return Ok(());
         }
         let mut given_up = Vec::new();
-        let path = self.map.path(blocks.start)?;
+        let path = self.map().path(blocks.start)?;
         // With an own place, the nodes are own as well. So a checkpoint gives back more than is
         // spent.
         let space = &self.shared.space;

@@ -98,7 +98,8 @@ impl Pool {
         let mut state = self.shared.state.lock();
         self.shared.check_room(&mut state)?;
         let Adopted { old, new, base: base_now } = adopted(&state, parent, child)?;
-        let is_same = |now: &Record| old.parent == now.id && old.root == now.root;
+        let is_same =
+            |now: &Record| (old.parent, old.root, old.blocks) == (now.id, now.root, now.blocks);
         if base_now != base || !state.table.get(now).is_some_and(is_same) {
             return Err(Error::Changed(parent.clone()));
         }

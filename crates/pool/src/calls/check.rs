@@ -253,7 +253,7 @@ impl Checker<'_> {
     /// Visits the places below an entry, and returns how many are new.
     fn walk(&mut self, entry: Entry, at: Position, node: u64) -> Result<u64, Error> {
         let Position { tree, level, block } = at;
-        let layout = self.shared.disk.layout;
+        let layout = self.shared.disk.layout();
         let is_of_volume = tree == 0 && level == 0 && entry.place() == block;
         let new = if entry.is_none() {
             0
@@ -318,7 +318,7 @@ impl Checker<'_> {
         }
         let disk = &self.shared.disk;
         if entry.is_row() {
-            return Ok(map::row_entries(&disk.layout, entry, at.level - 1).collect());
+            return Ok(map::row_entries(&disk.layout(), entry, at.level - 1).collect());
         }
         let block = map::read_node(disk, at.tree, entry, at.level - 1, at.block)?;
         Ok(block.entries.iter().map(|raw| Entry(raw.get())).collect())
@@ -334,8 +334,10 @@ impl Checker<'_> {
         let mut found = Vec::new();
         let parent = self.state.table.get(record.parent).filter(|_| !record.is_zombie());
         if let Some(parent) = parent {
-            let at = Position { tree: 0, level: map::levels(record.blocks), block: 0 };
-            if self.difference(parent.root, record.root, at, &mut found).is_err() {
+            let at = Position { tree: 0, level: map::levels(parent.blocks), block: 0 };
+            let root = self.root_at(record, at.level);
+            let compared = root.and_then(|root| self.difference(parent.root, root, at, &mut found));
+            if compared.is_err() {
                 // A map that can't be read says nothing about the list.
                 return Ok(());
             }
@@ -361,6 +363,15 @@ impl Checker<'_> {
         };
         self.found.lists.push(WrongList { node, entries: found, blocks });
         Ok(())
+    }
+
+    /// Returns what the root of a node's map was at a level: it has grown since then.
+    fn root_at(&self, record: &Record, level: u8) -> Result<Entry, Error> {
+        let mut root = record.root;
+        for level in (level + 1..=map::levels(record.blocks)).rev() {
+            root = self.entries(root, Position { tree: 0, level, block: 0 })?[0];
+        }
+        Ok(root)
     }
 
     /// Collects what is below `old` and not below `new`.
@@ -436,7 +447,7 @@ impl Checker<'_> {
     }
 
     fn bitmaps(&mut self) -> Result<(), Error> {
-        let (layout, space) = (self.shared.disk.layout, &self.shared.space);
+        let (layout, space) = (self.shared.disk.layout(), &self.shared.space);
         for zone in 0..layout.zones() {
             let mut range = layout.range(zone);
             if space.is_whole(zone) {

@@ -71,7 +71,7 @@ impl Pool {
         if device.size() < offset(layout.places) {
             device.set_size(offset(layout.places))?;
         }
-        let disk = Disk { device: device.clone(), pool: conversion.id, layout };
+        let disk = Disk::new(device.clone(), conversion.id, layout);
         let own = layout.first - 3;
         Shared::begin(&disk, own)?;
         let shared = Arc::new(Shared::open(device.clone(), layout.first, 1)?);

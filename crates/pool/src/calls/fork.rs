@@ -136,7 +136,9 @@ impl Pool {
             state.table.check_new(name)?;
         }
         let record = state.table.named(parent)?.clone();
-        let parent_root = state.table.get(record.parent).map(|parent| parent.root);
+        // A branch that has grown since then is another state.
+        let former = state.table.get(record.parent).filter(|it| it.blocks == record.blocks);
+        let parent_root = former.map(|parent| parent.root);
         let is_next = parent_root != Some(record.root);
         if child.is_none() && capture.is_none() && (record.is_frozen() || !is_next) {
             captured();

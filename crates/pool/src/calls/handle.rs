@@ -11,6 +11,7 @@ use crate::Error;
 use crate::branch::registry::{Registry, close};
 use crate::branch::{Inner, identity};
 use crate::disk::format::PLACE_BYTES;
+use crate::disk::record::BLOCKS_MAX;
 
 /// An open branch: a device, with all promises of [`Device`].
 ///
@@ -118,7 +119,7 @@ impl Branch {
     /// Returns the size of the device of the pool, in places.
     #[must_use]
     pub fn pool_places(&self) -> u64 {
-        self.inner.shared.disk.layout.places
+        self.inner.shared.disk.layout().places
     }
 
     /// Returns the id of the state that the branch goes on from, or, if it can only be read, of
@@ -191,6 +192,25 @@ impl Device for Branch {
 
     fn block_size(&self) -> u32 {
         self.inner.shared.disk.device.block_size()
+    }
+
+    /// Makes the branch larger, and the pool by twice as much, as far as its device can grow.
+    fn set_size(&self, size: u64) -> Result<(), DeviceError> {
+        self.inside(Operation::Resize, 0, 0)?;
+        self.writable(Operation::Resize)?;
+        let (blocks, operation) = (size / PLACE_BYTES as u64, Operation::Resize);
+        let why = match blocks {
+            _ if !size.is_multiple_of(PLACE_BYTES as u64) => "its size is in blocks of 4096 bytes",
+            _ if size < self.size() => "a device does not shrink",
+            blocks if blocks > BLOCKS_MAX => "a branch has 16 TiB at most",
+            _ => {
+                let shared = &self.inner.shared;
+                let grown = shared.with_room(|| self.inner.grow(blocks));
+                return grown.map_err(|error| self.failed(operation, 0, size, error));
+            }
+        };
+        let device = self.inner.label().clone();
+        Err(DeviceError::Unsupported { device, operation, why })
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {

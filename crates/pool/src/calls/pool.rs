@@ -67,7 +67,7 @@ impl Shared {
     pub(super) fn usage(&self) -> Usage {
         let bytes = |places: u64| places * PLACE_BYTES as u64;
         let free = self.space.budget.available() + self.spare_places();
-        Usage { size: bytes(self.disk.layout.places), free: bytes(free) }
+        Usage { size: bytes(self.disk.layout().places), free: bytes(free) }
     }
 }
 
@@ -83,7 +83,7 @@ impl Pool {
     pub fn create(device: Arc<dyn Device>, id: [u8; 16]) -> Result<Self, Error> {
         let layout = Layout::whole(device.size() / PLACE_BYTES as u64);
         check_layout(&layout)?;
-        Shared::create(&Disk { device: device.clone(), pool: id, layout })?;
+        Shared::create(&Disk::new(device.clone(), id, layout))?;
         Self::open(device)
     }
 

@@ -149,7 +149,7 @@ impl Pool {
             let child = table.kid(record.id)?;
             // The new list is written before the old ones are freed.
             let blocks = (record.dead_count + child.dead_count) / FANOUT as u64 + 1;
-            let is_small = blocks <= bitmaps::reserve(self.shared.disk.layout.places) / 4
+            let is_small = blocks <= bitmaps::reserve(self.shared.disk.layout().places) / 4
                 || budget.available() > blocks;
             is_small.then(|| Job::Merge(record.clone(), child.clone()))
         })

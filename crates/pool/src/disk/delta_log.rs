@@ -168,7 +168,7 @@ fn next_record(
     if count == 0 || count > LOG_MAPS {
         return Err(Error::Damage { place, what: "the length of a record" });
     }
-    match block.maps[..count].iter().find_map(|map| complaint(map, record, &disk.layout)) {
+    match block.maps[..count].iter().find_map(|map| complaint(map, record, &disk.layout())) {
         Some(what) => Err(Error::Damage { place, what }),
         None => Ok(Some(block)),
     }

@@ -1,6 +1,7 @@
 //! The device of a pool, in blocks.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use vfscale_block::Device;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
@@ -15,8 +16,10 @@ pub(crate) struct Disk {
     pub(crate) device: Arc<dyn Device>,
     /// The id of the pool.
     pub(crate) pool: [u8; 16],
-    /// Its zones and its size.
-    pub(crate) layout: Layout,
+    first: u64,
+    group: u64,
+    /// The size of the pool, which grows.
+    places: Arc<AtomicU64>,
 }
 
 /// Returns the offset of a place in bytes.
@@ -25,6 +28,22 @@ pub(crate) fn offset(place: u64) -> u64 {
 }
 
 impl Disk {
+    pub(crate) fn new(device: Arc<dyn Device>, pool: [u8; 16], layout: Layout) -> Self {
+        let Layout { first, group, places } = layout;
+        Self { device, pool, first, group, places: Arc::new(places.into()) }
+    }
+
+    /// Returns its zones and its size, which may be larger a moment later.
+    pub(crate) fn layout(&self) -> Layout {
+        let places = self.places.load(Ordering::Acquire);
+        Layout { first: self.first, group: self.group, places }
+    }
+
+    /// Makes the pool larger, for all clones. The last commit says so.
+    pub(crate) fn set_places(&self, places: u64) {
+        self.places.store(places, Ordering::Release);
+    }
+
     /// Returns the identity of a block of this pool.
     pub(crate) fn expect(&self, magic: [u8; 4], place: u64) -> Expected {
         Expected { magic, pool: self.pool, place }
@@ -43,7 +62,7 @@ impl Disk {
     where
         T: FromBytes + Immutable + KnownLayout + Unaligned + Clone,
     {
-        if at >= self.layout.places {
+        if at >= self.layout().places {
             return Err(Error::Damage { place: at, what: "the place is outside of the pool" });
         }
         let mut bytes = [0; PLACE_BYTES];

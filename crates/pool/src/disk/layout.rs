@@ -3,8 +3,9 @@
 //! A pool that was made on an empty device begins at place 0. One that a volume has become begins
 //! behind the volume, at *first*. The places before it have the volume's blocks, each the block
 //! with its own number: an entry may stand for a *row* of them. They are handed out again when no
-//! branch has them any more, so they have zones too, which are counted after the others. Such a
-//! zone has no bitmap before a place of it becomes free; until then all of it is in use.
+//! branch has them any more, so they have zones too. In memory these are counted first, since the
+//! others become more when the pool grows. Such a zone has no bitmap before a place of it becomes
+//! free; until then all of it is in use.
 
 use std::ops::Range;
 
@@ -53,21 +54,31 @@ impl Layout {
         self.first.div_ceil(ZONE_PLACES)
     }
 
-    /// Returns the number of all zones. The former ones are the last.
+    /// Returns the number of all zones. The former ones are the first.
     pub(crate) fn zones(&self) -> usize {
         (self.new_zones() + self.former_zones()) as usize
     }
 
     /// Returns the number of a zone among the former ones.
     pub(crate) fn former(&self, zone: usize) -> Option<u64> {
-        (zone as u64).checked_sub(self.new_zones())
+        Some(zone as u64).filter(|zone| *zone < self.former_zones())
+    }
+
+    /// Returns the number of a zone among those from `first` on.
+    pub(crate) fn new_zone(&self, zone: usize) -> u64 {
+        zone as u64 - self.former_zones()
+    }
+
+    /// Returns the most places that the pool may have.
+    pub(crate) fn places_max(&self) -> u64 {
+        self.first + ZONES_MAX.saturating_sub(2 * self.former_zones()) * ZONE_PLACES
     }
 
     /// Returns the zone of a place, and its position there.
     pub(crate) fn locate(&self, place: u64) -> (usize, u64) {
         let (zone, at) = match place.checked_sub(self.first) {
-            Some(place) => (place / ZONE_PLACES, place % ZONE_PLACES),
-            None => (self.new_zones() + place / ZONE_PLACES, place % ZONE_PLACES),
+            Some(place) => (self.former_zones() + place / ZONE_PLACES, place % ZONE_PLACES),
+            None => (place / ZONE_PLACES, place % ZONE_PLACES),
         };
         (zone as usize, at)
     }
@@ -75,7 +86,7 @@ impl Layout {
     /// Returns the places of a zone.
     pub(crate) fn range(&self, zone: usize) -> Range<u64> {
         let (start, end) = match self.former(zone) {
-            None => (self.first + zone as u64 * ZONE_PLACES, self.places),
+            None => (self.first + self.new_zone(zone) * ZONE_PLACES, self.places),
             Some(former) => (former * ZONE_PLACES, self.first),
         };
         start..end.min(start + ZONE_PLACES)
@@ -84,7 +95,7 @@ impl Layout {
     /// Returns the place of bitmap `copy` of a zone.
     pub(crate) fn bitmap(&self, zone: usize, copy: bool) -> u64 {
         let place = match self.former(zone) {
-            None => zone as u64 * ZONE_PLACES + 1,
+            None => self.new_zone(zone) * ZONE_PLACES + 1,
             Some(former) => HEAD_PLACES + 2 * former,
         };
         self.first + place + u64::from(copy)
@@ -128,7 +139,7 @@ impl Layout {
     pub(crate) fn fixed(&self) -> u64 {
         let head = HEAD_PLACES + 2 * self.former_zones();
         let heads = (1..self.new_zones()).map(|zone| {
-            let range = self.range(zone as usize);
+            let range = self.range((self.former_zones() + zone) as usize);
             (range.end - range.start).min(3)
         });
         let copies = (10..=27).map(|bit| 1 << bit).filter(|place| *place < self.places);

@@ -34,10 +34,10 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice::from_ref;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use vfscale_sync::Mutex;
 use vfscale_sync::percpu::{Budget, CachePadded};
-use vfscale_sync::{Mutex, MutexGuard};
 
 use crate::Error;
 use crate::disk::device::{Disk, offset};
@@ -45,9 +45,17 @@ use crate::disk::format::{self, BITMAP, BitmapBlock, Bytes, ZONE_PLACES, ZONES_M
 use crate::disk::layout::Layout;
 use crate::space::reservations::Held;
 
+mod discards;
+mod growth;
+mod zones;
+
+use zones::{Locked, Zones};
+
 vfscale_sync::lock_class! {
-    /// The free places of one zone.
-    pub(crate) PoolZone = ("pool_zone", 64070) sleeping;
+    /// Which bitmaps are valid.
+    pub(crate) PoolCopies = ("pool_copies", 64072);
+    /// The zones with places that are to be discarded.
+    pub(crate) PoolFreed = ("pool_freed", 64075);
 }
 
 const WORDS: usize = ZONE_PLACES as usize / 64;
@@ -58,17 +66,15 @@ struct Maps {
     used: Box<[u64; WORDS]>,
     /// Free places that may have no storage.
     hollow: Box<[u64; WORDS]>,
+    /// Places that have become free and were not discarded; they may be in use again.
+    freed: Option<Box<[u64; WORDS]>>,
     free: u64,
     /// Whether its bitmaps have storage; nothing is taken before they have.
     is_backed: bool,
 }
 
-struct Zone {
-    /// `None` before the zone is needed.
-    maps: Option<Maps>,
-    /// Whether it has a bitmap on the device, and which.
-    copy: Option<bool>,
-}
+/// Which of two bitmaps of each zone is valid, as a superblock tells it.
+type Copies = [u8; 3840];
 
 /// Where a branch takes places.
 #[derive(Debug, Default)]
@@ -80,9 +86,8 @@ pub(crate) struct Lease {
 /// The places of a pool.
 pub(crate) struct Space {
     disk: Disk,
-    zones: Box<[Mutex<Zone, PoolZone>]>,
-    /// How many leases prefer each zone.
-    lessees: Box<[AtomicU32]>,
+    zones: Zones<Maps>,
+    copies: Mutex<Box<Copies>, PoolCopies>,
     /// Zones from this one on have no bitmap on the device.
     made: AtomicU64,
     /// Free places less the reserve, in units of one place.
@@ -96,6 +101,8 @@ pub(crate) struct Space {
     hollow_from: AtomicUsize,
     /// Whether the last allocation has found the file system of the image full.
     is_host_full: AtomicBool,
+    /// The zones that have places to discard.
+    freed: Mutex<BTreeSet<usize>, PoolFreed>,
     /// The size of the urgent part, and how much of it is there.
     urgent_max: u64,
     urgent: AtomicU64,
@@ -174,6 +181,11 @@ pub(crate) fn reserve(places: u64) -> u64 {
     (places / 50).clamp(12, 4096)
 }
 
+/// Returns how many places of a pool may be taken that are not reserved for commits.
+fn budget_of(layout: &Layout) -> u64 {
+    layout.places.saturating_sub(layout.fixed() + reserve(layout.places))
+}
+
 /// Returns the numbers of the two bits that a zone of a former volume has in a superblock: whether
 /// it has a bitmap, and which.
 fn bits_of_former(former: u64) -> (u64, u64) {
@@ -185,35 +197,25 @@ impl Space {
     /// Makes the space of a pool whose superblock has `copies` and `made`. Nothing is taken from
     /// the budget yet.
     pub(crate) fn new(disk: &Disk, copies: &[u8], made: u64, slots: usize) -> Self {
-        let layout = disk.layout;
-        let zones = layout.zones();
-        let bit = |bit: u64| copies[bit as usize / 8] >> (bit % 8) & 1 != 0;
-        let copy = |zone: usize| match layout.former(zone) {
-            None => ((zone as u64) < made).then_some(bit(zone as u64)),
-            Some(former) => {
-                let (has, which) = bits_of_former(former);
-                bit(has).then_some(bit(which))
-            }
-        };
-        let zone = |zone| Mutex::new(Zone { maps: None, copy: copy(zone) });
-        let total = layout.places.saturating_sub(layout.fixed() + reserve(layout.places));
-        let budget = Budget::new(total, slots);
-        let lessees = (0..zones).map(|_| AtomicU32::new(0)).collect();
-        let zones = (0..zones).map(zone).collect();
+        let layout = disk.layout();
+        let budget = Budget::new(budget_of(&layout), slots);
+        let mut valid = Box::new([0; 3840]);
+        valid.copy_from_slice(copies);
         let is_large = layout.places >= URGENT_FROM;
         let urgent_max = if is_large { (layout.places / URGENT_SHARE).min(URGENT_MAX) } else { 0 };
         let is_thin = disk.device.discards().is_some_and(|how| how.is_thin);
         Self {
             disk: disk.clone(),
-            zones,
-            lessees,
+            zones: Zones::new(),
+            copies: Mutex::new(valid),
             made: made.into(),
             budget,
             is_thin,
             backed: CachePadded::new(AtomicU64::new(0)),
             protected: CachePadded::new(AtomicU64::new(0)),
-            hollow_from: AtomicUsize::new(0),
+            hollow_from: AtomicUsize::new(layout.former_zones() as usize * WORDS),
             is_host_full: AtomicBool::new(false),
+            freed: Mutex::default(),
             urgent_max,
             urgent: AtomicU64::new(0),
         }
@@ -221,7 +223,7 @@ impl Space {
 
     /// Protects what commits need, as far as the file system of the image has room.
     pub(crate) fn protect_commits(&self) {
-        self.protect(reserve(self.disk.layout.places).min(PROTECTED_MAX));
+        self.protect(reserve(self.disk.layout().places).min(PROTECTED_MAX));
     }
 
     /// Protects `count` more places. Returns false, and protects none, if the file system of the
@@ -246,7 +248,7 @@ impl Space {
     /// before: goes on with the next ones, up to a number of refusals. Starts where the last call
     /// has ended. Returns whether there was a refusal.
     fn back_until(&self, wanted: u64, count: u64) -> bool {
-        let zones = self.zones.len();
+        let zones = self.zone_count();
         let first = self.hollow_from.load(Ordering::Relaxed);
         let mut refusals = 0;
         let must_go_on =
@@ -263,7 +265,7 @@ impl Space {
                 continue;
             }
             let Ok(mut guard) = self.loaded(zone) else { continue };
-            let Some(maps) = guard.maps.as_mut() else { continue };
+            let Some(maps) = guard.as_mut() else { continue };
             if !self.has_bitmaps(zone, maps) {
                 refusals += 1;
                 continue;
@@ -307,7 +309,7 @@ impl Space {
     fn back(&self, zone: usize, maps: &mut Maps, word: usize, count: u64) -> bool {
         let most = if self.is_host_full() { 1 } else { BACKED_WORDS_MAX };
         let words = (count.div_ceil(64) as usize).clamp(1, most).min(WORDS - word);
-        let range = self.disk.layout.range(zone);
+        let range = self.disk.layout().range(zone);
         let start = range.start + word as u64 * 64;
         let end = range.end.min(start + words as u64 * 64);
         let range = offset(start)..offset(end);
@@ -383,25 +385,64 @@ impl Space {
     pub(crate) fn rebuild(&self, zone: usize, used: &[u64]) {
         let mut words = Box::new([0_u64; WORDS]);
         for place in used {
-            let (_, at) = self.disk.layout.locate(*place);
+            let (_, at) = self.disk.layout().locate(*place);
             words[at as usize / 64] |= 1 << (at % 64);
         }
-        self.zones[zone].lock().maps = Some(self.maps(zone, words));
+        self.mark_fixed(zone, &mut words);
+        *self.zones.lock(zone) = Some(self.maps(zone, words));
     }
 
     /// Locks a zone whose bitmaps are in memory.
-    fn loaded(&self, zone: usize) -> Result<MutexGuard<'_, Zone, PoolZone>, Error> {
-        let mut guard = self.zones[zone].lock();
-        if guard.maps.is_none() {
-            guard.maps = Some(self.load(zone, guard.copy)?);
+    fn loaded(&self, zone: usize) -> Result<Locked<'_, Maps>, Error> {
+        let mut guard = self.zones.lock(zone);
+        if guard.is_none() {
+            *guard = Some(self.maps(zone, self.read(zone)?));
         }
         Ok(guard)
     }
 
-    fn load(&self, zone: usize, copy: Option<bool>) -> Result<Maps, Error> {
+    /// Returns which bitmap of a zone on the device is valid, if it has one. The caller has locked
+    /// the zone, or the right to commit.
+    fn copy(&self, zone: usize) -> Option<bool> {
+        let (layout, copies) = (self.disk.layout(), self.copies.lock());
+        let bit = |bit: u64| copies[bit as usize / 8] >> (bit % 8) & 1 != 0;
+        match layout.former(zone) {
+            None => {
+                let zone = layout.new_zone(zone);
+                (zone < self.made.load(Ordering::Relaxed)).then(|| bit(zone))
+            }
+            Some(former) => {
+                let (has, which) = bits_of_former(former);
+                bit(has).then(|| bit(which))
+            }
+        }
+    }
+
+    fn set_copy(&self, zone: usize, copy: bool) {
+        let (layout, mut copies) = (self.disk.layout(), self.copies.lock());
+        let mut set = |bit: u64, value: bool| {
+            let (byte, mask) = (bit as usize / 8, 1 << (bit % 8));
+            copies[byte] = if value { copies[byte] | mask } else { copies[byte] & !mask };
+        };
+        match layout.former(zone) {
+            None => set(layout.new_zone(zone), copy),
+            Some(former) => {
+                let (has, which) = bits_of_former(former);
+                set(has, true);
+                set(which, copy);
+            }
+        }
+    }
+
+    fn zone_count(&self) -> usize {
+        self.disk.layout().zones()
+    }
+
+    /// Reads the places of a zone that are in use, or are never handed out.
+    fn read(&self, zone: usize) -> Result<Box<[u64; WORDS]>, Error> {
         let mut words = Box::new([0_u64; WORDS]);
-        let layout = &self.disk.layout;
-        if let Some(copy) = copy {
+        let layout = &self.disk.layout();
+        if let Some(copy) = self.copy(zone) {
             let place = layout.bitmap(zone, copy);
             let block: BitmapBlock = self.disk.read(BITMAP, place)?;
             let (owner, number) = identity(layout, zone);
@@ -414,12 +455,13 @@ impl Space {
         } else if layout.former(zone).is_some() {
             words.fill(u64::MAX);
         }
-        Ok(self.maps(zone, words))
+        self.mark_fixed(zone, &mut words);
+        Ok(words)
     }
 
-    /// Makes the bitmaps of a zone of which these places are in use.
-    fn maps(&self, zone: usize, mut words: Box<[u64; WORDS]>) -> Maps {
-        let layout = &self.disk.layout;
+    /// Marks the places of a zone that are never handed out, or are behind its end.
+    fn mark_fixed(&self, zone: usize, words: &mut [u64; WORDS]) {
+        let layout = &self.disk.layout();
         let range = layout.range(zone);
         for at in 0..ZONE_PLACES {
             let place = range.start + at;
@@ -427,13 +469,18 @@ impl Space {
                 words[at as usize / 64] |= 1 << (at % 64);
             }
         }
+    }
+
+    /// Makes the bitmaps of a zone of which these places are not free.
+    fn maps(&self, zone: usize, words: Box<[u64; WORDS]>) -> Maps {
         let free = words.iter().map(|word| u64::from(word.count_zeros())).sum();
         let mut hollow = Box::new([0; WORDS]);
         if self.is_thin {
             hollow.iter_mut().zip(words.iter()).for_each(|(hollow, used)| *hollow = !used);
         }
         let is_backed = !self.is_thin;
-        let mut maps = Maps { committed: words.clone(), used: words, hollow, free, is_backed };
+        let (committed, used, freed) = (words.clone(), words, None);
+        let mut maps = Maps { committed, used, hollow, freed, free, is_backed };
         self.has_bitmaps(zone, &mut maps);
         maps
     }
@@ -442,7 +489,7 @@ impl Space {
     /// Returns false if it is full: then searches and reservations try again.
     fn has_bitmaps(&self, zone: usize, maps: &mut Maps) -> bool {
         if !maps.is_backed {
-            let layout = &self.disk.layout;
+            let layout = &self.disk.layout();
             let bitmaps = offset(layout.bitmap(zone, false))..offset(layout.bitmap(zone, true) + 1);
             let allocated = self.disk.device.reserve_ranges(from_ref(&bitmaps));
             maps.is_backed = !allocated.is_err_and(|error| error.is_no_space());
@@ -477,7 +524,7 @@ impl Space {
         least: u64,
         most: u64,
     ) -> Result<(u64, u64), Error> {
-        let (count, mut failed) = (self.zones.len(), Error::Full);
+        let (count, mut failed) = (self.zone_count(), Error::Full);
         if let Some(zone) = lease.zone {
             match self.take_in(taker, zone, lease, least, most) {
                 Ok(Some(found)) => return Ok(found),
@@ -485,17 +532,19 @@ impl Space {
                 Err(error) => failed = error,
             }
         }
-        let first = lease.zone.map_or(0, |zone| zone + 1);
+        // The zones of a former volume come last: most have nothing free.
+        let former = self.disk.layout().former_zones() as usize;
+        let first = lease.zone.map_or(former, |zone| zone + 1);
         // First zones that nobody prefers, then any.
         for shared in [false, true] {
             for zone in (first..first + count).map(|zone| zone % count) {
-                if !shared && self.lessees[zone].load(Ordering::Relaxed) > 0 {
+                if !shared && self.zones.lessees(zone).load(Ordering::Relaxed) > 0 {
                     continue;
                 }
                 let mut next = Lease { zone: Some(zone), cursor: 0 };
                 match self.take_in(taker, zone, &mut next, least, most) {
                     Ok(Some(found)) => {
-                        self.lessees[zone].fetch_add(1, Ordering::Relaxed);
+                        self.zones.lessees(zone).fetch_add(1, Ordering::Relaxed);
                         self.end(lease);
                         *lease = next;
                         return Ok(found);
@@ -512,17 +561,17 @@ impl Space {
     /// one more zone. Tries one.
     fn has_room_again(&self) -> bool {
         let backs = |zone: usize| {
-            let mut guard = self.zones[zone].lock();
-            let maps = guard.maps.as_mut().filter(|maps| !maps.is_backed)?;
+            let mut guard = self.zones.lock(zone);
+            let maps = guard.as_mut().filter(|maps| !maps.is_backed)?;
             Some(self.has_bitmaps(zone, maps))
         };
-        self.is_host_full() && (0..self.zones.len()).find_map(backs).unwrap_or(false)
+        self.is_host_full() && (0..self.zone_count()).find_map(backs).unwrap_or(false)
     }
 
     /// Ends a lease. Takes no lock.
     pub(crate) fn end(&self, lease: &mut Lease) {
         if let Some(zone) = lease.zone.take() {
-            self.lessees[zone].fetch_sub(1, Ordering::Relaxed);
+            self.zones.lessees(zone).fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -538,7 +587,7 @@ impl Space {
             return Ok(None);
         }
         let mut guard = self.loaded(zone)?;
-        let Some(maps) = guard.maps.as_mut().filter(|maps| maps.free >= least) else {
+        let Some(maps) = guard.as_mut().filter(|maps| maps.free >= least) else {
             return Ok(None);
         };
         if !maps.is_backed && (self.is_host_full() || !self.has_bitmaps(zone, maps)) {
@@ -564,7 +613,7 @@ impl Space {
         maps.free -= count;
         self.use_backed(count);
         lease.cursor = at + count;
-        Ok(Some((self.disk.layout.range(zone).start + at, count)))
+        Ok(Some((self.disk.layout().range(zone).start + at, count)))
     }
 
     /// Notes that places with storage were taken.
@@ -577,18 +626,18 @@ impl Space {
 
     /// Returns whether a zone of a former volume is in use, and in memory nothing else is known.
     pub(crate) fn is_whole(&self, zone: usize) -> bool {
-        let is_former = self.disk.layout.former(zone).is_some();
+        let is_former = self.disk.layout().former(zone).is_some();
         is_former && {
-            let guard = self.zones[zone].lock();
-            guard.maps.is_none() && guard.copy.is_none()
+            let guard = self.zones.lock(zone);
+            guard.is_none() && self.copy(zone).is_none()
         }
     }
 
     /// Marks a place as handed out that the log of a branch refers to. Returns whether it was free.
     pub(crate) fn claim(&self, place: u64) -> Result<bool, Error> {
-        let (zone, at) = self.disk.layout.locate(place);
+        let (zone, at) = self.disk.layout().locate(place);
         let mut guard = self.loaded(zone)?;
-        let Some(maps) = guard.maps.as_mut() else { return Ok(false) };
+        let Some(maps) = guard.as_mut() else { return Ok(false) };
         let (word, bit) = (at as usize / 64, 1 << (at % 64));
         let is_free = maps.used[word] & bit == 0;
         if maps.hollow[word] & bit != 0 {
@@ -604,13 +653,14 @@ impl Space {
     /// Makes places free that no durable state refers to. The caller gives back as many.
     pub(crate) fn free(&self, places: &[u64]) {
         for place in places {
-            let (zone, at) = self.disk.layout.locate(*place);
-            let mut guard = self.zones[zone].lock();
+            let (zone, at) = self.disk.layout().locate(*place);
+            let mut guard = self.zones.lock(zone);
             // A zone without bitmaps in memory has handed out nothing.
-            let Some(maps) = guard.maps.as_mut() else { continue };
+            let Some(maps) = guard.as_mut() else { continue };
             maps.used[at as usize / 64] &= !(1 << (at % 64));
             maps.free += 1;
             self.backed.fetch_add(u64::from(self.is_thin), Ordering::AcqRel);
+            self.note_freed(zone, maps, at);
         }
     }
 
@@ -619,7 +669,7 @@ impl Space {
     pub(crate) fn retain_known(&self, places: &mut Vec<u64>) {
         let mut known = BTreeMap::new();
         places.retain(|place| {
-            let (zone, _) = self.disk.layout.locate(*place);
+            let (zone, _) = self.disk.layout().locate(*place);
             *known.entry(zone).or_insert_with(|| self.loaded(zone).is_ok())
         });
     }
@@ -639,10 +689,10 @@ impl Space {
     ) -> Result<Vec<(u64, Box<Bytes>)>, Error> {
         let changes = sets.iter().map(|place| (*place, true));
         for (place, set) in changes.chain(clears.iter().map(|place| (*place, false))) {
-            let (zone, at) = self.disk.layout.locate(place);
+            let (zone, at) = self.disk.layout().locate(place);
             zones.insert(zone);
             let mut guard = self.loaded(zone)?;
-            let Some(maps) = guard.maps.as_mut() else { continue };
+            let Some(maps) = guard.as_mut() else { continue };
             let (word, bit) = (at as usize / 64, 1 << (at % 64));
             if (maps.committed[word] & bit != 0) == set {
                 return Err(Error::Damage { place, what: "it is used twice, or given up twice" });
@@ -651,23 +701,24 @@ impl Space {
         }
         // A zone below one with a bitmap has one too.
         let made = self.made.load(Ordering::Relaxed);
-        let new = self.disk.layout.new_zones() as usize;
-        let end = zones.range(..new).next_back().map_or(0, |zone| *zone as u64 + 1);
-        zones.extend((made..end).map(|zone| zone as usize));
+        let (layout, former) = (self.disk.layout(), self.disk.layout().former_zones());
+        let last = zones.range(former as usize..).next_back();
+        let end = last.map_or(0, |zone| layout.new_zone(*zone) + 1);
+        zones.extend((made..end).map(|zone| (former + zone) as usize));
         self.made.fetch_max(end, Ordering::Relaxed);
         zones.into_iter().map(|zone| self.block(zone, generation)).collect()
     }
 
     /// Returns the block of a bitmap for the copy that is not valid, which becomes the valid one.
     fn block(&self, zone: usize, generation: u64) -> Result<(u64, Box<Bytes>), Error> {
-        let mut guard = self.loaded(zone)?;
-        let copy = !guard.copy.unwrap_or(true);
-        guard.copy = Some(copy);
-        let place = self.disk.layout.bitmap(zone, copy);
+        let guard = self.loaded(zone)?;
+        let copy = !self.copy(zone).unwrap_or(true);
+        self.set_copy(zone, copy);
+        let place = self.disk.layout().bitmap(zone, copy);
         let mut block: BitmapBlock = format::zeroed();
-        let (owner, number) = identity(&self.disk.layout, zone);
+        let (owner, number) = identity(&self.disk.layout(), zone);
         block.header = format::header(self.disk.expect(BITMAP, place), generation, owner, number);
-        if let Some(maps) = &guard.maps {
+        if let Some(maps) = &*guard {
             for (disk, word) in block.words.iter_mut().zip(maps.committed.iter()) {
                 disk.set(*word);
             }
@@ -677,36 +728,22 @@ impl Space {
 
     /// Writes which bitmaps are valid into `copies`, and returns how many zones have one.
     pub(crate) fn describe(&self, copies: &mut [u8]) -> u64 {
-        let mut set = |bit: u64, value: bool| {
-            let (byte, mask) = (bit as usize / 8, 1 << (bit % 8));
-            copies[byte] = if value { copies[byte] | mask } else { copies[byte] & !mask };
-        };
-        for (number, zone) in self.zones.iter().enumerate() {
-            let copy = zone.lock().copy;
-            match self.disk.layout.former(number) {
-                None => set(number as u64, copy == Some(true)),
-                Some(former) => {
-                    let (has, which) = bits_of_former(former);
-                    set(has, copy.is_some());
-                    set(which, copy == Some(true));
-                }
-            }
-        }
+        copies.copy_from_slice(&**self.copies.lock());
         self.made.load(Ordering::Relaxed)
     }
 
     /// Returns whether the last commit refers to a place, and whether it is free to be handed out.
     pub(crate) fn status(&self, place: u64) -> Result<(bool, bool), Error> {
-        let (zone, at) = self.disk.layout.locate(place);
+        let (zone, at) = self.disk.layout().locate(place);
         let guard = self.loaded(zone)?;
         let has = |words: &[u64; WORDS]| words[at as usize / 64] >> (at % 64) & 1 != 0;
-        Ok(guard.maps.as_ref().map_or((false, false), |m| (has(&m.committed), !has(&m.used))))
+        Ok(guard.as_ref().map_or((false, false), |m| (has(&m.committed), !has(&m.used))))
     }
 }
 
 /// Returns owner and number in the header of the bitmap of a zone.
 fn identity(layout: &Layout, zone: usize) -> (u64, u64) {
-    layout.former(zone).map_or((0, zone as u64), |former| (1, former))
+    layout.former(zone).map_or_else(|| (0, layout.new_zone(zone)), |former| (1, former))
 }
 
 /// Finds up to `most` zero bits in a row from `from` on; the first row that has at least `least`.
@@ -730,7 +767,7 @@ fn find(words: &[u64; WORDS], from: u64, least: u64, most: u64) -> Option<(u64, 
 impl std::fmt::Debug for Space {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Space")
-            .field("zones", &self.zones.len())
+            .field("zones", &self.zone_count())
             .field("free", &self.budget.available())
             .finish_non_exhaustive()
     }

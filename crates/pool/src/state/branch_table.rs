@@ -103,7 +103,7 @@ impl Table {
         for number in 0..blocks {
             let entry = this.map.find(number)?;
             let (place, block) = (entry.place(), disk.read_twice(TABLE, entry)?);
-            for record in record::read_block(&block, number, place, &disk.layout)? {
+            for record in record::read_block(&block, number, place, &disk.layout())? {
                 let slot = this.slots.len();
                 this.slots.push(None);
                 match record {

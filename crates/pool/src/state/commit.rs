@@ -43,6 +43,8 @@ pub(crate) struct State {
     /// The number of the last commit.
     pub(crate) generation: u64,
     pub(crate) next_node: u64,
+    /// The size of the pool that the next commit says.
+    pub(crate) places: u64,
     pub(crate) table: Table,
     /// The root of the tree of the branch table in the last commit.
     pub(crate) root: Entry,
@@ -72,6 +74,15 @@ impl std::fmt::Debug for Reaper {
     }
 }
 
+/// Tells the user of a pool of something, without waiting.
+pub(crate) struct Notice(pub(crate) Box<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for Notice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Notice").finish_non_exhaustive()
+    }
+}
+
 /// The parts of a pool that branches share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -85,6 +96,8 @@ pub(crate) struct Shared {
     pub(crate) spare_places: AtomicU64,
     /// Does a step of the reaper, once the pool is open.
     pub(crate) reaper: OnceLock<Reaper>,
+    /// Called when there are places to discard.
+    pub(crate) freed: OnceLock<Notice>,
     failed: AtomicBool,
     is_low: AtomicBool,
 }
@@ -156,11 +169,8 @@ impl Shared {
         if first != [0; PLACE_BYTES] {
             return Err(Error::NotEmpty);
         }
-        // Programs that do not know pools look for copies of a volume's superblock here.
-        let copies = (10..=27).map(|bit| 1_u64 << bit).filter(|place| *place < disk.layout.places);
-        let zero: Vec<_> =
-            copies.chain([0]).map(|place| (place, Box::new([0; PLACE_BYTES]))).collect();
-        disk.write(&zero)?;
+        clear_copies(disk, 0..disk.layout().places)?;
+        disk.write(&[(0, Box::new([0; PLACE_BYTES]))])?;
         Self::begin(disk, 0)
     }
 
@@ -170,7 +180,7 @@ impl Shared {
     /// # Errors
     /// Errors of the device.
     pub(crate) fn begin(disk: &Disk, used: u64) -> Result<(), Error> {
-        let layout = disk.layout;
+        let layout = disk.layout();
         let [other, place] = layout.superblocks();
         let zero = |place| (place, Box::new([0; PLACE_BYTES]));
         disk.write(&[other, layout.copy_of_superblock(other)].map(zero))?;
@@ -216,12 +226,12 @@ impl Shared {
         slots: usize,
         purpose: Purpose,
     ) -> Result<Self, Error> {
-        let Opened { mut disk, mends } = head::open_disk(device, first, purpose)?;
+        let Opened { disk, mends } = head::open_disk(device, first, purpose)?;
         let Newest { block, is_twice, lost } = head::newest(&disk, purpose)?;
-        disk.layout.places = block.places.get();
+        disk.set_places(block.places.get());
         let (used, next_node) = (block.used.get(), block.next_node.get());
         let root = Entry(block.table.get());
-        if let Some(what) = disk.layout.complaint_of_table(root) {
+        if let Some(what) = disk.layout().complaint_of_table(root) {
             return Err(Error::Damage { place: block.header.place.get(), what });
         }
         let mut table =
@@ -229,7 +239,7 @@ impl Shared {
         if table.records().any(|record| record.id >= next_node) {
             return Err(Error::Damage { place: root.place(), what: "the id of a branch" });
         }
-        let spares = read_spares::read(&block, &disk.layout)?;
+        let spares = read_spares::read(&block, &disk.layout())?;
         let adopted = read_spares::adopt(&disk, &mut table, spares, purpose)?;
         let space = Space::new(&disk, &block.copies, block.zones_made.get(), slots);
         let paid = used.min(space.budget.total());
@@ -241,6 +251,7 @@ impl Shared {
         let state = State {
             generation: block.header.generation.get(),
             next_node,
+            places: block.places.get(),
             table,
             root,
             used,
@@ -252,10 +263,20 @@ impl Shared {
             lease: Lease::default(),
             debt: used - paid,
         };
-        let (spare_places, reaper, failed, is_low) = Default::default();
+        let (spare_places, reaper, freed, failed, is_low) = Default::default();
         let state = Mutex::new(state);
-        let this =
-            Self { disk, space, state, slots, purpose, spare_places, reaper, failed, is_low };
+        let this = Self {
+            disk,
+            space,
+            state,
+            slots,
+            purpose,
+            spare_places,
+            reaper,
+            freed,
+            failed,
+            is_low,
+        };
         this.count_spares(&this.state.lock());
         Ok(this)
     }
@@ -280,7 +301,7 @@ impl Shared {
     /// [`Error::Nodes`], [`Error::Full`], and errors of a commit.
     pub(crate) fn check_room(&self, state: &mut State) -> Result<(), Error> {
         state.table.check_room()?;
-        let is_low = |state: &State| state.debt > bitmaps::reserve(self.disk.layout.places) / 3;
+        let is_low = |state: &State| state.debt > bitmaps::reserve(self.disk.layout().places) / 3;
         if is_low(state) && (!self.give_up_spares(state)? || is_low(state)) {
             return Err(Error::Full);
         }
@@ -346,6 +367,9 @@ impl Shared {
         drain();
         self.space.free(&change.clears);
         self.give_back(state, &change);
+        if let Some(Notice(call)) = self.freed.get().filter(|_| self.space.has_freed()) {
+            call();
+        }
         Ok(())
     }
 
@@ -363,7 +387,7 @@ impl Shared {
         if self.space.budget.take(more) {
             state.debt -= more;
         }
-        let is_low = state.debt > bitmaps::reserve(self.disk.layout.places) / 2;
+        let is_low = state.debt > bitmaps::reserve(self.disk.layout().places) / 2;
         self.is_low.store(is_low, Ordering::Release);
     }
 
@@ -374,11 +398,11 @@ impl Shared {
 
     fn write_superblock(&self, state: &State, root: Entry, generation: u64) -> Result<(), Error> {
         let mut block: Superblock = format::zeroed();
-        let place = self.disk.layout.superblocks()[(generation % 2) as usize];
+        let place = self.disk.layout().superblocks()[(generation % 2) as usize];
         block.header =
             format::header(self.disk.expect(SUPER, place), generation, 0, generation % 2);
         block.version = VERSION.into();
-        block.places = self.disk.layout.places.into();
+        block.places = state.places.into();
         block.table = root.0.into();
         block.table_blocks = state.table.blocks().into();
         block.next_node = state.next_node.into();
@@ -391,6 +415,17 @@ impl Shared {
     }
 }
 
+/// Fills the places in a range with zeros where programs that do not know pools look for copies of
+/// a volume's superblock.
+///
+/// # Errors
+/// Errors of the device.
+pub(crate) fn clear_copies(disk: &Disk, range: std::ops::Range<u64>) -> Result<(), Error> {
+    let copies = (10..=27).map(|bit| 1_u64 << bit).filter(|place| range.contains(place));
+    let zero: Vec<_> = copies.map(|place| (place, Box::new([0; PLACE_BYTES]))).collect();
+    disk.write(&zero)
+}
+
 /// Checks that a pool can have a layout.
 ///
 /// # Errors
@@ -401,6 +436,9 @@ pub(crate) fn check_layout(layout: &Layout) -> Result<(), Error> {
     }
     Err(Error::Size(match layout.first {
         0 => "a pool has 512 KiB to 3.6 TiB",
-        _ => "a volume that becomes a pool has 1.8 TiB at most, and its pool some space behind it",
+        _ => {
+            "an image with branches has 3.6 TiB at most, in which the volume that it was counts \
+             twice, and some space behind that"
+        }
     }))
 }

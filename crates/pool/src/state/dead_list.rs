@@ -41,7 +41,7 @@ pub(crate) fn read(disk: &Disk, list: DeadList) -> Result<Contents, Error> {
         let (block, previous) = read_block(disk, place)?;
         entries.extend(block);
         blocks.push(place);
-        if entries.len() as u64 > list.count || entries.len() as u64 > disk.layout.places {
+        if entries.len() as u64 > list.count || entries.len() as u64 > disk.layout().places {
             break;
         }
         place = previous;
@@ -62,7 +62,7 @@ fn read_block(disk: &Disk, place: u64) -> Result<(Vec<Entry>, u64), Error> {
     let entries: Vec<Entry> = entries.collect();
     let wrong = |entry: &Entry| {
         let what = entry.is_none().then_some("an empty entry in a dead list");
-        what.or_else(|| disk.layout.complaint(*entry, format::DEPTH_MAX))
+        what.or_else(|| disk.layout().complaint(*entry, format::DEPTH_MAX))
     };
     match entries.iter().find_map(wrong) {
         Some(what) => Err(Error::Damage { place, what }),

@@ -80,7 +80,7 @@ pub(crate) fn open_disk(
         return Err(Error::NoPool);
     }
     let layout = Layout { first, group: 0, places };
-    let mut disk = Disk { layout, device, pool: [0; 16] };
+    let disk = Disk::new(device, [0; 16], layout);
     let found = [first, layout.copy_of_lead()].map(|at| read_lead(&disk, at));
     // Written over is only what could be read.
     let is_mended = |found: &Result<_, Error>| match found {
@@ -92,7 +92,7 @@ pub(crate) fn open_disk(
         places.filter(|(_, found)| is_mended(found)).map(|(place, _)| place).collect();
     let [own, copy] = found;
     let bytes = own.or_else(|error| copy.map_err(|_| error))?;
-    disk.pool = format::header_of(&bytes).pool;
+    let disk = Disk::new(disk.device, format::header_of(&bytes).pool, layout);
     let lead: &Lead = format::read(&bytes, disk.expect(LEAD, first))?;
     let unknown = lead.incompat.get() & !ROWS;
     if unknown != 0 || lead.version.get() != VERSION {
@@ -101,7 +101,8 @@ pub(crate) fn open_disk(
     if lead.superblocks.map(u64::from) != layout.superblocks() {
         return Err(Error::Damage { place: first, what: "the places of the superblocks" });
     }
-    disk.layout.group = lead.group.get();
+    let layout = Layout { group: lead.group.get(), ..layout };
+    let disk = Disk::new(disk.device, disk.pool, layout);
     Ok(Opened { disk, mends: mends.into_iter().map(|place| (place, bytes.clone())).collect() })
 }
 
@@ -113,8 +114,8 @@ fn read_lead(disk: &Disk, at: u64) -> Result<Box<Bytes>, Error> {
     if header.magic != LEAD {
         return Err(Error::NoPool);
     }
-    let disk = Disk { pool: header.pool, ..disk.clone() };
-    format::read::<Lead>(&bytes, disk.expect(LEAD, disk.layout.first))?;
+    let disk = Disk::new(disk.device.clone(), header.pool, disk.layout());
+    format::read::<Lead>(&bytes, disk.expect(LEAD, disk.layout().first))?;
     Ok(bytes)
 }
 
@@ -129,7 +130,7 @@ pub(crate) fn table_levels(block: &Superblock) -> u8 {
 /// Errors of the device.
 pub(crate) fn write_superblock(disk: &Disk, block: &Superblock) -> Result<(), Error> {
     let (place, bytes) = (block.header.place.get(), format::seal(block));
-    let copy = disk.layout.copy_of_superblock(place);
+    let copy = disk.layout().copy_of_superblock(place);
     Ok(disk.device.write_many(&[(offset(place), &bytes[..]), (offset(copy), &bytes[..])])?)
 }
 
@@ -140,8 +141,8 @@ pub(crate) fn write_superblock(disk: &Disk, block: &Superblock) -> Result<(), Er
 pub(crate) fn newest(disk: &Disk, purpose: Purpose) -> Result<Newest, Error> {
     let (mut best, mut why): (Option<Superblock>, _) = (None, Error::NoPool);
     let (mut whole, mut lost) = (0, None);
-    for place in disk.layout.superblocks() {
-        let copy = disk.layout.copy_of_superblock(place);
+    for place in disk.layout().superblocks() {
+        let copy = disk.layout().copy_of_superblock(place);
         let read = [place, copy].map(|at| disk.read_copy::<Superblock>(SUPER, place, at));
         let has_none = read.iter().all(Result::is_err);
         for block in read {
@@ -174,8 +175,8 @@ fn check(disk: &Disk, block: &Superblock) -> Result<(), Error> {
         return Err(Error::Features(unknown));
     }
     let places = block.places.get();
-    let layout = Layout { places, ..disk.layout };
-    let is_wrong = places > disk.layout.places
+    let layout = Layout { places, ..disk.layout() };
+    let is_wrong = places > disk.layout().places
         || !layout.is_valid()
         || block.zones_made.get() > layout.new_zones()
         || block.used.get() > places

@@ -194,7 +194,7 @@ impl Map {
     pub(crate) fn open(disk: &Disk, tree: u64, root: Entry, levels: u8) -> Result<Self, Error> {
         let root = match root {
             Entry::NONE => MapNode::empty(levels - 1, 0),
-            row if row.is_row() => MapNode::of_row(&disk.layout, row, levels - 1),
+            row if row.is_row() => MapNode::of_row(&disk.layout(), row, levels - 1),
             entry => load(disk, tree, entry, levels - 1, 0)?,
         };
         Ok(Self { disk: disk.clone(), tree, root })
@@ -217,7 +217,7 @@ impl Map {
         let kid = match entry {
             Entry::NONE if !create => return Ok(None),
             Entry::NONE => MapNode::empty(level, first),
-            entry if entry.is_row() => MapNode::of_row(&self.disk.layout, entry, level),
+            entry if entry.is_row() => MapNode::of_row(&self.disk.layout(), entry, level),
             entry => load(&self.disk, self.tree, entry, level, first)?,
         };
         // Another thread may have been faster; both have read the same block, which nobody reuses
@@ -249,7 +249,7 @@ impl Map {
             let entry = Entry(node.entries[index].load(Ordering::Acquire));
             if entry.is_row() && node.kid_at(index).is_none() {
                 // A reader needs no node of a row.
-                let is_inside = block < self.disk.layout.first;
+                let is_inside = block < self.disk.layout().first;
                 let found = is_inside.then(|| Entry::new(block, entry.birth()));
                 return Ok(found.unwrap_or(Entry::NONE));
             }
@@ -376,6 +376,20 @@ impl Map {
         Ok(home)
     }
 
+    /// Returns the block of a node at `level`, below which all of a smaller tree is: the node
+    /// becomes the root.
+    pub(crate) fn above(
+        disk: &Disk,
+        root: Entry,
+        level: u8,
+        home: Entry,
+        generation: u64,
+    ) -> Box<Bytes> {
+        let map = Self { disk: disk.clone(), tree: 0, root: MapNode::empty(level, 0) };
+        map.root.entries[0].store(root.0, Ordering::Relaxed);
+        map.block(&map.root, home, generation)
+    }
+
     fn block(&self, node: &MapNode, home: Entry, generation: u64) -> Box<Bytes> {
         let mut block: NodeBlock = format::zeroed();
         let expected = self.disk.expect(NODE, home.place());
@@ -414,9 +428,9 @@ pub(crate) fn read_node(
     let wrong = |(index, raw): (usize, &zerocopy::little_endian::U64)| {
         let below = Entry(raw.get());
         match below.is_row() {
-            _ if tree != 0 => disk.layout.complaint_of_table(below),
+            _ if tree != 0 => disk.layout().complaint_of_table(below),
             true => complaint_of_row(disk, below, entry.birth(), level, first, index as u64),
-            false => disk.layout.complaint(below, entry.birth()),
+            false => disk.layout().complaint(below, entry.birth()),
         }
     };
     match block.entries.iter().enumerate().find_map(wrong) {
@@ -440,7 +454,7 @@ fn complaint_of_row(
     if row.birth() == 0 || row.birth() > depth {
         return Some("an entry was born later than its reader");
     }
-    disk.layout.complaint_of_row(row_places(&disk.layout, row, level - 1))
+    disk.layout().complaint_of_row(row_places(&disk.layout(), row, level - 1))
 }
 
 fn load(disk: &Disk, tree: u64, entry: Entry, level: u8, first: u64) -> Result<MapNode, Error> {

@@ -81,7 +81,7 @@ impl Shared {
 
     /// Makes a spare, for the commit of `change`, if there is none and the pool has room.
     pub(crate) fn stock(&self, state: &mut State, change: &mut Change) {
-        if !(state.spares.is_empty() && self.has_room(log_blocks(&self.disk.layout))) {
+        if !(state.spares.is_empty() && self.has_room(log_blocks(&self.disk.layout()))) {
             return;
         }
         if let Some(area) = self.new_log(&mut state.lease, unused_sequence(), change) {
@@ -98,7 +98,7 @@ impl Shared {
         sequence: u64,
         change: &mut Change,
     ) -> Option<LogArea> {
-        let (space, blocks) = (&self.space, log_blocks(&self.disk.layout));
+        let (space, blocks) = (&self.space, log_blocks(&self.disk.layout()));
         if !space.budget.take(blocks) {
             return None;
         }

@@ -159,7 +159,7 @@ impl Run {
         self.device.mark(&*self.label);
     }
 
-    fn branch(&mut self, name: &str) -> Arc<Branch> {
+    pub(crate) fn branch(&mut self, name: &str) -> Arc<Branch> {
         let open = || self.pool.branch(name).unwrap();
         self.open.entry(name.into()).or_insert_with(open).clone()
     }

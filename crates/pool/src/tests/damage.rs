@@ -243,12 +243,12 @@ fn a_bad_bitmap_costs_its_zone() {
         let record = pool.shared.state.lock().table.find(name).unwrap().clone();
         let disk = &pool.shared.disk;
         let map = Map::open(disk, 0, record.root, levels(record.blocks)).unwrap();
-        disk.layout.locate(map.find(3).unwrap().place()).0
+        disk.layout().locate(map.find(3).unwrap().place()).0
     });
     assert_ne!(a, b, "two branches write in two zones");
     pool.close().unwrap();
     let pool = Pool::open(image.clone()).unwrap();
-    let bitmap = [false, true].map(|copy| pool.shared.disk.layout.bitmap(b, copy));
+    let bitmap = [false, true].map(|copy| pool.shared.disk.layout().bitmap(b, copy));
     for place in bitmap {
         let range = place * UNIT..(place + 1) * UNIT;
         image.arm(Fault::on(Operation::Read).within(range).fail(OsError::IO));

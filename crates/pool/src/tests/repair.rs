@@ -71,7 +71,7 @@ fn damage_behind(device: &Arc<dyn Device>, first: u64, plant: impl FnOnce(&Share
 
 /// Returns the places that the last commit has, or has not.
 fn places(shared: &Shared, is_used: bool) -> impl Iterator<Item = u64> {
-    let layout = shared.disk.layout;
+    let layout = shared.disk.layout();
     let is = move |place: &u64| shared.space.status(*place).unwrap().0 == is_used;
     (0..layout.places).filter(move |place| layout.has(*place)).filter(is)
 }

@@ -35,6 +35,16 @@ pub enum PoolError {
         /// Linux's number for it.
         errno: Errno,
     },
+    /// The volume in a branch can't grow.
+    #[error("{name}: {why}")]
+    Grow {
+        /// The branch.
+        name: String,
+        /// The reason.
+        why: String,
+        /// Linux's number for it.
+        errno: Errno,
+    },
     /// The call on the branches failed.
     #[error("{name}: {error}{}", remedy(.error))]
     Branches {
@@ -99,7 +109,7 @@ impl PoolError {
             Self::Missing(_) => Errno::NOENT,
             Self::Device(error) => Fault::from(error.clone()).errno(),
             Self::NoPool { .. } => Errno::INVAL,
-            Self::Convert { errno, .. } => *errno,
+            Self::Convert { errno, .. } | Self::Grow { errno, .. } => *errno,
             Self::Superblock(_) | Self::Damage { .. } => Errno::UCLEAN,
             Self::HasChanged { .. } => Errno::BUSY,
             Self::Sync { errno, .. } => *errno,

@@ -56,13 +56,29 @@ impl FromStr for Size {
             "t" | "tb" | "tib" => 40,
             _ => return Err(wrong()),
         };
-        let number: u64 = digits.parse().map_err(|_| wrong())?;
-        match number.checked_mul(1 << shift) {
+        match in_units(digits, shift).ok_or_else(wrong)? {
             Some(0) => Err("a size of 0 holds nothing: give at least 4K".into()),
             Some(bytes) => Ok(Size::Bytes(bytes)),
             None => Err(format!("`{text}` is more than can be counted")),
         }
     }
+}
+
+/// Returns a number, which may have a fraction as `1.5`, times a power of two, rounded down: the
+/// inner `None` if that is too large, and the outer one if it is no number.
+fn in_units(text: &str, shift: u32) -> Option<Option<u64>> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let has_part = text.contains('.');
+    // Fifteen digits of a fraction tell each byte of a tebibyte.
+    if !is_digits(whole) || !is_digits(part) || has_part && (part.is_empty() || part.len() > 15) {
+        return None;
+    }
+    let whole: u64 = whole.parse().ok()?;
+    let scale = 10_u128.pow(part.len() as u32);
+    let part: u128 = if has_part { part.parse().ok()? } else { 0 };
+    let rest = u64::try_from((part << shift) / scale).ok()?;
+    Some(whole.checked_mul(1 << shift).and_then(|bytes| bytes.checked_add(rest)))
 }
 
 impl fmt::Display for Size {

@@ -2,13 +2,15 @@
 //!
 //! # Locks
 //!
-//! `volumes` and `reaper` are leaves, held for a moment.
+//! `volumes`, `reaper` and the item of [`Discarder`] are leaves, held for a moment. `freezing` is
+//! held during a freeze, and taken first.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use vfscale_block::{CowDevice, Device, Guarded};
 use vfscale_diskfs::{CacheBudget, DiskFs};
@@ -30,6 +32,10 @@ const BUDGET_BYTES: u64 = 256 << 20;
 /// Places that one step of freeing deleted branches frees: calls that open and fork branches wait
 /// for a step.
 const REAP_PLACES: u64 = 4096;
+
+/// The time from a commit that makes places free to their discard: what is used again at once is
+/// not discarded.
+const DISCARD_DELAY: Duration = Duration::from_millis(300);
 
 /// How often an adoption is decided on anew because the parent was used meanwhile.
 const ADOPTIONS_MAX: usize = 8;
@@ -62,6 +68,37 @@ pub(crate) struct PoolShared {
     volumes: Mutex<HashMap<String, Weak<DiskFs>>>,
     /// Frees the space of deleted branches.
     reaper: Mutex<Option<WorkItem>>,
+    /// Gives the storage of free places back to the file system of the image.
+    discarder: Arc<Discarder>,
+    /// Held during a freeze.
+    freezing: Mutex<()>,
+}
+
+/// Discards in the background what commits of a pool make free. Commits have it, too, and must not
+/// hold the pool.
+#[derive(Default)]
+struct Discarder {
+    item: Mutex<Option<WorkItem>>,
+    /// Whether a run is to come that begins after now.
+    is_due: AtomicBool,
+}
+
+impl Discarder {
+    /// Has a run follow soon. Does not wait.
+    fn due(&self) {
+        if !self.is_due.swap(true, Ordering::AcqRel)
+            && let Some(item) = &*lock(&self.item)
+        {
+            item.queue_at(Instant::now() + DISCARD_DELAY);
+        }
+    }
+
+    fn run(&self, pool: &Weak<PoolShared>) {
+        self.is_due.store(false, Ordering::Release);
+        if let Some(pool) = pool.upgrade() {
+            pool.discard_freed();
+        }
+    }
 }
 
 /// An open branch, with its pool.
@@ -112,7 +149,9 @@ impl OpenBranch {
     pub(crate) fn close(&self) -> Result<(), PoolError> {
         let Some(pool) = self.pool() else { return Ok(()) };
         self.forget(&pool);
-        pool.call(self.branch.close())
+        pool.call(self.branch.close())?;
+        pool.discard_freed();
+        Ok(())
     }
 
     /// Makes the space free that the branch has given up.
@@ -175,15 +214,36 @@ impl PoolShared {
         let (pool, repaired) = opened?;
         let (name, volumes, reaper) = (name.to_owned(), Mutex::default(), Mutex::default());
         let budget = budget.unwrap_or_else(|| CacheBudget::new(BUDGET_BYTES));
-        let shared =
-            Arc::new(Self { name, pool, read_only, repaired, budget, device, volumes, reaper });
+        let discarder = Arc::<Discarder>::default();
+        let shared = Arc::new(Self {
+            name,
+            pool,
+            read_only,
+            repaired,
+            budget,
+            device,
+            volumes,
+            reaper,
+            discarder,
+            freezing: Mutex::default(),
+        });
         if !read_only {
-            let weak = Arc::downgrade(&shared);
-            let item = WorkItem::new(Priority::Normal, 1, move || reap_in_background(&weak));
-            item.queue();
-            *lock(&shared.reaper) = Some(item);
+            shared.begin();
         }
         Ok(shared)
+    }
+
+    /// Begins the work in the background.
+    fn begin(self: &Arc<Self>) {
+        let (weak, discarder) = (Arc::downgrade(self), self.discarder.clone());
+        let item = WorkItem::new(Priority::Normal, 1, move || discarder.run(&weak));
+        *lock(&self.discarder.item) = Some(item);
+        let discarder = self.discarder.clone();
+        self.pool.on_freed(move || discarder.due());
+        let weak = Arc::downgrade(self);
+        let item = WorkItem::new(Priority::Normal, 1, move || reap_in_background(&weak));
+        item.queue();
+        *lock(&self.reaper) = Some(item);
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -197,6 +257,18 @@ impl PoolShared {
 
     pub(crate) fn read_only(&self) -> bool {
         self.read_only
+    }
+
+    /// Returns the open volumes that can be written, each with the name of its branch.
+    pub(super) fn volumes(&self) -> Vec<(String, Arc<DiskFs>)> {
+        let volumes = lock(&self.volumes);
+        let open = volumes.iter().filter_map(|(name, fs)| Some((name.clone(), fs.upgrade()?)));
+        open.collect()
+    }
+
+    /// Keeps other freezes out.
+    pub(super) fn freezing(&self) -> MutexGuard<'_, ()> {
+        lock(&self.freezing)
     }
 
     pub(crate) fn repaired(&self) -> &Repaired {
@@ -354,15 +426,38 @@ impl PoolShared {
         }
     }
 
+    /// Discards what has become free. An error is reported and has no further effect.
+    fn discard_freed(&self) {
+        if let Err(error) = self.pool.discard_freed() {
+            tracing::warn!("{}: free space is not given back: {error}", self.name);
+        }
+    }
+
+    /// Makes everything durable, and gives back what deleted branches had.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`].
+    pub(crate) fn close(&self) -> Result<(), PoolError> {
+        self.stop();
+        if !self.read_only {
+            // A branch that can't be reaped is one that nobody wants.
+            _ = self.reap();
+        }
+        self.call(self.pool.close_branches())?;
+        self.discard_freed();
+        Ok(())
+    }
+
     /// Ends the work in the background, and waits for it.
-    pub(crate) fn stop(&self) {
-        let item = lock(&self.reaper).take();
-        drop(item);
+    fn stop(&self) {
+        let items = [lock(&self.reaper).take(), lock(&self.discarder.item).take()];
+        drop(items);
     }
 }
 
 impl Drop for PoolShared {
     fn drop(&mut self) {
+        self.stop();
         self.device.release();
     }
 }
@@ -395,7 +490,7 @@ fn reap_in_background(pool: &Weak<PoolShared>) {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -6,31 +6,47 @@ use vfscale_diskfs::DiskFs;
 use vfscale_vfs::Errno;
 
 use crate::place::lower::Lower;
+use crate::place::shared::{OpenBranch, PoolShared};
 
-/// A handle by which another thread freezes a volume ([`Volume::freezer`](super::Volume::freezer)).
-/// It does not keep the volume open.
+/// A handle by which another thread freezes a volume ([`Volume::freezer`](super::Volume::freezer)),
+/// and all branches of its image if it is one. It does not keep the volume open.
 #[derive(Clone, Debug)]
 pub struct Freezer {
     fs: Weak<DiskFs>,
     /// The device, which may have become that of a branch.
     lower: Option<Weak<Lower>>,
+    /// The pool of a volume that was opened as a branch.
+    pool: Option<Weak<PoolShared>>,
 }
 
 impl Freezer {
-    pub(super) fn new(fs: &Arc<DiskFs>, lower: Option<&Arc<Lower>>) -> Self {
-        Self { fs: Arc::downgrade(fs), lower: lower.map(Arc::downgrade) }
+    pub(super) fn new(
+        fs: &Arc<DiskFs>,
+        lower: Option<&Arc<Lower>>,
+        pool: Option<&Arc<PoolShared>>,
+    ) -> Self {
+        let (lower, pool) = (lower.map(Arc::downgrade), pool.map(Arc::downgrade));
+        Self { fs: Arc::downgrade(fs), lower, pool }
     }
 
-    /// Returns whether the volume has become a branch, whose device others change as well.
-    fn is_branch(&self) -> bool {
+    /// Returns the size of the volume in bytes; `None` if it is closed.
+    #[must_use]
+    pub fn volume_size(&self) -> Option<u64> {
+        Some(self.fs.upgrade()?.volume().geometry().bytes())
+    }
+
+    /// Returns the pool of the volume, if it is a branch by now.
+    fn pool(&self) -> Option<Arc<PoolShared>> {
         let lower = self.lower.as_ref().and_then(Weak::upgrade);
-        lower.is_some_and(|lower| lower.branch().is_some())
+        let pool = || lower.as_ref()?.branch().and_then(OpenBranch::pool);
+        self.pool.as_ref().and_then(Weak::upgrade).or_else(pool)
     }
 
     /// Calls `meanwhile` while the volume is frozen: its device, and that of its log, have
     /// everything that calls have returned for, in place and durable, and do not change. So a copy
     /// or a snapshot of them that is made meanwhile opens with nothing to replay. Returns the
-    /// result of `meanwhile`.
+    /// result of `meanwhile`. If the volume is a branch, all volumes that are open in branches of
+    /// the image are frozen, and calls that change or list the branches sleep as well.
     ///
     /// Calls that change the volume sleep until `meanwhile` returns, also syncs that have something
     /// to write and [`Volume::close`](super::Volume::close); `meanwhile` must make none of them,
@@ -45,7 +61,7 @@ impl Freezer {
     /// # let (image, copy) = (dir.path().join("disk.vfs"), dir.path().join("copy.vfs"));
     /// let volume = vfscale::volume(&image).create(16 << 20).open()?;
     /// volume.task().write("/note", "kept\n")?;
-    /// let freezer = volume.freezer().expect("it is no branch");
+    /// let freezer = volume.freezer();
     /// freezer.freeze(|| std::fs::copy(&image, &copy))??;
     ///
     /// let copied = vfscale::volume(&copy).read_only(true).open()?;
@@ -56,15 +72,31 @@ impl Freezer {
     ///
     /// # Errors
     /// `EIO` and other errors of write-back, the log and the devices, `ENODEV` if the volume is
-    /// closed, and `EOPNOTSUPP` if it has become a branch of a pool; `meanwhile` was not called
-    /// then.
+    /// closed, and `EBUSY` if a branch is just being opened, or is open as a device; `meanwhile`
+    /// was not called then.
     pub fn freeze<T>(&self, meanwhile: impl FnOnce() -> T) -> Result<T, Errno> {
-        let fs = self.fs.upgrade().ok_or(Errno::NODEV)?;
-        // Looks when no pool is being made.
-        let guarded = || if self.is_branch() { Err(Errno::OPNOTSUPP) } else { Ok(meanwhile()) };
-        fs.freeze(guarded).unwrap_or_else(|fault| {
-            tracing::warn!(%fault, "the volume can't be frozen");
-            Err(fault.errno())
-        })
+        let mut meanwhile = Some(meanwhile);
+        let mut run = || meanwhile.take().map(|meanwhile| meanwhile());
+        loop {
+            let frozen = match self.pool() {
+                Some(pool) => pool.freeze(&mut run).map_err(|error| {
+                    tracing::warn!("the branches can't be frozen: {error}");
+                    error.errno()
+                }),
+                None => {
+                    let fs = self.fs.upgrade().ok_or(Errno::NODEV)?;
+                    // Looks again when no pool is being made.
+                    let frozen = fs.freeze(|| self.pool().is_none().then(&mut run).flatten());
+                    frozen.map_err(|fault| {
+                        tracing::warn!(%fault, "the volume can't be frozen");
+                        fault.errno()
+                    })
+                }
+            };
+            // Otherwise the volume has become a branch in between.
+            if let Some(result) = frozen? {
+                return Ok(result);
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@ use super::*;
 
 fn space(places: u64) -> Space {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(places * 4096).unwrap());
-    let disk = Disk { device, pool: [1; 16], layout: Layout::whole(places) };
+    let disk = Disk::new(device, [1; 16], Layout::whole(places));
     Space::new(&disk, &[0; 3840], 0, 1)
 }
 
@@ -19,10 +19,10 @@ fn places_are_handed_out_once() {
     let (mut seen, mut lease) = (BTreeSet::new(), Lease::default());
     while let Ok((first, count)) = space.take(&mut lease, 1, 5000) {
         for place in first..first + count {
-            assert!(seen.insert(place) && space.disk.layout.has(place));
+            assert!(seen.insert(place) && space.disk.layout().has(place));
         }
     }
-    assert_eq!(seen.len() as u64, places - space.disk.layout.fixed());
+    assert_eq!(seen.len() as u64, places - space.disk.layout().fixed());
     space.free(&[100, 101, 102]);
     space.give(3);
     assert_eq!(space.take(&mut lease, 3, 5).unwrap(), (100, 3));
@@ -49,7 +49,9 @@ fn bitmaps_are_read_as_they_were_written() {
         let (mut sets, mut clears) = (Vec::new(), Vec::new());
         for _ in 0..50 {
             let place = random.below(2 * ZONE_PLACES);
-            if space.disk.layout.is_fixed(place) || sets.contains(&place) || clears.contains(&place)
+            if space.disk.layout().is_fixed(place)
+                || sets.contains(&place)
+                || clears.contains(&place)
             {
                 continue;
             }
@@ -61,7 +63,7 @@ fn bitmaps_are_read_as_they_were_written() {
         let mut copies = [0; 3840];
         let made = space.describe(&mut copies);
         let again = Space::new(&space.disk, &copies, made, 1);
-        for place in (0..2 * ZONE_PLACES).filter(|place| space.disk.layout.has(*place)) {
+        for place in (0..2 * ZONE_PLACES).filter(|place| space.disk.layout().has(*place)) {
             assert_eq!(again.status(place).unwrap().0, used.contains(&place), "place {place}");
         }
     }

@@ -20,7 +20,7 @@ fn device() -> (Arc<dyn Device>, [[u64; 2]; 2]) {
     pool.create_branch("main", 9 * UNIT).unwrap();
     pool.create_branch("precious", 9 * UNIT).unwrap();
     let state = pool.shared.state.lock();
-    let [even, odd] = pool.shared.disk.layout.superblocks().map(|place| [place, place + 4]);
+    let [even, odd] = pool.shared.disk.layout().superblocks().map(|place| [place, place + 4]);
     let places = if state.generation.is_multiple_of(2) { [even, odd] } else { [odd, even] };
     drop(state);
     pool.close().unwrap();

@@ -11,7 +11,7 @@ use crate::disk::layout::Layout;
 
 fn disk() -> Disk {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(4096 * 4096).unwrap());
-    Disk { device, pool: [1; 16], layout: Layout::whole(4096) }
+    Disk::new(device, [1; 16], Layout::whole(4096))
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn assert_whole(pool: &Pool) {
 /// Returns the newest superblock of a pool that was not recovered.
 fn superblock(pool: &Pool) -> Superblock {
     let disk = &pool.shared.disk;
-    let blocks = disk.layout.superblocks().map(|place| disk.read::<Superblock>(SUPER, place));
+    let blocks = disk.layout().superblocks().map(|place| disk.read::<Superblock>(SUPER, place));
     let blocks = blocks.into_iter().flatten();
     blocks.max_by_key(|block| block.header.generation.get()).unwrap()
 }

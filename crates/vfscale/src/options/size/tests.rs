@@ -12,6 +12,10 @@ fn sizes_as_people_write_them() {
         ("1T", 1 << 40),
         ("16k", 16 << 10),
         ("7b", 7),
+        ("1.5G", 3 << 29),
+        ("0.25k", 256),
+        ("2.0T", 2 << 40),
+        ("1.000000001M", 1 << 20),
     ] {
         assert_eq!(text.parse(), Ok(Size::Bytes(bytes)), "{text}");
     }
@@ -20,8 +24,26 @@ fn sizes_as_people_write_them() {
 
 #[test]
 fn what_is_no_size_is_refused_by_name() {
-    for text in ["", "M", "-1", "1.5G", "64X", "0", "0G", "0%", "101%", "%", "99999999999T", "１"]
-    {
+    for text in [
+        "",
+        "M",
+        "-1",
+        "+1",
+        "1.G",
+        ".5G",
+        "1.5.5G",
+        "1,5G",
+        "0.0G",
+        "1.5e3",
+        "64X",
+        "0",
+        "0G",
+        "0%",
+        "101%",
+        "%",
+        "99999999999T",
+        "１",
+    ] {
         let refused = text.parse::<Size>().unwrap_err();
         assert!(!refused.is_empty(), "{text}");
     }
