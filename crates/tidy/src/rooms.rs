@@ -73,7 +73,7 @@ pub const ROOMS: &[Layers] = &[
             "lsn",
         ],
     ),
-    ("vfscale", &["transfer", "pool", "volume", "place", "view", "diff", "error"]),
+    ("vfscale", &["ingest", "transfer", "pool", "volume", "place", "view", "diff", "error"]),
     ("pool", &["calls", "branch", "state", "space", "disk", "base"]),
     (
         "fuse",
@@ -90,6 +90,7 @@ pub const ROOMS: &[Layers] = &[
             "umount",
             "bench_program",
             "volume",
+            "native",
             "elsewhere",
             "served",
             "source",

@@ -8,6 +8,7 @@ mod counted;
 mod diffs;
 mod fixed;
 mod full;
+mod ingests;
 mod limit;
 mod opened;
 mod pools;
