@@ -5,7 +5,8 @@
 //! * `vfscale mount` mounts at a directory, in the foreground or the background; `vfscale umount`
 //!   unmounts and waits until the volume is closed; `vfscale sync` makes a mount durable;
 //! * `vfscale branch` makes, lists and deletes branches of a volume, `diff` compares two, and
-//!   `adopt` keeps one; `vfscale view` has the kernel read one;
+//!   `adopt` keeps one; `vfscale view` has the kernel read one; `vfscale run --native` has it take
+//!   the writes of a command too, and `commit` and `discard` end what a killed one has left;
 //! * `vfscale mkfs`, `fsck`, `dump`, `tune` and `copy-out` work on unmounted volumes, `grow`,
 //!   `trim` and `stat` on any;
 //! * `vfscale bench` starts `vfscale-bench`, which measures how file systems scale.
@@ -17,6 +18,7 @@
 //! | --- | --- |
 //! | `args` | the command line |
 //! | `run`, `mount`, `umount`, `bench_program`, `volume` | the commands |
+//! | `native` | views that are mounted, and runs above them |
 //! | `helper` | the names by which other programs call the command; manual pages |
 //! | `mounts` | the table of mounts |
 //! | `served` | the mounts that this process serves, also at the request of others |
@@ -42,6 +44,7 @@ mod freeze;
 mod helper;
 mod mount;
 mod mounts;
+mod native;
 mod options;
 mod run;
 mod served;
@@ -89,6 +92,8 @@ fn main() -> ExitCode {
         Command::Branch(args) => branch::branch(&args),
         Command::Diff(args) => diff::diff(&args),
         Command::Adopt(args) => diff::adopt(&args),
+        Command::Commit(args) => native::commit(&args),
+        Command::Discard(args) => native::discard(&args),
         Command::View(args) => view::view(&args),
         Command::CopyOut(args) => copy_out::copy_out(&args),
         Command::Man { dir } => helper::manual(&dir),

@@ -24,6 +24,7 @@ use trial::Trial;
 
 pub(crate) mod args;
 mod front;
+mod native;
 mod temporary;
 mod trial;
 
@@ -44,6 +45,11 @@ pub(crate) fn run(args: RunArgs, arguments: &[OsString]) -> Result<ExitCode, Fai
     }
     // The files are those of the command, whoever runs it.
     options.allow_other.get_or_insert(false);
+    if args.native
+        && let Some(status) = native::run(&args, &options)?
+    {
+        return Ok(status);
+    }
     let server = match front::split()? {
         Side::Front(front) => return front.run(&args.words.command),
         Side::Server(server) => server,

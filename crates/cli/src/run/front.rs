@@ -127,7 +127,11 @@ fn status(
 
 /// Runs the command, passes signals on to it, and stops as long as it is stopped. One thread does
 /// all of it, so that no signal is passed on after a later one was acted upon.
-fn run_in(dir: &Path, command: &[OsString], signals: Blocked) -> Result<ExitStatus, Failure> {
+pub(super) fn run_in(
+    dir: &Path,
+    command: &[OsString],
+    signals: Blocked,
+) -> Result<ExitStatus, Failure> {
     let child = Pid::from_child(&start(dir, command, signals)?);
     loop {
         let caught = signals.wait();

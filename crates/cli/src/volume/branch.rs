@@ -162,6 +162,7 @@ fn list(args: &ListArgs) -> Result<ExitCode, Failure> {
             listed => listed?,
         },
     };
+    crate::native::tell_left(&args.image, &branches);
     let mut out = io::stdout().lock();
     super::show::written(if args.json {
         let text =

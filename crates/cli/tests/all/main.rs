@@ -14,6 +14,7 @@ mod fixed_device;
 mod for_all;
 mod freeze;
 mod full_host;
+mod native;
 mod odd_names;
 mod on_volume;
 mod server;
