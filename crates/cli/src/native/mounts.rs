@@ -85,9 +85,12 @@ fn options(text: String) -> Result<CString, Failure> {
 pub(crate) fn overlay(lower: &Path, above: &Path, dir: &Path) -> Result<(), Failure> {
     let (upper, work) = (above.join("upper"), above.join("work"));
     let make = |dir: &Path| fs::create_dir(dir).map_err(|e| Failure::Write(dir.to_owned(), e));
-    make(&upper)?;
+    // As soon as there is an upper layer, what is left of a run that was killed can be committed.
+    let new = work.join("upper");
     make(&work)?;
-    like(lower, &upper).map_err(|e| Failure::Write(upper.clone(), e))?;
+    make(&new)?;
+    let made = like(lower, &new).and_then(|()| fs::rename(&new, &upper));
+    made.map_err(|e| Failure::Write(upper.clone(), e))?;
     let open = |dir: &Path| File::open(dir).map_err(|e| Failure::System("open", e));
     let files = [open(lower)?, open(&upper)?, open(&work)?];
     let [lower, upper, work] = [(0, lower), (1, &*upper), (2, &*work)]
