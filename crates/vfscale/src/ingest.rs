@@ -8,12 +8,17 @@
 //!
 //! # How
 //!
-//! The upper layer is read once into a plan ([`plan`]); what it says of the base, the reader of the
-//! view finds ([`base`]). The plan is then carried out in a temporary branch, forked from the base.
-//! What the overlay has moved is put aside first, while all paths are those of the base; then the
-//! plan is followed from the root down, and directories get their attributes last. A file that the
-//! overlay has copied stays the inode that it was, and only blocks that differ are written. The
-//! branch adopts the temporary one in the end; until then an error or a crash changes nothing.
+//! The upper layer is read once into a plan ([`plan`]), and with it the *index* in the directory
+//! for the work: the overlay keeps each changed file of the base there that had several names, and
+//! a change by a name that was then removed nowhere else. What both say of the base, the reader of
+//! the view finds ([`base`]).
+//!
+//! The plan is then carried out in a temporary branch, forked from the base. What the overlay has
+//! moved is put aside first, while all paths are those of the base; the files that only the index
+//! has are changed there, so that all names left have it. Then the plan is followed from the root
+//! down, and directories get their attributes last. A file that the overlay has copied stays the
+//! inode that it was, and only blocks that differ are written. The branch adopts the temporary one
+//! in the end; until then an error or a crash changes nothing.
 //!
 //! # Invariants
 //!
@@ -37,7 +42,7 @@ use crate::transfer::side::Side;
 use crate::transfer::tree::InTree;
 use base::Base;
 use fault::failed;
-use plan::{Entry, Kind, Plan, Upper};
+use plan::{Entry, Kind, Part, Plan};
 
 mod base;
 mod fault;
@@ -59,6 +64,8 @@ pub struct Overlay<'o> {
     pub view: &'o Path,
     /// The directory of the upper layer.
     pub upper: &'o Path,
+    /// The directory for its work (`workdir`), where an overlay keeps some changes.
+    pub work: &'o Path,
 }
 
 /// The result of taking over an overlay.
@@ -82,7 +89,7 @@ impl Pool {
     /// copied stays the inode that it was, and only blocks that differ are written.
     ///
     /// If the branch has changed since that fork, or is open, it stays as it is, and the changes
-    /// are in another branch, which the result names. The upper layer is only read. Nothing should
+    /// are in another branch, which the result names. The overlay is only read. Nothing should
     /// change it meanwhile: a file that does is taken in parts.
     ///
     /// The overlay needs the options `index=on` and `xino=on`; `redirect_dir=on` and `metacopy=on`
@@ -101,11 +108,11 @@ impl Pool {
     ) -> std::result::Result<Ingested, PoolError> {
         let view = HostFile::open(overlay.view)
             .map_err(|error| PoolError::Output { path: overlay.view.to_owned(), error })?;
-        let upper = Upper::open(overlay.upper)?;
-        let plan = Plan::read(&Base::open(&view)?, &upper)?;
+        let (upper, work) = (Part::open(overlay.upper)?, Part::open(overlay.work)?);
+        let plan = Plan::read(&Base::open(&view)?, &upper, &work)?;
         let name = free_name(self, "ingest");
         self.fork_with(overlay.base, &name, ForkOptions::new().temporary(true))?;
-        let filled = fill(self, &name, &plan, &upper);
+        let filled = fill(self, &name, &plan, [&upper, &work]);
         let adopted = filled.and_then(|done| match self.adopt(branch, &name) {
             Err(PoolError::HasChanged { .. } | PoolError::Branches { .. }) => {
                 let kept = free_name(self, &format!("{branch}@native"));
@@ -136,12 +143,12 @@ fn fill(
     pool: &Pool,
     name: &str,
     plan: &Plan,
-    upper: &Upper,
+    parts: [&Part; 2],
 ) -> std::result::Result<Ingested, PoolError> {
     let whole = |error: Error| failed(Path::new(""), &error);
     let volume = pool.open(name).map_err(|error| whole(error.into()))?;
     let task = volume.task();
-    let done = Filling::new(&task, upper, plan).and_then(Filling::run);
+    let done = Filling::new(&task, parts, plan).and_then(Filling::run);
     drop(task);
     let closed = volume.close().map_err(|error| whole(Error::from(error)));
     let done = done?;
@@ -151,7 +158,8 @@ fn fill(
 /// A plan that is carried out.
 struct Filling<'f> {
     task: &'f Task,
-    upper: &'f Upper,
+    upper: &'f Part,
+    work: &'f Part,
     plan: &'f Plan,
     /// The directory for what was put aside.
     aside: PathBuf,
@@ -165,7 +173,7 @@ struct Filling<'f> {
 impl<'f> Filling<'f> {
     fn new(
         task: &'f Task,
-        upper: &'f Upper,
+        [upper, work]: [&'f Part; 2],
         plan: &'f Plan,
     ) -> std::result::Result<Self, PoolError> {
         let is_taken = |path: &Path| {
@@ -175,7 +183,7 @@ impl<'f> Filling<'f> {
         let mut aside = (0..).map(|n| PathBuf::from(format!("/.vfscale-ingest-{n}")));
         let aside = aside.find(|path| !is_taken(path)).unwrap_or_default();
         let (linked, claimed, done) = Default::default();
-        Ok(Self { task, upper, plan, aside, linked, claimed, done })
+        Ok(Self { task, upper, work, plan, aside, linked, claimed, done })
     }
 
     fn tree(&self) -> InTree<'f> {
@@ -199,13 +207,18 @@ impl<'f> Filling<'f> {
     }
 
     /// Puts aside what the overlay has moved, while it still has the paths of the base: links to
-    /// files, then directories, the deepest ones first.
+    /// files, then directories, the deepest ones first. Changes the files that only the index has.
     fn put_aside(&mut self) -> std::result::Result<(), PoolError> {
         let made = self.task.posix().mkdirat(At::Cwd, &self.aside, 0o700);
         made.map_err(|error| failed(Path::new(""), &error))?;
         for (nid, path) in &self.plan.files {
             let linked = self.task.hard_link(Path::new("/").join(path), self.file_aside(*nid));
             linked.map_err(|error| failed(path, &error))?;
+        }
+        for it in &self.plan.indexed {
+            let (path, origin) = (self.file_aside(it.nid), Some((it.nid, true)));
+            let changed = self.file((self.work, &it.path), &path, origin, it.has_contents);
+            changed.map_err(|error| failed(&self.work.path.join(&it.path), &error))?;
         }
         let from = |entry: &'f Entry| match &entry.kind {
             Kind::Directory { from: Some(from), .. } => Some((from, entry)),
@@ -255,22 +268,22 @@ impl<'f> Filling<'f> {
             Kind::File { origin, is_in_place, has_contents } => {
                 self.done.files += 1;
                 let origin = origin.map(|nid| (nid, *is_in_place));
-                self.file(entry, &path, origin, *has_contents)?;
+                self.file((self.upper, &entry.path), &path, origin, *has_contents)?;
             }
         }
         Ok(())
     }
 
-    /// Makes a file of the upper layer, or the one of the base that it is a copy of with its number
-    /// in the view, and whether that has the path already.
+    /// Makes a file of a part of the overlay, or the one of the base that it is a copy of with its
+    /// number in the view, and whether that has the path already.
     fn file(
         &mut self,
-        entry: &Entry,
+        (part, from): (&Part, &Path),
         path: &Path,
         origin: Option<(u64, bool)>,
         has_contents: bool,
     ) -> Result<()> {
-        let (dir, name) = self.upper.parent(&entry.path)?;
+        let (dir, name) = part.parent(from)?;
         let stat = Host.stat(Some(&dir), &name)?;
         if let Some(first) = self.linked.get(&stat.ino) {
             let ino = |path: &Path| self.task.symlink_metadata(path).map(|it| it.ino);

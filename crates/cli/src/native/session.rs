@@ -203,8 +203,9 @@ impl Session {
 
     /// Returns the overlay that was above the view.
     pub(crate) fn ingest(&self, pool: &Pool) -> Result<Option<String>, PoolError> {
-        let (view, upper) = (&self.view(), &self.upper_dir().join("upper"));
-        let done = pool.ingest(&self.branch, Overlay { base: &self.lease, view, upper })?;
+        let (base, view, dir) = (&*self.lease, &self.view(), self.upper_dir());
+        let [upper, work] = &["upper", "work"].map(|name| dir.join(name));
+        let done = pool.ingest(&self.branch, Overlay { base, view, upper, work })?;
         Ok(done.kept)
     }
 

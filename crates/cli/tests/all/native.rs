@@ -105,6 +105,33 @@ fn a_native_run_changes_its_branch() {
     assert!(fsck.status.success(), "{fsck:?}");
 }
 
+/// A change of a file with several names stays, though the name goes by which it was made.
+#[test]
+fn a_change_by_a_name_that_is_gone_is_kept() {
+    let image = Image::new(true);
+    if !is_native(&image) {
+        return;
+    }
+    let make = "for n in 0 1 2 3; do echo base > f$n; ln f$n h$n; done";
+    image.good(&["run", "--native"], &["--", "sh", "-c", make]);
+    let upper = image.0.path().join("upper");
+    fs::create_dir(&upper).unwrap();
+    let script = |number| format!("echo more >> f{number}; rm f{number}");
+    for (number, options) in
+        [&[][..], &["--upper", "tmpfs"], &["--upper", upper.to_str().unwrap()]].iter().enumerate()
+    {
+        let run = [&["run", "--native"], *options].concat();
+        image.good(&run, &["--", "sh", "-c", &script(number)]);
+    }
+    let (child, out) = start(&image, &[], &script(3));
+    kill(child, out);
+    image.good(&["commit"], &["main"]);
+    for number in 0..4 {
+        assert_eq!(image.read(&format!("/h{number}")), "base\nmore\n", "{number}");
+    }
+    assert_eq!(left(&image), nothing());
+}
+
 /// The root of the overlay has the attributes of the base, also those that are changed.
 #[test]
 fn the_root_keeps_its_attributes() {

@@ -83,7 +83,8 @@ pub enum PoolError {
     /// A file of an overlay could not be taken over.
     #[error("{}: can't be taken over from the overlay: {what}; nothing was changed", Escaped::new(.path))]
     Overlay {
-        /// The path from the root of the tree.
+        /// The path from the root of the tree; that of the host for a file that the overlay keeps
+        /// elsewhere.
         path: PathBuf,
         /// The reason.
         what: String,

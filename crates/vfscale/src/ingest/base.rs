@@ -122,7 +122,7 @@ impl<'v> Base<'v> {
                 let what = "it is a copy of a file of another view";
                 Err(lie(path, what, Errno::STALE))
             }
-            None => Err(lie(path, "its overlay.origin is no handle of EROFS", Errno::UCLEAN)),
+            None => Err(lie(path, "its handle in the base is none of EROFS", Errno::UCLEAN)),
             number => Ok(number),
         }
     }
@@ -152,7 +152,7 @@ impl<'v> Base<'v> {
         match wanted.iter().find(|(nid, _)| !found.contains_key(nid)) {
             None => Ok(found),
             Some((_, path)) => {
-                let what = "its overlay.origin is no file of the base";
+                let what = "it is a copy of no file of the base";
                 Err(lie(path, what, Errno::UCLEAN))
             }
         }

@@ -1,8 +1,8 @@
-//! The contents of an upper layer.
+//! The contents of an upper layer, and of the index in the directory for an overlay's work.
 //!
 //! Linux describes it in `Documentation/filesystems/overlayfs.rst`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -21,19 +21,24 @@ use crate::transfer::side::Side;
 const OWN: &[u8] = b"trusted.overlay.";
 /// An attribute of a program whose name would be one of the overlay.
 const ESCAPED: &[u8] = b"trusted.overlay.overlay.";
+/// The name of the index in the directory for the work.
+const INDEX: &str = "index";
 
-/// An upper layer.
-pub(super) struct Upper {
+/// The upper layer of an overlay, or the directory for its work.
+pub(super) struct Part {
     root: OwnedFd,
+    /// Its path on the host.
+    pub(super) path: PathBuf,
 }
 
-impl Upper {
+impl Part {
     /// Opens the directory.
     pub(super) fn open(path: &Path) -> std::result::Result<Self, PoolError> {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(CWD, path, flags, Mode::empty());
-        let root = opened.map_err(|errno| failed(path, &Error::new("openat", errno)))?;
-        Ok(Self { root })
+        let opened = rustix::fs::openat(CWD, &path, flags, Mode::empty());
+        let root = opened.map_err(|errno| failed(&path, &Error::new("openat", errno)))?;
+        Ok(Self { root, path })
     }
 
     /// Opens a directory by its path from the root. No symbolic link is followed.
@@ -88,8 +93,20 @@ pub(super) struct Entry {
 pub(super) struct Plan {
     /// Each directory before what is in it; the first one is the root.
     pub(super) entries: Vec<Entry>,
-    /// The files of the base that have come to other paths: their numbers in the view, and paths.
+    /// The files of the base that have come to other paths, or that the index has: their numbers in
+    /// the view, and paths in the base.
     pub(super) files: BTreeMap<u64, PathBuf>,
+    pub(super) indexed: Vec<Indexed>,
+}
+
+/// A file of the base that was changed by a name which is gone: only the index has it.
+#[derive(Debug)]
+pub(super) struct Indexed {
+    /// Its path in the directory for the work.
+    pub(super) path: PathBuf,
+    /// The number in the view.
+    pub(super) nid: u64,
+    pub(super) has_contents: bool,
 }
 
 /// A directory whose names are still to be read.
@@ -101,12 +118,16 @@ struct Frame {
 }
 
 impl Plan {
-    /// Reads an upper layer.
+    /// Reads an upper layer and the index.
     ///
     /// # Errors
     /// [`PoolError::Overlay`].
-    pub(super) fn read(base: &Base<'_>, upper: &Upper) -> std::result::Result<Self, PoolError> {
-        let (mut plan, mut moved) = (Self::default(), BTreeMap::new());
+    pub(super) fn read(
+        base: &Base<'_>,
+        upper: &Part,
+        work: &Part,
+    ) -> std::result::Result<Self, PoolError> {
+        let (mut plan, mut moved, mut met) = (Self::default(), BTreeMap::new(), HashSet::new());
         let path = PathBuf::new();
         plan.push(path.clone(), Kind::Directory { from: None, is_new: false });
         let mut stack = vec![Frame { path, lower: Some(base.root()), has_marked: false }];
@@ -121,11 +142,7 @@ impl Plan {
             let below = lower.zip(below.as_ref());
             for name in names {
                 let path = frame.path.join(&name);
-                let looked = || {
-                    let node = Host.open_node(Some(&dir), &name)?;
-                    Ok((Host.stat_of(&node)?, Marks::of(Host.xattrs(&node)?)))
-                };
-                let (stat, marks) = looked().map_err(|error| failed(&path, &error))?;
+                let (stat, marks) = look(&dir, &name).map_err(|error| failed(&path, &error))?;
                 if is_whiteout(&stat, &marks, frame.has_marked) {
                     plan.push(path, Kind::Whiteout);
                 } else if stat.file_type() == FileType::Directory {
@@ -137,10 +154,15 @@ impl Plan {
                     if let Kind::File { origin: Some(nid), is_in_place: false, .. } = kind {
                         moved.insert(nid, path.clone());
                     }
+                    if stat.nlink > 1 {
+                        met.insert((stat.dev, stat.ino));
+                    }
                     plan.push(path, kind);
                 }
             }
         }
+        plan.indexed = indexed(base, work, &met)?;
+        moved.extend(plan.indexed.iter().map(|it| (it.nid, work.path.join(&it.path))));
         if !moved.is_empty() {
             plan.files = base.paths(&moved)?;
         }
@@ -177,6 +199,11 @@ impl Marks {
         }
         marks
     }
+}
+
+fn look(dir: &Node, name: &OsStr) -> Result<(Stat, Marks)> {
+    let node = Host.open_node(Some(dir), name)?;
+    Ok((Host.stat_of(&node)?, Marks::of(Host.xattrs(&node)?)))
 }
 
 /// Returns the attributes that programs see in an overlay.
@@ -235,4 +262,47 @@ fn file(
     }
     let is_in_place = origin.is_some() && below.and_then(|(_, names)| names.get(name)) == origin;
     Ok(Kind::File { origin, is_in_place, has_contents: !marks.is_without_contents })
+}
+
+/// Reads the index, where the overlay keeps each changed file of the base that had several names.
+/// Leaves out those of which the upper layer has a name: they were `met` there.
+fn indexed(
+    base: &Base<'_>,
+    work: &Part,
+    met: &HashSet<(u64, u64)>,
+) -> std::result::Result<Vec<Indexed>, PoolError> {
+    let (mut files, index) = (Vec::new(), work.path.join(INDEX));
+    let dir = match work.dir(Path::new(INDEX)) {
+        // Nothing was mounted yet.
+        Err(error) if error.errno() == Errno::NOENT => return Ok(files),
+        dir => dir.map_err(|error| failed(&index, &error))?,
+    };
+    for name in Host.names(&dir).map_err(|error| failed(&index, &error))? {
+        // A copy that a crash has ended: the overlay drops it, too.
+        if name.as_bytes().starts_with(b"#") {
+            continue;
+        }
+        let shown = index.join(&name);
+        let (stat, marks) = look(&dir, &name).map_err(|error| failed(&shown, &error))?;
+        let is_directory = stat.file_type() == FileType::Directory;
+        if is_directory || is_whiteout(&stat, &marks, false) || met.contains(&(stat.dev, stat.ino))
+        {
+            continue;
+        }
+        let handle = bytes_of(&name).map(|handle| base.number(&handle, &shown)).transpose()?;
+        let Some(nid) = handle.flatten() else {
+            return Err(lie(&shown, "its name is no handle of a file", Errno::UCLEAN));
+        };
+        let (path, has_contents) = (Path::new(INDEX).join(name), !marks.is_without_contents);
+        files.push(Indexed { path, nid, has_contents });
+    }
+    Ok(files)
+}
+
+/// Returns the bytes of hexadecimal digits.
+fn bytes_of(name: &OsStr) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let (pairs, rest) = name.as_bytes().as_chunks::<2>();
+    let bytes = pairs.iter().map(|[high, low]| Some((digit(*high)? << 4 | digit(*low)?) as u8));
+    bytes.collect::<Option<Vec<u8>>>().filter(|_| rest.is_empty())
 }

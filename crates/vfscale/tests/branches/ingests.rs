@@ -64,8 +64,8 @@ impl Drop for Above {
 }
 
 fn ingest(pool: &Pool, dir: &Path) -> Result<Ingested, PoolError> {
-    let (view, upper) = (&dir.join("view"), &dir.join("upper"));
-    pool.ingest("main", Overlay { base: "base", view, upper })
+    let [view, upper, work] = &["view", "upper", "work"].map(|name| dir.join(name));
+    pool.ingest("main", Overlay { base: "base", view, upper, work })
 }
 
 fn names(pool: &Pool) -> Vec<String> {
@@ -101,7 +101,7 @@ fn change_kernel(root: &Path, random: &mut Random) {
     let time = Timespec { tv_sec: random.below(4_000_000_000) as i64, tv_nsec: 123_456_789 };
     let times = Timestamps { last_access: time, last_modification: time };
     let nothing = XattrFlags::empty();
-    let done: std::io::Result<()> = match random.below(22) {
+    let done: std::io::Result<()> = match random.below(30) {
         0..3 => open(true).and_then(|it| it.write_all_at(&bytes, at)),
         3 => open(false).and_then(|it| it.set_len(at + 77)),
         4 => open(false).and_then(|it| Ok(fallocate(it, hole, at, size)?)),
@@ -133,7 +133,17 @@ fn change_kernel(root: &Path, random: &mut Random) {
             let list = acl(random.below(3) as u32);
             removed.and(setxattr(&other, access, &list, nothing)).map_err(Into::into)
         }
-        _ => utimensat(CWD, &name, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(Into::into),
+        21 => utimensat(CWD, &name, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(Into::into),
+        22..25 => fs::hard_link(&name, &other),
+        // A change by a name that goes: the other names of the file have it.
+        25..27 => std::os::unix::fs::lchown(&name, Some(7), Some(random.below(9) as u32))
+            .and_then(|()| fs::remove_file(&name)),
+        27 => open(false)
+            .and_then(|it| it.write_all_at(&bytes, at))
+            .and_then(|()| fs::rename(&other, &name)),
+        _ => setxattr(&name, "user.b", &value, nothing)
+            .map_err(Into::into)
+            .and_then(|()| fs::remove_file(&name)),
     };
     drop(done);
 }
@@ -175,7 +185,13 @@ fn a_branch_becomes_what_the_overlay_is() {
     let mut random = Random::new(seed());
     for _ in 0..6 {
         let dir = tempfile::tempdir().unwrap();
-        let path = image(dir.path(), |task| (0..150).for_each(|_| change(task, &mut random)));
+        let path = image(dir.path(), |task| {
+            (0..150).for_each(|_| change(task, &mut random));
+            for _ in 0..random.one(&[0, 30, 300]) {
+                let [file, name] = [(); 2].map(|()| some(Path::new("/"), &mut random));
+                let _ = task.hard_link(file, name);
+            }
+        });
         let pool = vfscale::pool(&path).convert(true).open().unwrap();
         let Some(above) = Above::new(&pool, &path) else { return };
         for _ in 0..random.one(&[20, 200, 400]) {
@@ -239,6 +255,48 @@ fn an_ingest_writes_what_differs() {
     pool.close().unwrap();
 }
 
+/// A file of the base with several names that was changed by one which is gone.
+#[test]
+fn a_change_by_a_name_that_is_gone_is_one_of_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), |task| {
+        for (file, kept) in [("d/one", "two"), ("three", "d/four"), ("five", "six"), ("7", "8")] {
+            task.create_dir_all("/d").unwrap();
+            task.write(Path::new("/").join(file), "linked").unwrap();
+            task.hard_link(Path::new("/").join(file), Path::new("/").join(kept)).unwrap();
+        }
+        task.symlink("target", "/link").unwrap();
+        task.hard_link("/link", "/link2").unwrap();
+    });
+    let pool = vfscale::pool(&path).convert(true).open().unwrap();
+    let Some(above) = Above::new(&pool, &path) else { return };
+    let kept = ["/two", "/d2/four", "/six", "/link2"];
+    std::os::unix::fs::lchown(above.path("d/one"), Some(5), Some(5)).unwrap();
+    fs::remove_file(above.path("d/one")).unwrap();
+    File::options().append(true).open(above.path("three")).unwrap().write_all(b"!").unwrap();
+    fs::rename(above.path("d"), above.path("d2")).unwrap();
+    fs::rename(above.path("7"), above.path("three")).unwrap();
+    setxattr(above.path("five"), "user.a", b"value", XattrFlags::empty()).unwrap();
+    fs::create_dir(above.path("new")).unwrap();
+    fs::rename(above.path("five"), above.path("new/five")).unwrap();
+    fs::remove_dir_all(above.path("new")).unwrap();
+    std::os::unix::fs::lchown(above.path("link"), Some(6), Some(6)).unwrap();
+    fs::remove_file(above.path("link")).unwrap();
+    // No name is left of this one.
+    fs::set_permissions(above.path("8"), PermissionsExt::from_mode(0o600)).unwrap();
+    fs::remove_file(above.path("8")).unwrap();
+    fs::remove_file(above.path("three")).unwrap();
+    above.ingest(&pool).unwrap();
+    within(&pool, "main", |task| {
+        compare(task, &above.mounted);
+        let found = kept.map(|path| task.symlink_metadata(path).unwrap());
+        assert_eq!(found.map(|it| (it.uid, it.nlink)), [(5, 1), (0, 1), (0, 1), (6, 1)]);
+        assert_eq!(task.read_to_string("/d2/four").unwrap(), "linked!");
+    });
+    drop(above);
+    pool.close().unwrap();
+}
+
 /// A branch that has changed meanwhile stays as it is.
 #[test]
 fn changes_that_a_branch_can_not_take_are_another_branch() {
@@ -258,66 +316,170 @@ fn changes_that_a_branch_can_not_take_are_another_branch() {
     pool.close().unwrap();
 }
 
+/// An overlay that was never mounted, above `/d/e` and a file with the names `/f` and `/g`.
+struct Forged {
+    dir: tempfile::TempDir,
+    pool: Pool,
+    view: Vec<u8>,
+}
+
+impl Forged {
+    fn new() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            println!("######## SKIPPED: attributes of overlays need root");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = image(dir.path(), |task| {
+            task.create_dir_all("/d/e").unwrap();
+            task.write("/f", "base").unwrap();
+            task.hard_link("/f", "/g").unwrap();
+        });
+        let pool = vfscale::pool(&path).convert(true).open().unwrap();
+        pool.fork_with("main", "base", ForkOptions::new().read_only(true)).unwrap();
+        pool.view("base", &dir.path().join("view")).unwrap();
+        let view = fs::read(dir.path().join("view")).unwrap();
+        Some(Self { dir, pool, view })
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.dir.path().join(path)
+    }
+
+    fn file(&self, path: &str) {
+        fs::write(self.path(path), "upper").unwrap();
+    }
+
+    fn mark(&self, path: &str, name: &str, value: &[u8]) {
+        let name = format!("trusted.overlay.{name}");
+        setxattr(self.path(path), name, value, XattrFlags::empty()).unwrap();
+    }
+
+    /// Returns the handle of an inode.
+    fn handle(&self, number: u8) -> Vec<u8> {
+        let number = [0, 0, 0, 0, number, 0, 0, 0, 0, 0, 0, 0];
+        [&[0, 0xfb, 33, 0, 0x81], &self.view[1024 + 48..][..16], &number].concat()
+    }
+
+    /// Returns the handle of the file.
+    fn handle_of_file(&self) -> Vec<u8> {
+        let found = (0..=255).find(|number| is_file(&self.view, *number));
+        self.handle(found.unwrap())
+    }
+
+    /// Makes the directories, `fill`s them, and expects an error that names the file, and that
+    /// nothing has changed.
+    fn refuses(&self, what: &str, fill: &dyn Fn()) {
+        let made = ["upper", "work"].map(|name| self.path(name));
+        made.iter().for_each(|dir| fs::create_dir(dir).unwrap());
+        fill();
+        let refused = ingest(&self.pool, self.dir.path()).unwrap_err();
+        assert!(refused.to_string().contains(what), "{what}: {refused}");
+        assert_ne!(refused.errno(), Errno::IO, "{what}: {refused}");
+        assert_eq!(names(&self.pool), ["base", "main"], "{what}");
+        assert_eq!(self.pool.diff("base", "main").unwrap(), [], "{what}");
+        made.iter().for_each(|dir| _ = fs::remove_dir_all(dir));
+    }
+}
+
 /// Upper layers that no overlay makes: the error names the file, and nothing is changed.
 #[test]
 fn a_hostile_upper_layer_changes_nothing() {
-    if !rustix::process::geteuid().is_root() {
-        println!("######## SKIPPED: attributes of overlays need root");
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let path = image(dir.path(), |task| {
-        task.create_dir_all("/d/e").unwrap();
-        task.write("/f", "base").unwrap();
-    });
-    let pool = vfscale::pool(&path).convert(true).open().unwrap();
-    pool.fork_with("main", "base", ForkOptions::new().read_only(true)).unwrap();
-    pool.view("base", &dir.path().join("view")).unwrap();
-    let upper = dir.path().join("upper");
-    let mark = |path: &str, name: &str, value: &[u8]| {
-        let name = format!("trusted.overlay.{name}");
-        setxattr(upper.join(path), name, value, XattrFlags::empty()).unwrap();
+    let Some(forged) = Forged::new() else { return };
+    let redirect = |path: &str, to: &[u8]| {
+        fs::create_dir_all(forged.path(path)).unwrap();
+        forged.mark(path, "redirect", to);
     };
-    let make = |path: &str| fs::create_dir_all(upper.join(path)).unwrap();
-    let file = |path: &str| fs::write(upper.join(path), "upper").unwrap();
-    let uuid = fs::read(dir.path().join("view")).unwrap()[1024 + 48..][..16].to_vec();
-    let handle = |uuid: &[u8], number: u8| {
-        let number = [0, 0, 0, 0, number, 0, 0, 0, 0, 0, 0, 0];
-        [&[0, 0xfb, 33, 0, 0x81], uuid, &number].concat()
+    let copy = |path: &str, handle: &[u8]| {
+        forged.file(path);
+        forged.mark(path, "origin", handle);
     };
     type Case<'c> = (&'c str, &'c dyn Fn());
     let cases: [Case<'_>; 11] = [
-        ("/x", &|| (make("x"), mark("x", "redirect", b"/none")).1),
-        ("/x", &|| (make("x"), mark("x", "redirect", b"/d/../d")).1),
-        ("/x", &|| (make("x"), mark("x", "redirect", b"../../etc")).1),
-        ("/x", &|| (make("x"), mark("x", "redirect", b"/")).1),
-        ("/", &|| {
-            ["x", "y"].iter().for_each(|it| (make(it), mark(it, "redirect", b"/d")).1);
+        ("/x", &|| redirect("upper/x", b"/none")),
+        ("/x", &|| redirect("upper/x", b"/d/../d")),
+        ("/x", &|| redirect("upper/x", b"../../etc")),
+        ("/x", &|| redirect("upper/x", b"/")),
+        ("/", &|| ["upper/x", "upper/y"].iter().for_each(|it| redirect(it, b"/d"))),
+        ("/d/x", &|| redirect("upper/d/x", b"/d")),
+        ("/x", &|| {
+            forged.file("upper/x");
+            forged.mark("upper/x", "metacopy", b"");
         }),
-        ("/d/x", &|| (make("d/x"), mark("d/x", "redirect", b"/d")).1),
-        ("/x", &|| (file("x"), mark("x", "metacopy", b"")).1),
-        ("/x", &|| (file("x"), mark("x", "origin", b"nonsense and more of it than a head")).1),
-        ("another view", &|| (file("x"), mark("x", "origin", &handle(&[1; 16], 1))).1),
-        ("/x", &|| (file("x"), mark("x", "origin", &handle(&uuid, 255))).1),
+        ("/x", &|| copy("upper/x", b"nonsense and more of it than a head")),
+        ("another view", &|| {
+            let mut handle = forged.handle(1);
+            handle[5..21].fill(1);
+            copy("upper/x", &handle);
+        }),
+        ("/x", &|| copy("upper/x", &forged.handle(255))),
         ("two files", &|| {
-            let root = fs::read(dir.path().join("view")).unwrap();
-            let found = (0..=255).find(|number| is_file(&root, *number)).unwrap();
-            ["x", "y"]
-                .iter()
-                .for_each(|it| (file(it), mark(it, "origin", &handle(&uuid, found))).1);
+            let handle = forged.handle_of_file();
+            ["upper/x", "upper/y"].iter().for_each(|it| copy(it, &handle));
         }),
     ];
-    for (number, (what, fill)) in cases.into_iter().enumerate() {
-        fs::create_dir(&upper).unwrap();
-        fill();
-        let refused = ingest(&pool, dir.path()).unwrap_err();
-        assert!(refused.to_string().contains(what), "{number}: {refused}");
-        assert_ne!(refused.errno(), Errno::IO, "{number}: {refused}");
-        assert_eq!(names(&pool), ["base", "main"], "{number}");
-        assert_eq!(pool.diff("base", "main").unwrap(), []);
-        fs::remove_dir_all(&upper).unwrap();
+    cases.into_iter().for_each(|(what, fill)| forged.refuses(what, fill));
+    forged.pool.close().unwrap();
+}
+
+/// Returns the path of a file in the index.
+fn indexed(handle: &[u8]) -> String {
+    handle.iter().fold("work/index/".to_owned(), |path, byte| path + &format!("{byte:02x}"))
+}
+
+#[test]
+fn a_hostile_index_changes_nothing() {
+    let Some(forged) = Forged::new() else { return };
+    let handle = forged.handle_of_file();
+    let [nothing, mut other] = [forged.handle(255), handle.clone()];
+    other[5..21].fill(1);
+    let (good, nothing, other) = (indexed(&handle), indexed(&nothing), indexed(&other));
+    let [odd, sign, short] =
+        [format!("{good}0"), good.replace("00fb", "+0fb"), good[..60].to_owned()];
+    let names = [&nothing, &other, &odd, &sign, &short, &"work/index/file".to_owned()];
+    let index = || fs::create_dir(forged.path("work/index")).unwrap();
+    for name in names {
+        forged.refuses(name, &|| {
+            index();
+            forged.file(name);
+        });
     }
-    pool.close().unwrap();
+    forged.refuses(&good, &|| {
+        index();
+        std::os::unix::fs::symlink("/etc/passwd", forged.path(&good)).unwrap();
+    });
+    forged.refuses("work/index", &|| {
+        fs::create_dir(forged.path("elsewhere")).unwrap();
+        std::os::unix::fs::symlink("../elsewhere", forged.path("work/index")).unwrap();
+    });
+    forged.refuses("two files", &|| {
+        index();
+        forged.file(&good);
+        forged.file("upper/x");
+        forged.mark("upper/x", "origin", &handle);
+    });
+    forged.refuses("/work", &|| fs::remove_dir(forged.path("work")).unwrap());
+    forged.pool.close().unwrap();
+}
+
+/// Only a file in the index that is a copy is a change; an overlay drops the others.
+#[test]
+fn an_index_has_changes_of_files_of_the_base_only() {
+    let Some(forged) = Forged::new() else { return };
+    let good = indexed(&forged.handle_of_file());
+    ["upper", "work", "work/index", "work/index/00fb"]
+        .iter()
+        .for_each(|dir| fs::create_dir(forged.path(dir)).unwrap());
+    forged.file("work/index/#1");
+    let device = FileType::CharacterDevice;
+    mknodat(CWD, forged.path("work/index/00"), device, Mode::empty(), 0).unwrap();
+    forged.file(&good);
+    ingest(&forged.pool, forged.dir.path()).unwrap();
+    for path in ["/f", "/g"] {
+        let read = crate::common::read(&forged.pool, "main", path);
+        assert_eq!(read.as_deref(), Some("upper"), "{path}");
+    }
+    forged.pool.close().unwrap();
 }
 
 /// Returns whether a number in a view is that of the regular file.
