@@ -11,6 +11,7 @@ use crate::files::{self, copy, list};
 use crate::freeze::FreezeArgs;
 use crate::list::MountsArgs;
 use crate::mount::MountArgs;
+use crate::native::LeftArgs;
 use crate::run::args::RunArgs;
 use crate::served::listen::{Life, Wish};
 use crate::source::args::ServeArgs;
@@ -306,25 +307,47 @@ pub(crate) enum Command {
     /// Example: vfscale export disk.vfs:trial out
     Export(copy::ExportArgs),
 
-    /// Write a view of a branch, by which Linux reads it in place, without vfscale
+    /// Keep the changes that a killed `vfscale run --native` has left
+    ///
+    /// Makes them in the branch by one commit. If the branch has changed since the run began, it
+    /// stays as it is, and the changes become a branch of their own. `vfscale branch list` tells of
+    /// changes that were left.
+    ///
+    /// Example: vfscale commit disk.vfs trial
+    Commit(LeftArgs),
+
+    /// Drop the changes that a killed `vfscale run --native` has left
+    ///
+    /// Example: vfscale discard disk.vfs trial
+    Discard(LeftArgs),
+
+    /// Make a view of a branch, by which Linux reads it in place, without vfscale
     ///
     /// A view is metadata of EROFS, a file system of Linux that is only read: names, attributes,
-    /// and where the contents of files are in the image. The command writes it to FILE, whole or
-    /// not at all. Mount it with the image as its device:
+    /// and where the contents of files are in the image. With DIR it is mounted there, and shows
+    /// the branch as it is at this moment, until umount(8). A read-only branch `native N` keeps its
+    /// blocks meanwhile; the next such command removes it. An image without branches becomes a
+    /// pool, as by `vfscale branch create`. Needs root, and Linux 6.12.
+    ///
+    /// With --out the command writes the view to FILE, whole or not at all. Mount it with the image
+    /// as its device:
     ///
     /// mount -t erofs -o ro,device=$(losetup --find --show --read-only IMAGE) FILE DIR
     ///
     /// The loop device is for mount(8), which makes one for FILE too; mount(2) takes the image
-    /// itself since Linux 6.12. BRANCH has to be a read-only one (`vfscale branch create
-    /// --read-only`), since a view is right as long as its branch exists: unmount it before the
-    /// branch is deleted. Other branches may be written meanwhile. The image must not be mounted
-    /// while the view is written.
+    /// itself since Linux 6.12. Of such a view BRANCH has to be a read-only one (`vfscale branch
+    /// create --read-only`), since a view is right as long as its branch exists: unmount it before
+    /// the branch is deleted. Other branches may be written meanwhile. The image must not be
+    /// mounted while the view is made.
     ///
     /// EROFS has one time for each file, that of the last change of its contents, no flags, and
     /// inode numbers of its own. A file that it can't store at all, such as one with an attribute
     /// of 64 KiB, is an error.
     ///
-    /// Example: vfscale view disk.vfs base --out base.erofs
+    /// Views are kept beside the image, in the directory IMAGE.native, the latest four of those
+    /// that are not in use; --gc removes these as well.
+    ///
+    /// Examples: vfscale view disk.vfs main /mnt; vfscale view disk.vfs base --out base.erofs
     View(view::ViewArgs),
 
     /// Copy all readable files out of a volume that will not mount

@@ -6,7 +6,8 @@
 //!   unmounts and waits until the volume is closed; `vfscale sync` makes a mount durable, and
 //!   `vfscale mounts` lists them;
 //! * `vfscale branch` makes, lists and deletes branches of a volume, `diff` compares two, and
-//!   `adopt` keeps one; `vfscale view` has the kernel read one;
+//!   `adopt` keeps one; `vfscale view` has the kernel read one; `vfscale run --native` has it take
+//!   the writes of a command too, and `commit` and `discard` end what a killed one has left;
 //! * `vfscale ls`, `cat`, `rm`, `cp`, `import` and `export` work on files in an image without a
 //!   mount;
 //! * `vfscale mkfs`, `fsck`, `dump`, `tune` and `copy-out` work on unmounted volumes, `grow`,
@@ -21,6 +22,7 @@
 //! | `args` | the command line |
 //! | `run`, `mount`, `umount`, `list`, `bench_program`, `volume` | the commands |
 //! | `files` | the files in an image without a mount |
+//! | `native` | views that are mounted, and runs above them |
 //! | `helper` | the names by which other programs call the command; manual pages |
 //! | `mounts` | the table of mounts |
 //! | `served` | the mounts that this process serves, also at the request of others |
@@ -49,6 +51,7 @@ mod helper;
 mod list;
 mod mount;
 mod mounts;
+mod native;
 mod options;
 mod output;
 mod run;
@@ -104,6 +107,8 @@ fn main() -> ExitCode {
         Command::Cp(args) => files::copy::cp(&args),
         Command::Import(args) => files::copy::import(&args),
         Command::Export(args) => files::copy::export(&args),
+        Command::Commit(args) => native::commit(&args),
+        Command::Discard(args) => native::discard(&args),
         Command::View(args) => view::view(&args),
         Command::CopyOut(args) => copy_out::copy_out(&args),
         Command::Man { dir } => helper::manual(&dir),

@@ -32,6 +32,7 @@ use trial::Opened;
 pub(crate) mod args;
 mod front;
 mod joined;
+mod native;
 pub(crate) mod temporary;
 mod trial;
 
@@ -54,6 +55,11 @@ pub(crate) fn run(
     }
     // The files are those of the command, whoever runs it.
     options.allow_other.get_or_insert(false);
+    if args.native
+        && let Some(status) = native::run(args, &options)?
+    {
+        return Ok(status);
+    }
     let mut turn = Turn::new();
     let image = args.image.as_deref().filter(|_| !args.source.take_over);
     loop {

@@ -27,6 +27,7 @@ pub struct Reader<'f> {
     device_blocks: u64,
     root: u64,
     inodes: u64,
+    id: [u8; 16],
 }
 
 /// An inode that was read.
@@ -105,13 +106,19 @@ impl<'f> Reader<'f> {
         }
         let device_blocks = slot.blocks.get().into();
         let (root, inodes) = (raw.root.get().into(), raw.inodes.get());
-        Ok(Self { file, bytes, device_blocks, root, inodes })
+        Ok(Self { file, bytes, device_blocks, root, inodes, id: raw.uuid })
     }
 
     /// Returns the number of the root.
     #[must_use]
     pub fn root(&self) -> u64 {
         self.root
+    }
+
+    /// Returns the id of the file system.
+    #[must_use]
+    pub fn id(&self) -> [u8; 16] {
+        self.id
     }
 
     fn bytes(&self, at: u64, length: u64) -> Result<Vec<u8>, Error> {

@@ -75,7 +75,10 @@ pub const ROOMS: &[Layers] = &[
     ),
     (
         "vfscale",
-        &["transfer", "options", "memory", "pool", "volume", "place", "view", "diff", "error"],
+        &[
+            "ingest", "transfer", "options", "memory", "pool", "volume", "place", "view", "diff",
+            "error",
+        ],
     ),
     ("pool", &["calls", "branch", "state", "space", "disk", "base"]),
     (
@@ -95,6 +98,7 @@ pub const ROOMS: &[Layers] = &[
             "bench_program",
             "volume",
             "files",
+            "native",
             "elsewhere",
             "served",
             "source",

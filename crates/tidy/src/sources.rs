@@ -73,6 +73,8 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/fuse/src/uring/queue.rs", "system calls: io_uring"),
     ("crates/cli/src/run/front.rs", "system calls: fork, and between fork and exec"),
     ("crates/cli/src/elsewhere.rs", "system calls: fork"),
+    ("crates/cli/src/native/mounts.rs", "system calls: unshare"),
+    ("crates/cli/src/native/session.rs", "system calls: fcntl"),
     ("crates/command/src/signals.rs", "system calls: signal masks"),
     ("crates/fuse/tests/common/mod.rs", "system calls: credentials of a child"),
     ("crates/memfs/tests/idle_cpu.rs", "an allocator that counts"),

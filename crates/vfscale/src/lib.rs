@@ -75,6 +75,7 @@ mod diff;
 pub mod driver;
 mod error;
 pub mod idle_memory;
+mod ingest;
 mod memory;
 pub mod options;
 mod place;
@@ -86,6 +87,7 @@ pub mod volume;
 
 pub use vfscale_block as block;
 
+pub use ingest::{Ingested, Overlay};
 pub use memory::{MemoryBuilder, memory};
 pub use pool::{BranchInfo, ForkOptions, Pool, PoolBuilder, PoolError, pool, pool_on};
 pub use transfer::{Links, Owners, Transfer, Transferred};

@@ -477,6 +477,18 @@ impl Pool {
         view::write(self.shared.snapshot(branch)?.side(), out)
     }
 
+    /// Returns an id of what a branch has now: as long as it has the same one, a
+    /// [view](Self::view) of a fork shows what the branch has.
+    ///
+    /// Blocks for the I/O: two flushes if the branch has changed since its last fork.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`] if there is no such branch, or the pool is full;
+    /// [`PoolError::Sync`].
+    pub fn state(&self, branch: &str) -> Result<[u8; 16], PoolError> {
+        Ok(self.shared.snapshot(branch)?.side().branch().state())
+    }
+
     /// Gives a branch the contents of one that was forked from it, or from one that it comes from,
     /// and frees the name of that. The parent must not have changed since the last state that both
     /// have in common; what was forked from it, compared or read since then is no change. Both have

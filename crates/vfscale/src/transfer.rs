@@ -22,10 +22,10 @@ use std::path::Path;
 use vfscale_vfs::{Result, Task};
 
 mod copy;
-mod host;
+pub(crate) mod host;
 mod options;
-mod side;
-mod tree;
+pub(crate) mod side;
+pub(crate) mod tree;
 
 use copy::Copy;
 use host::Host;

@@ -22,6 +22,21 @@ pub(crate) struct RunArgs {
     #[arg(long, conflicts_with = "memory")]
     pub(crate) discard: bool,
 
+    /// Run the command at the kernel's speed: Linux reads the branch in place, and what the command
+    /// writes is in a directory of the host until it has ended. Then one commit makes all of it in
+    /// the branch. Needs root, EROFS and overlayfs; without them the branch is mounted as ever. The
+    /// image is open at the beginning and the end only, so any number of runs can have branches of
+    /// it, but it must not be mounted. One without branches becomes a pool, which can't be undone
+    #[arg(long, conflicts_with_all = ["memory", "lockstat"])]
+    pub(crate) native: bool,
+
+    /// Where a native run keeps what the command writes: an empty directory, or `tmpfs` or
+    /// `tmpfs=SIZE` for memory, which a run that is killed loses. By default it is beside the
+    /// image, and a run that is killed leaves it: `vfscale commit` keeps it, `vfscale discard`
+    /// drops it
+    #[arg(long, value_name = "DIR", requires = "native")]
+    pub(crate) upper: Option<String>,
+
     /// Record lock statistics, and print them to standard error at the end: a table with the
     /// columns of the kernel's lock_stat, times in microseconds
     #[arg(long)]

@@ -162,6 +162,7 @@ fn list(args: &ListArgs) -> Result<ExitCode, Failure> {
         listed => listed,
     };
     let branches = at_server_or_here(&args.image, "branch", ask, here)?;
+    crate::native::tell_left(&args.image, &branches);
     let mut out = io::stdout().lock();
     written(if args.json {
         let text =

@@ -17,6 +17,7 @@ mod freeze;
 mod full_host;
 mod joined;
 mod json;
+mod native;
 mod odd_names;
 mod on_volume;
 mod server;

@@ -27,7 +27,7 @@
 mod data;
 mod longer;
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -38,12 +38,12 @@ use crate::Settings;
 use crate::base::fault::Fault;
 use crate::btree::{Around, Error, Kind, Record, Tree};
 use crate::dir::{DirTree, Directory, NameHash, is_name};
-use crate::format::Damage;
 use crate::format::attr::CHUNK_BYTES;
 use crate::format::group::{CHUNK_ROOT_AT, FREE_ROOT_AT, FreeSpace, InodeChunks};
 use crate::format::inode::{
     CHUNK_BLOCKS, INODE_MAGIC, InodeRecord, block_of, chunk_of, ino_at, records, slot_of,
 };
+use crate::format::{Block, Damage};
 use crate::inode::attr::{self, Attribute};
 use crate::inode::blob::{self, AttrTree, LinkTree};
 use crate::inode::core::{AttrFork, DataFork, InodeCore};
@@ -105,6 +105,8 @@ pub struct Rescue {
     /// The size of the device in bytes, if the volume is larger.
     cut_off: Option<u64>,
     strays: OnceCell<Vec<Stray>>,
+    /// The block of inodes that was read last: files of a directory are often in one.
+    last_inodes: RefCell<Option<(u64, Box<Block>)>>,
 }
 
 /// A block of a tree by its own header: magic number, owner and address.
@@ -138,7 +140,14 @@ impl Rescue {
                 (part.unwrap_or(device), LogRead::Unusable(fault))
             }
         };
-        Ok(Self { device, superblock, log, cut_off, strays: OnceCell::new() })
+        Ok(Self {
+            device,
+            superblock,
+            log,
+            cut_off,
+            strays: OnceCell::new(),
+            last_inodes: RefCell::default(),
+        })
     }
 
     /// Returns the result of reading the log.
@@ -167,8 +176,12 @@ impl Rescue {
         if !media.is_one(block_of(ino)) {
             return Ok(None);
         }
-        let (block, _) = media.inodes(block_of(ino))?;
-        Ok(decoded(&media, ino, &records(&block)[slot_of(ino)])?)
+        let mut last = self.last_inodes.borrow_mut();
+        if last.as_ref().is_none_or(|(address, _)| *address != block_of(ino)) {
+            *last = Some((block_of(ino), media.inodes(block_of(ino))?.0));
+        }
+        let Some((_, block)) = &*last else { return Ok(None) };
+        Ok(decoded(&media, ino, &records(block)[slot_of(ino)])?)
     }
 
     /// Returns the names in a directory, and its damage. Blocks for I/O.

@@ -90,6 +90,17 @@ pub enum PoolError {
         /// The cause.
         error: std::io::Error,
     },
+    /// A file of an overlay could not be taken over.
+    #[error("{}: can't be taken over from the overlay: {what}; nothing was changed", Escaped::new(.path))]
+    Overlay {
+        /// The path from the root of the tree; that of the host for a file that the overlay keeps
+        /// elsewhere.
+        path: PathBuf,
+        /// The reason.
+        what: String,
+        /// Linux's number for it.
+        errno: Errno,
+    },
     /// Not all changes of an open branch became durable.
     #[error("{name}: not everything could be written: {errno}; there is no new branch")]
     Sync {
@@ -112,7 +123,7 @@ impl PoolError {
             Self::Convert { errno, .. } | Self::Grow { errno, .. } => *errno,
             Self::Superblock(_) | Self::Damage { .. } => Errno::UCLEAN,
             Self::HasChanged { .. } => Errno::BUSY,
-            Self::Sync { errno, .. } => *errno,
+            Self::Sync { errno, .. } | Self::Overlay { errno, .. } => *errno,
             Self::View { .. } => Errno::OVERFLOW,
             Self::Output { error, .. } => Errno::from_io_error(error).unwrap_or(Errno::IO),
             Self::Branches { error, .. } => match error {

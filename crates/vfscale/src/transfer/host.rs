@@ -15,10 +15,10 @@ use vfscale_vfs::{Errno, Error, FileType, Result, Stat, Timestamp};
 use crate::transfer::side::Side;
 
 /// The host's file system.
-pub(super) struct Host;
+pub(crate) struct Host;
 
 /// An open file of the host.
-pub(super) enum Node {
+pub(crate) enum Node {
     /// A regular file or a directory.
     Open(File),
     /// Any file, opened with `O_PATH`.

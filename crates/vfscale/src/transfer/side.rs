@@ -8,7 +8,7 @@ use vfscale_vfs::{Result, Stat};
 /// One of the two sides of a copy. Every file is reached by a name in an open directory, and `None`
 /// stands for the place from which paths start; no symbolic link at the end of a name is followed.
 /// Errors have the call, and the caller adds the path.
-pub(super) trait Side {
+pub(crate) trait Side {
     /// An open file.
     type Node;
 

@@ -11,7 +11,7 @@ use vfscale_vfs::{
 use crate::transfer::side::Side;
 
 /// The tree of a task.
-pub(super) struct InTree<'t>(pub(super) &'t Task);
+pub(crate) struct InTree<'t>(pub(crate) &'t Task);
 
 /// Returns the directory from which a name starts.
 fn dir(at: Option<&File>) -> At<'_> {

@@ -9,6 +9,7 @@ mod diffs;
 mod fixed;
 mod full;
 mod given_back;
+mod ingests;
 mod limit;
 mod opened;
 mod pools;

@@ -26,7 +26,7 @@ const SECOND: i64 = 1_000_000_000;
 
 /// All that a view has of a file, but for its contents. The first path of a file with several.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Known {
+pub struct Known {
     first: PathBuf,
     attributes: (u32, u32, u32, u64, i64),
     rdev: u64,
@@ -35,7 +35,13 @@ struct Known {
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-type Tree = BTreeMap<PathBuf, Known>;
+impl Known {
+    pub fn is_file(&self) -> bool {
+        self.attributes.0 & 0o170_000 == 0o100_000
+    }
+}
+
+pub type Tree = BTreeMap<PathBuf, Known>;
 
 /// Walks a tree, whose files `look` tells with their numbers, and `names` the names in a directory.
 fn walk(
@@ -57,7 +63,7 @@ fn walk(
     tree
 }
 
-fn of_library(task: &Task) -> Tree {
+pub fn of_library(task: &Task) -> Tree {
     let look = |path: &Path| {
         let stat = task.symlink_metadata(path).unwrap();
         let is_dir = stat.is_dir();
@@ -125,7 +131,7 @@ fn of_reader(reader: &Reader<'_>, inodes: &BTreeMap<PathBuf, Inode>) -> Tree {
     walk(look, names)
 }
 
-fn of_kernel(root: &Path) -> Tree {
+pub fn of_kernel(root: &Path) -> Tree {
     let full = |path: &Path| root.join(path.strip_prefix("/").unwrap());
     let look = |path: &Path| {
         let path = full(path);
@@ -187,11 +193,11 @@ fn contents(reader: &Reader<'_>, inode: &Inode, (view, image): (&File, &File), a
 }
 
 /// A view that the kernel has mounted.
-struct Mounted(PathBuf);
+pub struct Mounted(PathBuf);
 
 impl Mounted {
     /// Mounts it; says why not if that can't be done here.
-    fn new(image: &Path, view: &Path, dir: &Path) -> Option<Self> {
+    pub fn new(image: &Path, view: &Path, dir: &Path) -> Option<Self> {
         let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
         if !rustix::process::geteuid().is_root() || !known.contains("\terofs\n") {
             println!("######## SKIPPED: the kernel's view needs root and EROFS");
@@ -237,7 +243,7 @@ fn compare(pool: &Pool, branch: &str, path: &Path) {
             assert_eq!(of_kernel(&mounted.0), tree);
         }
         for (name, known) in &tree {
-            if known.attributes.0 & 0o170_000 != 0o100_000 {
+            if !known.is_file() {
                 continue;
             }
             let (inode, open) = (&inodes[name], task.open(name).unwrap());
@@ -272,7 +278,7 @@ fn fsck(view: &Path, image: &Path) {
 }
 
 /// Returns an access control list that lets a user do something.
-fn acl(user: u32) -> Vec<u8> {
+pub fn acl(user: u32) -> Vec<u8> {
     let entry = |tag: u16, rights: u16, id: u32| {
         [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
     };
@@ -282,7 +288,7 @@ fn acl(user: u32) -> Vec<u8> {
 }
 
 /// Makes or changes something at random. Calls that fail change nothing.
-fn change(task: &Task, random: &mut Random) {
+pub fn change(task: &Task, random: &mut Random) {
     let depth = random.below(3);
     let dir: PathBuf = (0..depth).map(|_| format!("d{}", random.below(3))).collect();
     let dir = Path::new("/").join(dir);
@@ -323,7 +329,7 @@ fn change(task: &Task, random: &mut Random) {
     };
 }
 
-fn read_only() -> ForkOptions {
+pub fn read_only() -> ForkOptions {
     ForkOptions::new().read_only(true)
 }
 

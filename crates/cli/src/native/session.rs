@@ -1,0 +1,330 @@
+//! Views that are in use, and what runs have changed above them.
+//!
+//! Beside an image lies a directory, `IMAGE.native`. Each use of a view has a directory in it, with
+//! a file that says which branch it is of, which read-only branch keeps its blocks, the *lease*,
+//! and which process has made it. The image tells nothing of this, and neither does the directory
+//! of which view Linux has mounted: a file that is open can't get a lease of Linux for writing, so
+//! that is asked, and true for all namespaces of mounts.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{UnmountFlags, unmount};
+use serde_json::{Value, json};
+use vfscale::{BranchInfo, ForkOptions, Overlay, Pool, PoolError};
+
+use crate::error::Failure;
+
+/// The beginning of the name of a lease.
+const LEASE: &str = "native ";
+/// The version of the writer of views, in the names of their files.
+const WRITER: u32 = 1;
+/// Views without a use that are kept.
+const KEPT_MAX: usize = 4;
+
+/// Where a run keeps what its command writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Upper {
+    /// In the directory of the session.
+    Beside,
+    /// In another directory.
+    In(PathBuf),
+    /// In memory, bounded by this option of tmpfs: lost with the run.
+    Memory(Option<String>),
+}
+
+/// The use of a view.
+#[derive(Debug)]
+pub(crate) struct Session {
+    dir: PathBuf,
+    pub(crate) branch: String,
+    pub(crate) lease: String,
+    view: String,
+    /// `None` of a view that is only read.
+    pub(crate) upper: Option<Upper>,
+    owner: Owner,
+    /// Processes that its command left behind read the view.
+    pub(crate) has_users: bool,
+}
+
+/// A process, told from all others that this machine has had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Owner {
+    boot: String,
+    pid: u32,
+    start: String,
+}
+
+impl Owner {
+    fn own() -> io::Result<Self> {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
+        let pid = std::process::id();
+        Ok(Self { boot, pid, start: Self::start_of(pid)? })
+    }
+
+    /// Returns when a process was started, in the ticks of the kernel.
+    fn start_of(pid: u32) -> io::Result<String> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let behind = stat.rsplit(')').next().unwrap_or_default();
+        Ok(behind.split_whitespace().nth(19).unwrap_or_default().to_owned())
+    }
+
+    fn is_alive(&self) -> bool {
+        let is_boot = Self::own().is_ok_and(|own| own.boot == self.boot);
+        is_boot && Self::start_of(self.pid).is_ok_and(|start| start == self.start)
+    }
+}
+
+/// Returns the directory of the sessions of an image.
+fn home(image: &Path) -> PathBuf {
+    let mut name = image.file_name().unwrap_or_default().to_owned();
+    name.push(".native");
+    image.with_file_name(name)
+}
+
+fn failed(path: &Path) -> impl Fn(io::Error) -> Failure {
+    let path = path.to_owned();
+    move |error| Failure::Write(path.clone(), error)
+}
+
+/// Makes a directory, unless it is there. Other users may pass it if it is `for_all`.
+fn make(dir: &Path, for_all: bool) -> Result<(), Failure> {
+    let mode = if for_all { 0o711 } else { 0o700 };
+    DirBuilder::new().mode(mode).recursive(true).create(dir).map_err(failed(dir))
+}
+
+impl Session {
+    /// Begins the use of a view of a branch as it is now: makes the lease and, unless there is one
+    /// already, the view. Other users may reach what is mounted in its directory if it is
+    /// `for_all`.
+    pub(crate) fn begin(
+        pool: &Pool,
+        image: &Path,
+        branch: &str,
+        upper: Option<Upper>,
+        for_all: bool,
+    ) -> Result<Self, Failure> {
+        let home = home(image);
+        make(&home, true)?;
+        if !is_own(&home) {
+            let why = "it belongs to another user, or others may write it: remove it";
+            return Err(Failure::Refused(home, why.into()));
+        }
+        make(&home.join("views"), false)?;
+        let state: String = pool.state(branch)?.iter().map(|it| format!("{it:02x}")).collect();
+        let view = format!("{state}-{WRITER}.erofs");
+        let owner = Owner::own().map_err(failed(Path::new("/proc")))?;
+        let new = home.join(format!(".new-{}", owner.pid));
+        make(&new, for_all)?;
+        let names = pool.branches();
+        let free = |number: &u32| {
+            let lease = format!("{LEASE}{number}");
+            names.iter().all(|it| it.name != lease) && !home.join(number.to_string()).exists()
+        };
+        let number = (0..).find(free).unwrap_or_default();
+        let (dir, lease) = (home.join(number.to_string()), format!("{LEASE}{number}"));
+        let session =
+            Self { dir, branch: branch.to_owned(), lease, view, upper, owner, has_users: false };
+        session.write(&new)?;
+        fs::rename(&new, &session.dir).map_err(failed(&session.dir))?;
+        let made = pool
+            .fork_with(branch, &session.lease, ForkOptions::new().read_only(true))
+            .and_then(|()| match session.view().exists() {
+                true => Ok(()),
+                false => pool.view(&session.lease, &session.view()).map(drop),
+            });
+        if let Err(error) = made {
+            session.end(pool)?;
+            return Err(error.into());
+        }
+        Ok(session)
+    }
+
+    /// Writes down what it is, so that it outlives this process.
+    fn write(&self, dir: &Path) -> Result<(), Failure> {
+        let (upper, size) = match &self.upper {
+            None => (Value::Null, None),
+            Some(Upper::Beside) => (json!("beside"), None),
+            Some(Upper::In(dir)) => (json!(dir.to_str()), None),
+            Some(Upper::Memory(size)) => (json!("memory"), size.clone()),
+        };
+        let Self { branch, lease, view, owner: Owner { boot, pid, start }, .. } = self;
+        let text = json!({ "branch": branch, "lease": lease, "view": view, "upper": upper,
+            "size": size, "boot": boot, "pid": pid, "start": start });
+        let (path, new) = (dir.join("session"), dir.join("session.new"));
+        let written = File::create(&new).and_then(|mut file| {
+            file.write_all(text.to_string().as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&new, &path)?;
+            File::open(dir)?.sync_all()
+        });
+        written.map_err(failed(&path))
+    }
+
+    /// Reads a session; `None` if the directory has none.
+    fn read(dir: PathBuf) -> Option<Self> {
+        let text = fs::read(dir.join("session")).ok()?;
+        let value: Value = serde_json::from_slice(&text).ok()?;
+        let text = |key: &str| value[key].as_str().map(str::to_owned);
+        let upper = match value["upper"].as_str() {
+            None => None,
+            Some("beside") => Some(Upper::Beside),
+            Some("memory") => Some(Upper::Memory(text("size"))),
+            Some(dir) => Some(Upper::In(dir.into())),
+        };
+        let pid = value["pid"].as_u64()?.try_into().ok()?;
+        let owner = Owner { boot: text("boot")?, pid, start: text("start")? };
+        let (branch, lease, view) = (text("branch")?, text("lease")?, text("view")?);
+        Some(Self { dir, branch, lease, view, upper, owner, has_users: false })
+    }
+
+    /// Returns the file of the view.
+    pub(crate) fn view(&self) -> PathBuf {
+        self.dir.with_file_name("views").join(&self.view)
+    }
+
+    /// Makes the directories for the view, for the changes, and for the overlay.
+    pub(crate) fn make_dirs(&self) -> Result<[PathBuf; 3], Failure> {
+        let dirs = [self.dir.join("view"), self.upper_dir(), self.dir.join("root")];
+        dirs.iter().try_for_each(|dir| make(dir, false))?;
+        Ok(dirs)
+    }
+
+    /// Returns the directory with the upper layer, and what else the overlay needs.
+    pub(crate) fn upper_dir(&self) -> PathBuf {
+        match &self.upper {
+            Some(Upper::In(dir)) => dir.clone(),
+            _ => self.dir.join("changes"),
+        }
+    }
+
+    /// Returns the overlay that was above the view.
+    pub(crate) fn ingest(&self, pool: &Pool) -> Result<Option<String>, PoolError> {
+        let (base, view, dir) = (&*self.lease, &self.view(), self.upper_dir());
+        let [upper, work] = &["upper", "work"].map(|name| dir.join(name));
+        let done = pool.ingest(&self.branch, Overlay { base, view, upper, work })?;
+        Ok(done.kept)
+    }
+
+    /// Returns whether the process is alive that has made it, or another one has the view in use.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.owner.is_alive() || is_open(&self.view())
+    }
+
+    /// Returns the process that has made it, for messages.
+    pub(crate) fn process(&self) -> u32 {
+        self.owner.pid
+    }
+
+    /// Returns whether it has changes that can be taken into the branch. Without a lease they are
+    /// in it already.
+    pub(crate) fn has_changes(&self, branches: &[BranchInfo]) -> bool {
+        let is_leased = branches.iter().any(|info| info.name == self.lease);
+        match &self.upper {
+            None | Some(Upper::Memory(_)) => false,
+            Some(_) => is_leased && self.upper_dir().join("upper").is_dir(),
+        }
+    }
+
+    /// Ends it, with all that its command has changed: first the lease, so that a crash leaves
+    /// something that the next opening removes. If others read the view, that is left, and the next
+    /// opening ends it.
+    pub(crate) fn end(mut self, pool: &Pool) -> Result<(), Failure> {
+        let upper = self.upper.take();
+        if let Some(Upper::Memory(_)) = &upper {
+            // Nothing is mounted there for any other process.
+            let _ = unmount(self.upper_dir(), UnmountFlags::DETACH);
+        }
+        if self.has_users {
+            self.write(&self.dir)?;
+        } else if pool.branches().iter().any(|info| info.name == self.lease) {
+            pool.delete(&self.lease)?;
+            pool.reap()?;
+        }
+        if let Some(Upper::In(dir)) = &upper {
+            remove(&dir.join("upper"))?;
+            remove(&dir.join("work"))?;
+        }
+        if self.has_users {
+            return remove(&self.upper_dir());
+        }
+        // A crash leaves a name that the next opening removes.
+        let old = self.dir.with_file_name(format!(".old-{}", std::process::id()));
+        fs::rename(&self.dir, &old).map_err(failed(&self.dir))?;
+        remove(&old)
+    }
+}
+
+fn remove(dir: &Path) -> Result<(), Failure> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(failed(dir)),
+    }
+}
+
+/// Returns whether a directory is this user's alone: sessions in another one may name anything.
+fn is_own(dir: &Path) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    fs::symlink_metadata(dir)
+        .is_ok_and(|it| it.is_dir() && it.uid() == own && it.mode() & 0o022 == 0)
+}
+
+fn dirs(image: &Path) -> Vec<PathBuf> {
+    let home = home(image);
+    let entries = is_own(&home).then(|| fs::read_dir(home)).into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
+}
+
+/// Returns the sessions of an image.
+pub(crate) fn all(image: &Path) -> Vec<Session> {
+    let mut all: Vec<_> = dirs(image).into_iter().filter_map(Session::read).collect();
+    all.sort_by(|a, b| a.dir.cmp(&b.dir));
+    all
+}
+
+/// Ends sessions whose process is gone and that have nothing to be kept, and removes views that are
+/// not in use, but for the latest ones.
+pub(crate) fn clean(image: &Path, pool: &Pool, kept_max: Option<usize>) -> Result<(), Failure> {
+    let branches = pool.branches();
+    let mut left = Vec::new();
+    for dir in dirs(image) {
+        // A process that makes or removes one has the pool open.
+        if dir.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")) {
+            remove(&dir)?;
+        }
+    }
+    for session in all(image) {
+        if session.is_in_use() || session.has_changes(&branches) {
+            left.push(session.view);
+        } else {
+            session.end(pool)?;
+        }
+    }
+    let Ok(entries) = fs::read_dir(home(image).join("views")) else { return Ok(()) };
+    let age = |path: &PathBuf| path.metadata().and_then(|it| it.modified()).ok();
+    let mut views: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    views.retain(|view| !left.iter().any(|name| view.ends_with(name)));
+    views.sort_by_key(|view| std::cmp::Reverse(age(view)));
+    for view in views.iter().skip(kept_max.unwrap_or(KEPT_MAX)).filter(|view| !is_open(view)) {
+        fs::remove_file(view).map_err(failed(view))?;
+    }
+    Ok(())
+}
+
+/// Returns whether a process or the kernel has a file open; true if that can't be found out.
+fn is_open(path: &Path) -> bool {
+    let file = match File::open(path) {
+        Err(error) => return error.kind() != io::ErrorKind::NotFound,
+        Ok(file) => file,
+    };
+    let lease = |kind: i32| {
+        // SAFETY: a call on an open descriptor with a number.
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) }
+    };
+    let is_open = lease(libc::F_WRLCK) != 0;
+    lease(libc::F_UNLCK);
+    is_open
+}

@@ -1,0 +1,406 @@
+//! `vfscale run --native`, `commit`, `discard`, and views that are mounted.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::branches::Image;
+use crate::common::{skipped, vfscale};
+
+/// Returns whether runs are native here; says why if not.
+fn is_native(image: &Image) -> bool {
+    let output = image.call(&["run", "--native", "--discard"], &["--", "true"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    let why = ["not native", "mounted", "fusermount", "/dev/fuse"];
+    if !output.status.success() || !said.is_empty() {
+        assert!(why.iter().any(|why| said.contains(why)), "{said}");
+        skipped(&format!("native runs: {said}"));
+    }
+    said.is_empty()
+}
+
+/// Returns the branches that keep the blocks of views, and what is beside the image.
+fn left(image: &Image) -> (Vec<String>, Vec<String>) {
+    let leases = image.names().into_iter().filter(|name| name.starts_with("native ")).collect();
+    let home = fs::read_dir(image.0.path().join("disk.vfs.native")).unwrap();
+    let mut names: Vec<_> = home.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    (leases, names)
+}
+
+fn nothing() -> (Vec<String>, Vec<String>) {
+    (Vec::new(), vec!["views".into()])
+}
+
+/// Starts a native run of a shell that says when it is there, and waits for a line.
+fn start(image: &Image, options: &[&str], script: &str) -> (Child, BufReader<ChildStdout>) {
+    let script = format!("{script}; echo there; read line");
+    let mut command = vfscale();
+    command.args(["run", "--native"]).args(options).arg(image.path());
+    command.args(["--", "sh", "-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "there\n");
+    (child, out)
+}
+
+fn go_on(mut child: Child) -> i32 {
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    child.wait().unwrap().code().unwrap()
+}
+
+/// Kills a run, but not its command, which ends by itself.
+fn kill(mut child: Child, mut out: impl Read) {
+    kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    // The command has ended when nobody writes any more.
+    out.read_to_end(&mut Vec::new()).unwrap();
+}
+
+#[test]
+fn a_native_run_changes_its_branch() {
+    let image = Image::new(true);
+    if !is_native(&image) {
+        return;
+    }
+    let script = "test $(cat f) = base && mkdir d && mv f d/g && echo more >> d/g && ln d/g h && \
+                  test $PWD = $VFSCALE_MOUNT && echo said; exit 7";
+    let output = image.call(&["run", "--native"], &["--", "sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    assert_eq!(output.stdout, b"said\n");
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    assert_eq!(image.read("/d/g"), "base\nmore\n");
+    assert_eq!(image.read("/h"), "base\nmore\n");
+    assert_eq!(left(&image), nothing());
+    // Once more, in a branch, with the changes in memory and in another directory.
+    image
+        .good(&["run", "--native", "--branch", "trial", "--upper", "tmpfs=8M"], &["--", "rm", "f"]);
+    let upper = image.0.path().join("upper");
+    fs::create_dir(&upper).unwrap();
+    let to = upper.to_str().unwrap();
+    image.good(&["run", "--native", "--branch", "trial", "--upper", to], &["--", "touch", "g"]);
+    assert_eq!(fs::read_dir(&upper).unwrap().count(), 0);
+    let volume = vfscale::pool(image.path()).open().unwrap();
+    let trial = volume.open("trial").unwrap();
+    let names: Vec<_> =
+        trial.task().read_dir("/").unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(names, ["g"]);
+    trial.close().unwrap();
+    volume.close().unwrap();
+    // Nothing of this is kept.
+    image.good(&["run", "--native", "--discard"], &["--", "rm", "-r", "d"]);
+    assert_eq!(image.read("/d/g"), "base\nmore\n");
+    image.bad(127, &["run", "--native"], &["--", "no-such-command"]);
+    assert_eq!(left(&image), nothing());
+    let fsck = image.call(&["fsck"], &[]);
+    assert!(fsck.status.success(), "{fsck:?}");
+}
+
+/// A change of a file with several names stays, though the name goes by which it was made.
+#[test]
+fn a_change_by_a_name_that_is_gone_is_kept() {
+    let image = Image::new(true);
+    if !is_native(&image) {
+        return;
+    }
+    let make = "for n in 0 1 2 3; do echo base > f$n; ln f$n h$n; done";
+    image.good(&["run", "--native"], &["--", "sh", "-c", make]);
+    let upper = image.0.path().join("upper");
+    fs::create_dir(&upper).unwrap();
+    let script = |number| format!("echo more >> f{number}; rm f{number}");
+    for (number, options) in
+        [&[][..], &["--upper", "tmpfs"], &["--upper", upper.to_str().unwrap()]].iter().enumerate()
+    {
+        let run = [&["run", "--native"], *options].concat();
+        image.good(&run, &["--", "sh", "-c", &script(number)]);
+    }
+    let (child, out) = start(&image, &[], &script(3));
+    kill(child, out);
+    image.good(&["commit"], &["main"]);
+    for number in 0..4 {
+        assert_eq!(image.read(&format!("/h{number}")), "base\nmore\n", "{number}");
+    }
+    assert_eq!(left(&image), nothing());
+}
+
+/// The root of the overlay has the attributes of the base, also those that are changed.
+#[test]
+fn the_root_keeps_its_attributes() {
+    let image = Image::new(true);
+    if !is_native(&image) {
+        return;
+    }
+    let script = "chown 5:6 . && chmod 1705 . && touch -d @1000000000 .";
+    image.good(&["run", "--native"], &["--", "sh", "-c", script]);
+    let shown = || image.good(&["run", "--native"], &["--", "stat", "-c", "%u %g %a %Y", "."]);
+    assert_eq!(shown(), "5 6 1705 1000000000\n");
+    assert_eq!(shown(), "5 6 1705 1000000000\n");
+}
+
+/// Runs that have branches of one image at the same time; one branch has one run.
+#[test]
+fn native_runs_share_an_image() {
+    let image = Image::new(true);
+    if !is_native(&image) {
+        return;
+    }
+    let (one, _out) = start(&image, &[], "echo one > f");
+    let (other, _other_out) = start(&image, &["--branch", "trial"], "echo two > f");
+    let said = image.bad(1, &["run", "--native"], &["--", "true"]);
+    assert!(said.contains("another native run") && said.contains("main"), "{said}");
+    let said = image.bad(1, &["commit"], &["main"]);
+    assert!(said.contains("another native run"), "{said}");
+    assert_eq!(go_on(one), 0);
+    assert_eq!(image.read("/f"), "one\n");
+    // A branch that others have changed meanwhile is left alone.
+    image.write("trial", "/g", "changed");
+    let output = {
+        let mut other = other;
+        other.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        other.wait().unwrap()
+    };
+    assert_eq!(output.code(), Some(1));
+    assert!(image.names().contains(&"trial@native 0".to_owned()), "{:?}", image.names());
+    assert_eq!(left(&image), nothing());
+}
+
+/// The changes of a run that was killed are kept until somebody decides.
+#[test]
+fn a_killed_native_run_loses_nothing() {
+    let image = Image::new(true);
+    if !is_native(&image) {
+        return;
+    }
+    for verb in ["commit", "discard"] {
+        let (child, out) = start(&image, &[], &format!("echo {verb} > f; sync"));
+        kill(child, out);
+        let listed = image.call(&["branch", "list"], &[]);
+        let said = String::from_utf8(listed.stderr).unwrap();
+        assert!(said.contains("vfscale commit") && said.contains("main"), "{said}");
+        let said = image.bad(1, &["run", "--native"], &["--", "true"]);
+        assert!(said.contains("vfscale discard"), "{said}");
+        assert_eq!(image.good(&[verb], &["main"]), "");
+        assert_eq!(image.read("/f"), "commit\n");
+        let said = image.bad(1, &[verb], &["main"]);
+        assert!(said.contains("no run has left"), "{said}");
+        assert_eq!(left(&image), nothing());
+    }
+    // Changes in memory are gone with the run; the next one finds nothing of it.
+    let (child, out) = start(&image, &["--upper", "tmpfs"], "echo lost > f");
+    kill(child, out);
+    image.good(&["run", "--native"], &["--", "grep", "-q", "commit", "f"]);
+    assert_eq!(left(&image), nothing());
+}
+
+/// Returns the numbers in the files of `main`.
+fn numbers(image: &Image) -> [u32; 2] {
+    let pool = vfscale::pool(image.path()).open().unwrap();
+    let main = pool.open("main").unwrap();
+    let read = |path| main.task().read_to_string(path).unwrap().trim().parse().unwrap();
+    let numbers = ["/f", "/d/f"].map(read);
+    main.close().unwrap();
+    pool.close().unwrap();
+    numbers
+}
+
+/// Kills runs at moments of all of their time. Changes of a command that has ended are in the
+/// branch, or can be committed, whenever that was; those of another one, whole or not at all.
+#[test]
+fn a_native_run_killed_at_any_moment_loses_nothing() {
+    const KILLS: u32 = 24;
+    let image = Image::new(true);
+    if !is_native(&image) {
+        return;
+    }
+    let begin = Instant::now();
+    image.good(&["run", "--native"], &["--", "sh", "-c", "mkdir d; echo 0 > f; echo 0 > d/f"]);
+    let whole = begin.elapsed();
+    let (mut last, mut committed) = (0, 0);
+    for number in 1..=KILLS {
+        let ended = image.0.path().join(format!("ended {number}"));
+        let script = format!("echo {number} > f; echo {number} > d/f; : > '{}'", ended.display());
+        let mut command = vfscale();
+        command.args(["run", "--native"]).arg(image.path()).args(["--", "sh", "-c", &script]);
+        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        vfscale_harness::pause(whole * 5 / 4 * number / KILLS);
+        kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+        child.wait().unwrap();
+        // The command may still run for a moment.
+        vfscale_harness::wait_until("the run is committed, or has left nothing", || {
+            let output = image.call(&["commit"], &[]);
+            let said = String::from_utf8(output.stderr).unwrap();
+            committed += u32::from(output.status.success());
+            assert!(!said.contains("can't be taken over"), "{said}");
+            // Killed behind the commit, a run leaves its changes once more, as another branch.
+            output.status.success()
+                || said.contains("no run has left")
+                || said.contains("the changes of the run are in the branch")
+        });
+        let now = numbers(&image);
+        assert!(now == [number; 2] || now == [last; 2], "{now:?}, {last} or {number}");
+        assert!(now == [number; 2] || !ended.exists(), "a command that has ended lost {number}");
+        last = now[0];
+    }
+    println!("{committed} of {KILLS} runs were committed by hand");
+    image.good(&["run", "--native", "--discard"], &["--", "true"]);
+    assert_eq!(left(&image), nothing());
+    let fsck = image.call(&["fsck"], &[]);
+    assert!(fsck.status.success(), "{fsck:?}");
+}
+
+#[test]
+fn a_native_run_of_an_image_in_use_is_refused() {
+    let image = Image::new(true);
+    if !is_native(&image) || !crate::common::can_mount() {
+        return;
+    }
+    let dir = image.0.path().join("mnt");
+    fs::create_dir(&dir).unwrap();
+    let to = dir.to_str().unwrap();
+    image.good(&["mount", "-b"], &[to]);
+    let said = image.bad(1, &["run", "--native"], &["--", "true"]);
+    let viewed = image.bad(1, &["view"], &["main", to]);
+    assert!(vfscale().args(["umount", to]).status().unwrap().success());
+    for said in [said, viewed] {
+        assert!(said.contains("is mounted at") && said.contains("vfscale umount"), "{said}");
+    }
+    // Changes in memory wait for the end of a mount that was made meanwhile.
+    let (mut child, _out) = start(&image, &["--upper", "tmpfs"], "echo kept > f");
+    image.good(&["mount", "-b", "--branch", "trial"], &[to]);
+    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    vfscale_harness::stays("it waits", Duration::from_millis(300), || {
+        child.try_wait().unwrap().is_none()
+    });
+    assert!(vfscale().args(["umount", to]).status().unwrap().success());
+    assert!(child.wait().unwrap().success());
+    assert_eq!(image.read("/f"), "kept\n");
+}
+
+/// A process that outlives the command reads what it could read before.
+#[test]
+fn a_process_that_is_left_behind_keeps_the_view() {
+    let image = Image::new(true);
+    if !is_native(&image) {
+        return;
+    }
+    let upper = image.0.path().join("upper");
+    fs::create_dir(&upper).unwrap();
+    let [fifo, out] = ["fifo", "out"].map(|name| image.0.path().join(name).display().to_string());
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &*fifo,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        0,
+    )
+    .unwrap();
+    let script = format!("(read line <'{fifo}'; cat f >'{out}') & rm g; echo new > h");
+    image.write("main", "/g", "old");
+    let mut command = vfscale();
+    command.args(["run", "--native", "--upper"]).arg(&upper).arg(image.path());
+    command.args(["--", "sh", "-c", &script]).stdout(Stdio::null()).stderr(Stdio::null());
+    assert!(command.status().unwrap().success());
+    assert_eq!(image.read("/h"), "new\n");
+    assert_eq!(fs::read_dir(&upper).unwrap().count(), 0);
+    image.good(&["view", "--gc"], &[]);
+    assert_eq!(left(&image).0.len(), 1);
+    fs::write(&fifo, "go\n").unwrap();
+    vfscale_harness::wait_until("the process has read", || {
+        fs::read_to_string(&out).is_ok_and(|text| text == "base\n")
+    });
+    vfscale_harness::wait_until("the view has gone", || {
+        image.good(&["view", "--gc"], &[]);
+        left(&image) == nothing()
+    });
+}
+
+/// A file system that is unmounted when this is dropped.
+struct Unmounted<'d>(&'d Path);
+
+impl Drop for Unmounted<'_> {
+    fn drop(&mut self) {
+        let _ = unmount(self.0, UnmountFlags::DETACH);
+    }
+}
+
+/// A mounted view keeps what it shows, whatever is done with the branch.
+#[test]
+fn a_mounted_view_keeps_its_blocks() {
+    let image = Image::new(true);
+    if !is_native(&image) {
+        return;
+    }
+    image.write("trial", "/large", vec![7; 4 << 20]);
+    let dir = image.0.path().join("mnt");
+    fs::create_dir(&dir).unwrap();
+    let to = dir.to_str().unwrap();
+    assert_eq!(image.good(&["view"], &["trial", to]), "");
+    let mounted = Unmounted(&dir);
+    image.good(&["branch", "delete"], &["trial"]);
+    image.write("main", "/filler", vec![9; 8 << 20]);
+    image.good(&["run", "--native"], &["--", "cp", "filler", "filler2"]);
+    image.good(&["view", "--gc"], &[]);
+    assert!(fs::read(dir.join("large")).unwrap() == vec![7; 4 << 20]);
+    assert_eq!(dir.metadata().unwrap().permissions().mode() & 0o777, 0o755);
+    assert_eq!(left(&image).0.len(), 1);
+    drop(mounted);
+    vfscale_harness::wait_until("the view has gone", || {
+        image.good(&["view", "--gc"], &[]);
+        left(&image) == nothing()
+    });
+    let views = image.0.path().join("disk.vfs.native/views");
+    assert_eq!(fs::read_dir(views).unwrap().count(), 0);
+}
+
+/// Two views of a branch that has not changed are one file.
+#[test]
+fn a_view_is_made_once() {
+    let image = Image::new(true);
+    if !is_native(&image) {
+        return;
+    }
+    let views = || fs::read_dir(image.0.path().join("disk.vfs.native/views")).unwrap().count();
+    image.good(&["run", "--native", "--discard"], &["--", "true"]);
+    assert_eq!(views(), 1);
+    image.good(&["run", "--native", "--branch", "trial", "--discard"], &["--", "cat", "f"]);
+    assert_eq!(views(), 1);
+    for n in 0..7 {
+        image.good(&["run", "--native"], &["--", "touch", &format!("n{n}")]);
+    }
+    assert!(views() <= 5, "{}", views());
+}
+
+#[test]
+fn arguments_of_native_runs_that_are_wrong() {
+    let image = Image::new(true);
+    image.bad(2, &["run", "--upper", "tmpfs"], &["--", "true"]);
+    if !is_native(&image) {
+        return;
+    }
+    let full = image.0.path().to_str().unwrap();
+    let said = image.bad(2, &["run", "--native", "--upper", full], &["--", "true"]);
+    assert!(said.contains("not empty"), "{said}");
+    image.bad(1, &["run", "--native", "--upper", "tmpfs=x/y"], &["--", "true"]);
+    let said = image.bad(1, &["run", "--native", "--branch", "none"], &["--", "true"]);
+    assert!(said.contains("none"), "{said}");
+    let missing = Command::new(env!("CARGO_BIN_EXE_vfscale"))
+        .args(["run", "--native", "/nowhere/disk.vfs", "--", "true"])
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("vfscale mkfs"), "{missing:?}");
+    assert_eq!(left(&image), nothing());
+    // A directory that others may write could lead anywhere.
+    let home = image.0.path().join("disk.vfs.native");
+    fs::set_permissions(&home, PermissionsExt::from_mode(0o777)).unwrap();
+    let said = image.bad(1, &["run", "--native"], &["--", "true"]);
+    assert!(said.contains("others may write"), "{said}");
+}
