@@ -287,32 +287,35 @@ impl Inner {
         Ok(places)
     }
 
-    /// Gives up the places of whole blocks. A hint: does nothing if the map can't be changed.
+    /// Gives up the places of whole blocks. A hint: does nothing if the map can't be changed, nor
+    /// where that would take more places than it gives. So rows of a former volume that others have
+    /// stay: most of their blocks may never have been written.
     ///
     /// # Errors
     /// Errors of reading and [`Error::Damage`].
-    pub(crate) fn discard(&self, blocks: std::ops::Range<u64>) -> Result<(), Error> {
+    pub(crate) fn discard(&self, mut blocks: Range<u64>) -> Result<(), Error> {
         self.shared.alive()?;
         let _inside = self.gate.read();
-        let mut block = blocks.start;
-        while block < blocks.end {
+        let above = self.own_above.load(Ordering::Relaxed);
+        while let Some(block) = self.map().skip(blocks.clone(), above)? {
             let next = (block / FANOUT as u64 + 1) * FANOUT as u64;
-            let end = next.min(blocks.end);
+            blocks.start = next.min(blocks.end);
             let _alone = self.leaf_lock(block).write();
-            self.unmap(block..end)?;
-            block = end;
+            self.unmap(block..blocks.start)?;
         }
         Ok(())
     }
 
     /// Gives up the places of blocks of one leaf. The caller has the lock of the leaf.
-    fn unmap(&self, blocks: std::ops::Range<u64>) -> Result<(), Error> {
+    fn unmap(&self, blocks: Range<u64>) -> Result<(), Error> {
         let Some(leaf) = self.map().leaf(blocks.start)? else { return Ok(()) };
-        if blocks.clone().all(|block| leaf.entry(block).is_none()) {
+        let places = blocks.clone().filter(|block| !leaf.entry(*block).is_none()).count();
+        let path = self.map().path(blocks.start)?;
+        // Places that others have as well become free with them; copies of nodes are taken now.
+        if places <= path.shared(self.own_above.load(Ordering::Relaxed)) {
             return Ok(());
         }
         let mut given_up = Vec::new();
-        let path = self.map().path(blocks.start)?;
         // With an own place, the nodes are own as well. So a checkpoint gives back more than is
         // spent.
         let space = &self.shared.space;

@@ -259,6 +259,31 @@ impl Map {
         Ok(node.entry(block))
     }
 
+    /// Returns the first of some blocks that may have a place, but for rows of blocks with a birth
+    /// of `above` at most: those are passed over, and need no node. The caller keeps checkpoints
+    /// out.
+    ///
+    /// # Errors
+    /// Errors of reading and [`Error::Damage`].
+    pub(crate) fn skip(&self, blocks: Range<u64>, above: u32) -> Result<Option<u64>, Error> {
+        let (mut block, mut node) = (blocks.start, &self.root);
+        while block < blocks.end && node.level > 0 {
+            let index = node.index(block);
+            let entry = Entry(node.entries[index].load(Ordering::Acquire));
+            let is_dirty = node.kid_at(index).is_some_and(|kid| kid.dirty.load(Ordering::Acquire));
+            let is_shared_row = entry.is_row() && entry.birth() <= above;
+            let kid = match is_dirty || !is_shared_row {
+                true => self.kid(node, block, false)?,
+                false => None,
+            };
+            if kid.is_none() {
+                block = node.first + (index as u64 + 1) * span(node.level);
+            }
+            node = kid.unwrap_or(&self.root);
+        }
+        Ok((block < blocks.end).then_some(block))
+    }
+
     /// Returns the nodes that lead to a block; those that do not exist are made in memory.
     ///
     /// # Errors
@@ -475,6 +500,16 @@ impl<'m> Path<'m> {
             Some(leaf) => leaf,
             None => unreachable!("a path ends at a leaf"),
         }
+    }
+
+    /// Returns how many nodes a change would copy because others have them: those with a birth of
+    /// `above` at most.
+    pub(crate) fn shared(&self, above: u32) -> usize {
+        let is_shared = |node: &&MapNode| {
+            let home = node.home();
+            !node.dirty.load(Ordering::Acquire) && !home.is_none() && home.birth() <= above
+        };
+        self.nodes.iter().flatten().copied().filter(is_shared).count()
     }
 
     /// Makes the nodes dirty, and pays for a place for each one that was not. `note` is told their
