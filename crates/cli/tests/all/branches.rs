@@ -108,8 +108,10 @@ fn branches_are_made_listed_renamed_and_deleted() {
     assert!(image.bad(1, &["branch", "create"], &["x/y"]).contains("can't be the name"));
     assert!(image.bad(1, &["branch", "delete"], &["main"]).contains("the volume itself"));
     image.bad(2, &["branch"], &[]);
-    // A command that does not know branches says so.
-    assert!(image.bad(1, &["tune", "--label", "x"], &[]).contains("a pool of branches"));
+    image.good(&["tune", "--label", "x"], &[]);
+    let superblock = image.good(&["dump"], &["--branch", "main", "superblock"]);
+    assert!(superblock.contains("label: x"), "{superblock}");
+    assert!(image.bad(1, &["tune", "--label", "x", "--branch", "none"], &[]).contains("no branch"));
 }
 
 #[test]

@@ -410,7 +410,7 @@ fn what_can_not_grow_says_why() {
     let (dir, image) = (dir.to_str().unwrap(), image.to_str().unwrap());
     refused(&[image, "--size=64M"], 1, "No such file");
     refused(&[dir, "--size=64M"], 1, "no file system of vfscale is mounted there");
-    refused(&[dir], 2, "--size");
+    refused(&[dir], 1, "no file system of vfscale is mounted there");
     fs::write(image, vec![b'x'; 1 << 20]).unwrap();
     refused(&[image, "--size=64M"], 1, "mkfs");
     assert_eq!(fs::metadata(image).unwrap().len(), 1 << 20, "a foreign file was changed");
@@ -423,6 +423,7 @@ fn what_can_not_grow_says_why() {
     }
     let mount = Mount::new(&images.image(), Path::new(dir), &["--read-only"]);
     refused(&[dir, "--size=64M"], 1, "for reading only");
+    refused(&[dir], 2, "--size");
     mount.unmount();
     // A mount with another source is not found by its image.
     let mount = Mount::new(&images.image(), Path::new(dir), &["-o", "fsname=music"]);
