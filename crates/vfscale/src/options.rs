@@ -51,12 +51,12 @@ pub enum OptionError {
         /// The reason.
         why: String,
     },
-    /// An option of volumes was given for a file system in memory.
-    #[error("option `{0}` is for a volume, not for a file system in memory")]
-    OfVolumes(&'static str),
-    /// An option of file systems in memory was given for a volume.
-    #[error("option `{0}` is for a file system in memory, not for a volume")]
-    OfMemory(&'static str),
+    /// An option of volumes, with these names, was given for a file system in memory.
+    #[error("option `{}` is for a volume, not for a file system in memory", .0.join("` or `"))]
+    OfVolumes(&'static [&'static str]),
+    /// An option of file systems in memory, with these names, was given for a volume.
+    #[error("option `{}` is for a file system in memory, not for a volume", .0.join("` or `"))]
+    OfMemory(&'static [&'static str]),
 }
 
 impl From<OptionError> for Error {
@@ -276,7 +276,7 @@ impl Options {
         let mut set = TABLE.iter().filter(|row| (row.is_set)(self));
         set.try_fold(builder, |builder, row| match row.memory {
             [apply, ..] => Ok(apply(builder, self)),
-            [] => Err(OptionError::OfVolumes(row.names[0])),
+            [] => Err(OptionError::OfVolumes(row.names)),
         })
     }
 
@@ -288,7 +288,7 @@ impl Options {
         let mut set = TABLE.iter().filter(|row| (row.is_set)(self));
         set.try_fold(builder, |builder, row| match row.volume {
             [apply, ..] => Ok(apply(builder, self)),
-            [] => Err(OptionError::OfMemory(row.names[0])),
+            [] => Err(OptionError::OfMemory(row.names)),
         })
     }
 }

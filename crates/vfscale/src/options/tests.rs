@@ -32,12 +32,12 @@ fn each_option_reaches_the_builders_that_have_it() {
             if row.is_of_memory() {
                 assert_ne!(on_memory.unwrap(), format!("{memory:?}"), "{name}");
             } else {
-                assert_eq!(on_memory.unwrap_err(), OptionError::OfVolumes(row.names[0]));
+                assert_eq!(on_memory.unwrap_err(), OptionError::OfVolumes(row.names));
             }
             if row.is_of_volumes() {
                 assert_ne!(on_volume.unwrap(), format!("{volume:?}"), "{name}");
             } else {
-                assert_eq!(on_volume.unwrap_err(), OptionError::OfMemory(row.names[0]));
+                assert_eq!(on_volume.unwrap_err(), OptionError::OfMemory(row.names));
             }
         }
     }
