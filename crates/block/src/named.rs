@@ -22,7 +22,7 @@ pub fn is_rbd(name: impl AsRef<OsStr>) -> bool {
 /// Options for opening a device by its name.
 ///
 /// ```
-/// # mod vfscale { pub use vfscale_block as block; }
+/// # mod vfscale { pub mod block { pub use vfscale_block::*; } }
 /// use vfscale::block::{Device, DeviceOptions};
 ///
 /// let folder = tempfile::tempdir()?;

@@ -101,7 +101,7 @@ impl LockKind {
 /// growth of the file.
 ///
 /// ```
-/// # mod vfscale { pub use vfscale_vfs as posix; }
+/// # mod vfscale { pub mod posix { pub use vfscale_vfs::*; } }
 /// use vfscale::posix::LockRange;
 ///
 /// let header = LockRange::new(0, 99)?;

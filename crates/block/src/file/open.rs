@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Options for opening an image file or a block device.
 ///
 /// ```
-/// # mod vfscale { pub use vfscale_block as block; }
+/// # mod vfscale { pub mod block { pub use vfscale_block::*; } }
 /// use vfscale::block::{Device, FileDevice, FileOptions};
 ///
 /// let folder = tempfile::tempdir()?;

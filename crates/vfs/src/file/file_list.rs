@@ -78,7 +78,7 @@ pub(crate) fn describe(list: &SharedList<OpenFile, FilesLock>) -> Vec<OpenFileIn
 /// A private list of open files for their owner. Cheap to clone; `Send` and `Sync`.
 ///
 /// ```
-/// # mod vfscale { pub use vfscale_vfs as posix; }
+/// # mod vfscale { pub mod posix { pub use vfscale_vfs::*; } }
 /// use vfscale::posix::FileList;
 ///
 /// let terminal = FileList::new();

@@ -9,7 +9,7 @@ use crate::base::types::{FileType, Mode, Stat};
 /// `statx(2)` returns as fields: `metadata.ino`, `metadata.nlink`.
 ///
 /// ```
-/// # mod vfscale { pub use vfscale_vfs::*; pub use vfscale_vfs as posix; }
+/// # mod vfscale { pub use vfscale_vfs::*; pub mod posix { pub use vfscale_vfs::*; } }
 /// use vfscale::{Metadata, posix::Stat};
 ///
 /// let metadata = Metadata::from(Stat { mode: 0o100_644, size: 3, nlink: 1, ..Stat::default() });

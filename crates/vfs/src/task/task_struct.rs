@@ -70,7 +70,7 @@ impl<'a> From<&'a File> for At<'a> {
 /// Its own methods have the names of `std::fs`; [`posix`](Task::posix) has Linux's calls.
 ///
 /// ```
-/// # mod vfscale { pub use vfscale_vfs::*; pub use vfscale_vfs as posix; }
+/// # mod vfscale { pub use vfscale_vfs::*; pub mod posix { pub use vfscale_vfs::*; } }
 /// use vfscale::{FileType, Result, Vfs, posix::At};
 /// fn configure(vfs: &Vfs) -> Result<()> {
 ///     let task = vfs.task();
