@@ -38,7 +38,7 @@ impl Call<'_> {
 pub type Hook<D, S> = fn(&D, &S, Call<'_>) -> Result<(), Error>;
 
 /// A device whose calls a [`Hook`] makes, which counts, delays, changes or refuses some of them.
-/// What fails by a plan is a [`FaultyDevice`](crate::FaultyDevice).
+/// A [`FaultyDevice`](crate::FaultyDevice) fails by a plan.
 #[derive(Debug)]
 pub struct HookedDevice<D, S> {
     /// The device below.

@@ -14,15 +14,13 @@ use vfscale_command::signals::Blocked;
 
 use super::args::RunArgs;
 use super::front;
+use super::temporary::PATIENCE;
 use crate::child::exit_code;
 use crate::error::Failure;
 use crate::native::session::{self, Session, Upper};
 use crate::native::{self, mounts};
 use crate::options::MountOptions;
 use crate::source;
-
-/// Time that processes left behind by the command get to leave the file system.
-const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Runs the command at the kernel's speed. `None` if that can't be done here, which is said; the
 /// process has one thread then.

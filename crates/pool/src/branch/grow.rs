@@ -4,7 +4,7 @@
 //! above its former root for each of them, and is read anew: writers and readers wait meanwhile,
 //! and then use the new map. The former one stays in memory, since others may refer to its nodes.
 //!
-//! What was reserved before counts a block with as many nodes as led to it at the opening. So the
+//! Earlier reservations count a block with as many nodes as led to it at the opening. So the
 //! few nodes of further levels are reserved here, all of them, until the branch is closed.
 
 use std::sync::atomic::Ordering;

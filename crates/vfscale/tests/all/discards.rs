@@ -1,7 +1,6 @@
 //! Space that a volume gives back to the file system of its image.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,13 +9,10 @@ use vfscale::posix::{At, FstrimRange};
 use vfscale::{Errno, Volume};
 use vfscale_diskfs::BLOCK_BYTES;
 
+use crate::holes_common::{allocated, has_holes};
+
 const FILES: usize = 2_000;
 const ALL: FstrimRange = FstrimRange { start: 0, len: u64::MAX, minlen: 0 };
-
-/// Returns the bytes that an image takes, as `du` counts them.
-fn allocated(image: &Path) -> u64 {
-    fs::metadata(image).unwrap().blocks() * 512
-}
 
 /// Returns the bytes of all files and inodes, and of the log.
 fn live(volume: &Volume) -> u64 {
@@ -39,21 +35,6 @@ fn contents(n: usize) -> Vec<u8> {
 
 fn is_kept(n: &usize) -> bool {
     n.is_multiple_of(10)
-}
-
-/// Returns whether a hole of a block gives its space back, as on every common file system.
-fn has_holes(dir: &Path) -> bool {
-    let path = dir.join("holes");
-    fs::write(&path, [1; 64 << 10]).unwrap();
-    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
-    file.sync_all().unwrap();
-    let (before, how) = (allocated(&path), FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE);
-    let has_holes = rustix::fs::fallocate(&file, how, 4096, 4096).is_ok();
-    let has_holes = has_holes && allocated(&path) < before;
-    if !has_holes {
-        println!("SKIPPED: no holes in files here");
-    }
-    has_holes
 }
 
 /// Creates an image, fills it with files, and removes nine of ten.

@@ -7,6 +7,8 @@ mod bad_input;
 mod cited_patches;
 mod common;
 mod discards;
+#[path = "../holes_common/mod.rs"]
+mod holes_common;
 mod hotplug;
 mod inode_flags;
 mod limits;

@@ -1,37 +1,14 @@
 //! Space that an image with branches gives back to its file system.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-
-use rustix::fs::FallocateFlags;
 use vfscale::Pool;
 use vfscale_harness::wait_until;
 
 use crate::common::{image, read, within};
+use crate::holes_common::{allocated, has_holes};
 
 const MIB: u64 = 1 << 20;
 /// Bytes of an image that no branch may have: protected and prepared storage, the logs.
 const BESIDES: u64 = 16 * MIB;
-
-/// Returns the bytes that an image takes, as `du` counts them.
-fn allocated(image: &Path) -> u64 {
-    fs::metadata(image).unwrap().blocks() * 512
-}
-
-/// Returns whether a hole gives its space back, as on every common file system.
-fn has_holes(dir: &Path) -> bool {
-    let path = dir.join("holes");
-    fs::write(&path, [1; 64 << 10]).unwrap();
-    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
-    let (before, how) = (allocated(&path), FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE);
-    let has_holes = rustix::fs::fallocate(&file, how, 4096, 4096).is_ok();
-    let has_holes = has_holes && allocated(&path) < before;
-    if !has_holes {
-        println!("SKIPPED: no holes in files here");
-    }
-    has_holes
-}
 
 fn fill(pool: &Pool, branch: &str) {
     within(pool, branch, |task| task.write("/big", vec![7; 40 << 20]).unwrap());

@@ -9,6 +9,8 @@ mod diffs;
 mod fixed;
 mod full;
 mod given_back;
+#[path = "../holes_common/mod.rs"]
+mod holes_common;
 mod ingests;
 mod limit;
 mod opened;

@@ -2,60 +2,31 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-use vfscale_block::{Device, MemoryDevice};
+use vfscale_block::MemoryDevice;
+use vfscale_testkit::{Call, HookedDevice};
 
 use super::*;
 use crate::disk::device::Disk;
 use crate::disk::layout::Layout;
 use crate::space::bitmaps::{Lease, Taker};
 
-/// Notes the places that are discarded.
-#[derive(Debug)]
-struct Noting {
-    inner: MemoryDevice,
-    discarded: Mutex<Vec<Range<u64>>>,
-}
-
-impl Device for Noting {
-    fn below(&self) -> Option<&dyn Device> {
-        Some(&self.inner)
-    }
-
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    fn block_size(&self) -> u32 {
-        self.inner.block_size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write_at(offset, buf)
-    }
-
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.inner.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        self.discarded.lock().unwrap().push(offset / 4096..(offset + len) / 4096);
-        self.inner.discard(offset, len)
-    }
-}
+/// A device that notes the places that are discarded.
+type Noting = HookedDevice<MemoryDevice, Mutex<Vec<Range<u64>>>>;
 
 fn space(places: u64) -> (Space, Arc<Noting>) {
     let inner = MemoryDevice::new(places * 4096).unwrap();
-    let device = Arc::new(Noting { inner, discarded: Mutex::default() });
+    let device = Arc::new(Noting::new(inner, Mutex::default(), |below, discarded, call| {
+        if let Call::Discard(offset, len) = call {
+            discarded.lock().unwrap().push(offset / 4096..(offset + len) / 4096);
+        }
+        call.pass(below)
+    }));
     let disk = Disk::new(device.clone(), [1; 16], Layout::whole(places));
     (Space::new(&disk, &[0; 3840], 0, 1), device)
 }
 
 fn discarded(device: &Noting) -> BTreeSet<u64> {
-    std::mem::take(&mut *device.discarded.lock().unwrap()).into_iter().flatten().collect()
+    std::mem::take(&mut *device.state.lock().unwrap()).into_iter().flatten().collect()
 }
 
 #[test]
