@@ -57,7 +57,7 @@ impl Access {
 /// An open pool.
 pub(crate) struct PoolShared {
     name: String,
-    pool: vfscale_pool::Pool,
+    pool: Arc<vfscale_pool::Pool>,
     read_only: bool,
     repaired: Repaired,
     /// The memory for the caches of the branches.
@@ -70,6 +70,8 @@ pub(crate) struct PoolShared {
     reaper: Mutex<Option<WorkItem>>,
     /// Gives the storage of free places back to the file system of the image.
     discarder: Arc<Discarder>,
+    /// Whether the work in the background is to end.
+    is_ended: Arc<AtomicBool>,
     /// Held during a freeze.
     freezing: Mutex<()>,
 }
@@ -93,11 +95,9 @@ impl Discarder {
         }
     }
 
-    fn run(&self, pool: &Weak<PoolShared>) {
+    fn run(&self, name: &str, pool: &vfscale_pool::Pool) {
         self.is_due.store(false, Ordering::Release);
-        if let Some(pool) = pool.upgrade() {
-            pool.discard_freed();
-        }
+        discard_freed(name, pool);
     }
 }
 
@@ -212,6 +212,7 @@ impl PoolShared {
             pool.map(|pool| (pool, Repaired::default())).map_err(failed)
         });
         let (pool, repaired) = opened?;
+        let pool = Arc::new(pool);
         let (name, volumes, reaper) = (name.to_owned(), Mutex::default(), Mutex::default());
         let budget = budget.unwrap_or_else(|| CacheBudget::new(BUDGET_BYTES));
         let discarder = Arc::<Discarder>::default();
@@ -225,6 +226,7 @@ impl PoolShared {
             volumes,
             reaper,
             discarder,
+            is_ended: Arc::default(),
             freezing: Mutex::default(),
         });
         if !read_only {
@@ -233,15 +235,17 @@ impl PoolShared {
         Ok(shared)
     }
 
-    /// Begins the work in the background.
-    fn begin(self: &Arc<Self>) {
-        let (weak, discarder) = (Arc::downgrade(self), self.discarder.clone());
-        let item = WorkItem::new(Priority::Normal, 1, move || discarder.run(&weak));
+    /// Begins the work in the background. It holds the pool, and never `self`: the last user, who
+    /// releases the device, is none of its threads.
+    fn begin(&self) {
+        let (name, pool, discarder) =
+            (self.name.clone(), self.pool.clone(), self.discarder.clone());
+        let item = WorkItem::new(Priority::Normal, 1, move || discarder.run(&name, &pool));
         *lock(&self.discarder.item) = Some(item);
         let discarder = self.discarder.clone();
         self.pool.on_freed(move || discarder.due());
-        let weak = Arc::downgrade(self);
-        let item = WorkItem::new(Priority::Normal, 1, move || reap_in_background(&weak));
+        let (pool, is_ended) = (self.pool.clone(), self.is_ended.clone());
+        let item = WorkItem::new(Priority::Normal, 1, move || reap_in_background(&pool, &is_ended));
         item.queue();
         *lock(&self.reaper) = Some(item);
     }
@@ -426,11 +430,8 @@ impl PoolShared {
         }
     }
 
-    /// Discards what has become free. An error is reported and has no further effect.
     fn discard_freed(&self) {
-        if let Err(error) = self.pool.discard_freed() {
-            tracing::warn!("{}: free space is not given back: {error}", self.name);
-        }
+        discard_freed(&self.name, &self.pool);
     }
 
     /// Makes everything durable, and gives back what deleted branches had.
@@ -450,6 +451,7 @@ impl PoolShared {
 
     /// Ends the work in the background, and waits for it.
     fn stop(&self) {
+        self.is_ended.store(true, Ordering::Relaxed);
         let items = [lock(&self.reaper).take(), lock(&self.discarder.item).take()];
         drop(items);
     }
@@ -473,10 +475,17 @@ fn ends_reaping(error: &Error) -> bool {
     matches!(error, Error::Failed | Error::Full)
 }
 
-/// Frees the space of deleted branches, as long as the pool is open.
-fn reap_in_background(pool: &Weak<PoolShared>) {
-    while let Some(pool) = pool.upgrade() {
-        match pool.pool.reap(REAP_PLACES) {
+/// Discards what has become free. An error is reported and has no further effect.
+fn discard_freed(name: &str, pool: &vfscale_pool::Pool) {
+    if let Err(error) = pool.discard_freed() {
+        tracing::warn!("{name}: free space is not given back: {error}");
+    }
+}
+
+/// Frees the space of deleted branches, until `is_ended`.
+fn reap_in_background(pool: &vfscale_pool::Pool, is_ended: &AtomicBool) {
+    while !is_ended.load(Ordering::Relaxed) {
+        match pool.reap(REAP_PLACES) {
             Ok(reaped) if reaped.more => {}
             Ok(_) => return,
             Err(error) => {

@@ -1,6 +1,8 @@
-//! Adoptions, with somebody else between decision and act.
+//! Adoptions, with somebody else between decision and act; the end of the last user.
 
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use vfscale_block::MemoryDevice;
 use vfscale_diskfs::mkfs::{self, MkfsOptions};
@@ -78,4 +80,29 @@ fn a_session_between_comparison_and_act_is_not_lost() {
     let refused = pool.shared.adopt_with("main", "trial", beside).unwrap_err();
     assert!(refused.to_string().contains("meanwhile"), "{refused}");
     assert!(!has(&pool, "/work") && count < 20);
+}
+
+/// Race: the last user ends while the space of a deleted branch is freed.
+///
+/// The thread that frees it has had the image open for a step longer, so that the next opening was
+/// refused.
+#[test]
+fn the_last_user_leaves_the_image_to_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    crate::volume(&path).create(64 << 20).open().unwrap().close().unwrap();
+    for round in 0..100 {
+        let pool = crate::pool(&path).convert(true).open();
+        let pool = pool.unwrap_or_else(|refused| panic!("round {round}: {refused}"));
+        pool.fork("main", "trial").unwrap();
+        let trial = pool.open("trial").unwrap();
+        trial.task().write("/work", "written").unwrap();
+        trial.close().unwrap();
+        pool.delete("trial").unwrap();
+        // The work begins a moment later.
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_micros(5 * round) {
+            thread::yield_now();
+        }
+    }
 }
