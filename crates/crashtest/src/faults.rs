@@ -71,7 +71,7 @@ impl<'a> Faults<'a> {
     /// # Errors
     /// If the subject can't make it.
     pub fn new(subject: &'a dyn Subject, device_bytes: u64) -> Result<Self, String> {
-        let base = prepare(subject, device_bytes)?.swap_remove(0);
+        let base = prepare(subject, device_bytes, &setup())?.swap_remove(0);
         Ok(Self { subject, base })
     }
 

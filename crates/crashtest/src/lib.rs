@@ -34,6 +34,7 @@
 //! [`Compound`]: vfscale_testkit::calls::compound::Compound
 //! [`pattern`]: vfscale_testkit::calls::pattern
 
+pub mod ace;
 pub mod faults;
 pub mod fuzz;
 pub mod load;

@@ -63,7 +63,7 @@ pub fn run(
     plan: SweepPlan,
     flaws_of_state: usize,
 ) -> Result<Passed, String> {
-    let base = prepare(subject, plan.device_bytes)?;
+    let base = prepare(subject, plan.device_bytes, &setup())?;
     let history = History::of(&setup(), &script.ops)?;
     let recorded = recording(&base);
     let clock = record(subject, &recorded, &history)?;

@@ -17,12 +17,14 @@ pub struct Script {
     pub name: String,
     /// The calls; the last one is a sync.
     pub ops: Vec<Compound>,
+    /// Number of the first call whose crashes are looked at.
+    pub first: usize,
 }
 
 impl Script {
     fn new(name: String, mut ops: Vec<Compound>) -> Self {
         ops.push(Compound::sync());
-        Self { name, ops }
+        Self { name, ops, first: 0 }
     }
 }
 

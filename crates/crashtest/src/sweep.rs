@@ -1,6 +1,8 @@
 //! Runs scripts on recording devices and checks the states that crashes might have left.
 
 use std::fmt;
+use std::iter;
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -38,6 +40,18 @@ pub struct SweepPlan {
     pub states_of_script: usize,
     /// Seed of all random choices.
     pub seed: u64,
+}
+
+/// The beginning that all scripts of a sweep share, and the crashes in them.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// The calls that make the initial tree.
+    pub setup: Vec<Compound>,
+    /// The selection of states.
+    pub crashes: CrashPlan,
+    /// Whether each state is checked also before it is opened, not only each eighth, and the power
+    /// is also cut while the file system is closed.
+    pub is_thorough: bool,
 }
 
 /// A broken guarantee.
@@ -86,22 +100,51 @@ impl fmt::Display for Summary {
     }
 }
 
+impl iter::Sum for Summary {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |mut sum, other| {
+            sum.scripts += other.scripts;
+            sum.states += other.states;
+            sum.again += other.again;
+            sum.violations.extend(other.violations);
+            sum
+        })
+    }
+}
+
 /// A subject, and an image of it with the initial tree of all scripts.
 pub struct Sweep<'a> {
     subject: &'a dyn Subject,
     base: Vec<Disk>,
     plan: SweepPlan,
+    bounds: Bounds,
     summary: Summary,
 }
 
 impl<'a> Sweep<'a> {
-    /// Makes the image.
+    /// Makes the image, with the tree of [`setup`]. Some states have unreadable sectors.
     ///
     /// # Errors
     /// If the subject can't make it.
     pub fn new(subject: &'a dyn Subject, plan: SweepPlan) -> Result<Self, String> {
-        let base = prepare(subject, plan.device_bytes)?;
-        Ok(Self { subject, base, plan, summary: Summary::default() })
+        let setup = setup();
+        let base = prepare(subject, plan.device_bytes, &setup)?;
+        let crashes = crashes(&subject.may_be_lost(&base));
+        let bounds = Bounds { setup, crashes, is_thorough: true };
+        Ok(Self { subject, base, plan, bounds, summary: Summary::default() })
+    }
+
+    /// Makes the image.
+    ///
+    /// # Errors
+    /// If the subject can't make it.
+    pub fn within(
+        subject: &'a dyn Subject,
+        plan: SweepPlan,
+        bounds: Bounds,
+    ) -> Result<Self, String> {
+        let base = prepare(subject, plan.device_bytes, &bounds.setup)?;
+        Ok(Self { subject, base, plan, bounds, summary: Summary::default() })
     }
 
     /// Runs a script and checks some of the states that it might have left.
@@ -129,12 +172,13 @@ impl<'a> Sweep<'a> {
     }
 
     fn run_inner(&mut self, script: &Script) -> Result<(), String> {
-        let history = History::of(&setup(), &script.ops)?;
+        let history = History::of(&self.bounds.setup, &script.ops)?;
         let recorded = recording(&self.base);
         let clock = record(self.subject, &recorded, &history)?;
         let mut random = Random::new(self.plan.seed ^ self.summary.scripts as u64);
-        let lost = self.subject.may_be_lost(&self.base);
-        for state in sample(&recorded[0], (self.plan.states_of_script, &lost), &mut random) {
+        let what = (self.plan.states_of_script, self.bounds.crashes.clone());
+        let within = |moments: &[Moment]| self.looked_at(script, moments);
+        for state in sample_of(&recorded[0], &within, what, &mut random) {
             let number = self.summary.states;
             self.summary.states += 1;
             if let Err(why) = self.look((&history, &clock), &state, number) {
@@ -142,6 +186,17 @@ impl<'a> Sweep<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Returns the numbers of the moments at which the power may be cut. Of those during the close,
+    /// the first is that after the last call.
+    fn looked_at(&self, script: &Script, moments: &[Moment]) -> Range<usize> {
+        let first_with = |marks| moments.partition_point(|at| at.marks < marks);
+        let first = first_with(script.first);
+        let closing =
+            moments.get(first_with(script.ops.len())).filter(|_| !self.bounds.is_thorough);
+        let end = closing.map(|last| moments.partition_point(|at| at.lines <= last.lines));
+        first..end.unwrap_or(moments.len())
     }
 
     /// Recovers a state and judges it.
@@ -154,7 +209,8 @@ impl<'a> Sweep<'a> {
         let done = state.marks().min(history.steps.len());
         let disks = disks(state);
         // A check reports unreadable sectors.
-        if !state.has_lost() {
+        let is_checked = self.bounds.is_thorough || number.is_multiple_of(WORK);
+        if is_checked && !state.has_lost() {
             let checked = self.subject.check(&disks);
             checked.map_err(|why| format!("checked before it is opened: {why}"))?;
         }
@@ -166,8 +222,8 @@ impl<'a> Sweep<'a> {
         let recorded = recording(&disks);
         recover(self.subject, &dynamic(&recorded), judge, false)?;
         let mut random = Random::new(self.plan.seed ^ number as u64);
-        let lost = self.subject.may_be_lost(&self.base);
-        for again in sample(&recorded[0], (AGAIN.1, &lost), &mut random) {
+        let what = (AGAIN.1, self.bounds.crashes.clone());
+        for again in sample_of(&recorded[0], &|all| 0..all.len(), what, &mut random) {
             self.summary.states += 1;
             self.summary.again += 1;
             let disks = self::disks(&again);
@@ -197,7 +253,11 @@ impl<'a> Sweep<'a> {
 }
 
 /// Makes the devices, and the initial tree of all scripts on them.
-pub(crate) fn prepare(subject: &dyn Subject, device_bytes: u64) -> Result<Vec<Disk>, String> {
+pub(crate) fn prepare(
+    subject: &dyn Subject,
+    device_bytes: u64,
+    setup: &[Compound],
+) -> Result<Vec<Disk>, String> {
     let sizes = [device_bytes].into_iter().chain(subject.others());
     let device = |bytes| -> Result<Disk, String> {
         let device = MemoryDevice::with_block_size(bytes, 512);
@@ -207,7 +267,7 @@ pub(crate) fn prepare(subject: &dyn Subject, device_bytes: u64) -> Result<Vec<Di
     subject.format(&disks)?;
     let opened = subject.open(&disks)?;
     let task = opened.vfs().task();
-    for op in setup() {
+    for op in setup {
         op.run(&task).map_err(|errno| format!("setup: {op}: {errno}"))?;
     }
     opened.done(&Compound::sync()).map_err(|errno| format!("setup: {errno}"))?;
@@ -290,11 +350,25 @@ pub fn sample_from<D: Device + 'static>(
     (wanted, lost): (usize, &[LostRange]),
     random: &mut Random,
 ) -> impl Iterator<Item = CrashState> {
-    let plan =
-        CrashPlan::default().listed_max(4).samples(3).exhaustive_bits(3).seed(random.number());
-    let plan = lost.iter().fold(plan, |plan, (disk, range)| plan.lost_on(*disk, [range.clone()]));
+    let within = |all: &[Moment]| all.partition_point(|at| at.lines < lines)..all.len();
+    sample_of(device, &within, (wanted, crashes(lost)), random)
+}
+
+/// Returns the crashes of a sample, after some of which sectors in `lost` are unreadable.
+fn crashes(lost: &[LostRange]) -> CrashPlan {
+    let plan = CrashPlan::default().listed_max(4).samples(3).exhaustive_bits(3);
+    lost.iter().fold(plan, |plan, (disk, range)| plan.lost_on(*disk, [range.clone()]))
+}
+
+fn sample_of<D: Device + 'static>(
+    device: &RecordingDevice<D>,
+    within: &dyn Fn(&[Moment]) -> Range<usize>,
+    (wanted, plan): (usize, CrashPlan),
+    random: &mut Random,
+) -> impl Iterator<Item = CrashState> + use<D> {
+    let plan = plan.seed(random.number());
     let moments = device.crash_states(plan.clone()).moments();
-    let chosen = choose(&moments, lines, wanted, random);
+    let chosen = choose(&moments, within(&moments), wanted, random);
     let (mut states, mut next) = (device.crash_states(plan), 0);
     chosen.into_iter().filter_map(move |number| {
         let passed = number - next;
@@ -305,11 +379,15 @@ pub fn sample_from<D: Device + 'static>(
 }
 
 /// Chooses the numbers of `wanted` states, in order: calls alternately choose one of theirs.
-fn choose(moments: &[Moment], lines: usize, wanted: usize, random: &mut Random) -> Vec<usize> {
-    let first = moments.partition_point(|moment| moment.lines < lines);
+fn choose(
+    moments: &[Moment],
+    within: Range<usize>,
+    wanted: usize,
+    random: &mut Random,
+) -> Vec<usize> {
     let mut calls: Vec<Vec<usize>> = Vec::new();
     let mut of = None;
-    for (number, moment) in moments.iter().enumerate().skip(first) {
+    for (number, moment) in moments.iter().enumerate().take(within.end).skip(within.start) {
         if of.replace(moment.marks) != Some(moment.marks) {
             calls.push(Vec::new());
         }

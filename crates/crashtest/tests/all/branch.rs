@@ -23,16 +23,16 @@ use vfscale_sync::random::{Random, seed};
 use vfscale_testkit::CrashPlan;
 use vfscale_testkit::calls::compound::Compound;
 
-const DEVICE: u64 = 40 << 20;
+pub(crate) const DEVICE: u64 = 40 << 20;
 const BRANCH: u64 = 24 << 20;
 
 /// A volume on branch `main`, which has been forked a few times.
-struct Branches {
-    volumes: Volumes,
-    forks: usize,
+pub(crate) struct Branches {
+    pub(crate) volumes: Volumes,
+    pub(crate) forks: usize,
     /// Whether scripts run on a child of `main`, whose log has to be replayed and replaced when it
     /// is first opened.
-    of_child: bool,
+    pub(crate) of_child: bool,
 }
 
 struct Open {

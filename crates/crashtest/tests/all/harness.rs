@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vfscale::posix::{At, AtFlags, InodeFlags, SetTime, XattrFlags};
 use vfscale::{Errno, FileType, Mode, Task, Timestamp, Vfs};
 use vfscale_block::{Device, Operation};
+use vfscale_crashtest::ace::{self, Table};
 use vfscale_crashtest::faults::{Extent, Faults, WorstError};
 use vfscale_crashtest::script::{self, Script};
 use vfscale_crashtest::subject::{Disk, Opened, Subject};
@@ -319,6 +320,19 @@ fn planted_faults_are_found() {
         let count = summary.violations.len();
         println!("{planted:?}: {count}, such as {}", summary.violations.first().unwrap());
         assert!(count > 0, "{planted:?} was not detected");
+    }
+}
+
+#[test]
+fn planted_faults_are_found_by_small_workloads() {
+    use Planted::*;
+    let sweep = |planted| {
+        let workloads = ace::workloads(Table::All, 1);
+        ace::sweep(&Images(planted), DEVICE, workloads).unwrap().violations.len()
+    };
+    assert_eq!(sweep(Nothing), 0);
+    for planted in [NoBarrier, FsyncLies, SyncLies, NoXattrs, OneSlot, NoLinks, NoTimes] {
+        assert!(sweep(planted) > 0, "{planted:?} was not detected");
     }
 }
 

@@ -32,10 +32,12 @@ pub enum Space {
     Punch,
     /// Zero a range.
     Zero,
+    /// Zero a range and leave the size.
+    ZeroKeep,
 }
 
 impl Space {
-    const ALL: [Space; 4] = [Space::Take, Space::Keep, Space::Punch, Space::Zero];
+    const ALL: [Space; 5] = [Space::Take, Space::Keep, Space::Punch, Space::Zero, Space::ZeroKeep];
 
     fn mode(self) -> u32 {
         let mode = match self {
@@ -43,6 +45,7 @@ impl Space {
             Space::Keep => libc::FALLOC_FL_KEEP_SIZE,
             Space::Punch => libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
             Space::Zero => libc::FALLOC_FL_ZERO_RANGE,
+            Space::ZeroKeep => libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE,
         };
         mode as u32
     }
