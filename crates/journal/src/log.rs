@@ -11,7 +11,7 @@ use vfscale_sync::{Condvar, Mutex, cpu};
 use crate::admission::freeze::{Gate, Refused};
 use crate::admission::grant::{Grant, ReserveKind, Unserved};
 use crate::admission::memory::Levels;
-use crate::admission::ticket::Costs;
+use crate::admission::ticket::{Costs, signed};
 use crate::change_list::ChangeList;
 use crate::disk::iclog::Writer;
 use crate::lists::ail::Ail;
@@ -235,7 +235,7 @@ impl Log {
     #[inline]
     fn is_cil_full(&self, times: u64) -> bool {
         let bytes = self.shared.written().cil_bytes.load(Ordering::Relaxed);
-        bytes >= times * self.shared.read.cil_bytes || self.cil.is_heavy(times)
+        bytes >= signed(times * self.shared.read.cil_bytes) || self.cil.is_heavy(times)
     }
 
     /// Returns whether the CIL is so large that no transaction may begin until a push has.

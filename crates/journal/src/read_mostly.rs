@@ -33,15 +33,16 @@ pub(crate) struct ReadMostly {
 /// The fields that transactions write.
 #[repr(C)]
 pub(crate) struct WriteMostly {
-    /// Bytes in the CIL, except bytes that CPUs have not added yet.
-    pub(crate) cil_bytes: AtomicU64,
+    /// Bytes in the CIL, up to a batch more or less for each CPU; negative if CPUs have not added
+    /// yet what others have taken back.
+    pub(crate) cil_bytes: AtomicI64,
     /// Number of active transactions, if they are counted in one number.
     pub(crate) active: AtomicI64,
 }
 
 impl WriteMostly {
     fn new() -> Self {
-        Self { cil_bytes: AtomicU64::new(0), active: AtomicI64::new(0) }
+        Self { cil_bytes: AtomicI64::new(0), active: AtomicI64::new(0) }
     }
 }
 

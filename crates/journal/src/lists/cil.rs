@@ -14,8 +14,9 @@
 //! * An item is on at most one list, at the index that its
 //!   [`CilPosition`](crate::item::CilPosition) gives, and holds one pin for it. A commit whose
 //!   items are all on lists already takes no list's lock.
-//! * The push visits every slot, including those of CPUs that no longer run: no entry is lost with
-//!   a CPU.
+//! * The push visits every slot that has been used in this context, including those of CPUs that no
+//!   longer run: no entry is lost with a CPU. A commit notes its slot before it uses it, under the
+//!   reader's side (the mask `cil_pcpmask` of XFS, 2023).
 //! * *Order*: each commit gets an order id above the former ids of all its items and of the commit
 //!   that it [follows](crate::ChangeList::follow), and, if it puts anything on its list, above the
 //!   latest id there. So of two transactions that share an item or
@@ -93,8 +94,37 @@ impl List {
     }
 }
 
+/// The slots that were used since they were last taken.
+struct Used(Box<[CachePadded<AtomicU64>]>);
+
+impl Used {
+    fn new(slots: usize) -> Self {
+        Self((0..slots.div_ceil(64)).map(|_| CachePadded::new(AtomicU64::new(0))).collect())
+    }
+
+    /// Notes a slot. Writes only if it is not noted yet.
+    #[inline]
+    fn note(&self, slot: usize) {
+        let bit = 1 << (slot % 64);
+        if let Some(word) = self.0.get(slot / 64)
+            && word.load(Ordering::Relaxed) & bit == 0
+        {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the slots. None is noted during the call.
+    fn take(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().enumerate().flat_map(|(number, word)| {
+            let bits = word.swap(0, Ordering::Relaxed);
+            (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| number * 64 + bit)
+        })
+    }
+}
+
 /// Contributions of a CPU to the current context.
 struct Counters {
+    /// Bytes that the common sum does not include yet; negative if it includes too many.
     stream_bytes: AtomicI64,
     /// Log space that commits gave less what they took back, in bytes. Only the sum over all CPUs
     /// is never negative: an item may grow on one and shrink on another.
@@ -110,9 +140,11 @@ struct Counters {
 pub(crate) struct Cil {
     context: BrLock<CilContext>,
     lists: PerCpu<Mutex<List, CilSlot>>,
+    used_lists: Used,
     /// The callbacks of all CPUs; `None` if they are on the lists.
     busy: Option<Mutex<Vec<Callback>, CilBusy>>,
     counters: PerCpu<Counters>,
+    used_counters: Used,
     /// Memory of the entries of all lists, except bytes that lists have not added yet.
     memory: CachePadded<AtomicU64>,
     levels: Levels,
@@ -169,8 +201,10 @@ impl Cil {
         Self {
             context: BrLock::new(scaling.cil_context_slots()),
             lists: PerCpu::new(scaling.cil_list_slots(), |_| Mutex::new(List::default())),
+            used_lists: Used::new(scaling.cil_list_slots()),
             busy: (!scaling.busy_extents()).then(|| Mutex::new(Vec::new())),
             counters: PerCpu::new(scaling.cil_counter_slots(), counters),
+            used_counters: Used::new(scaling.cil_counter_slots()),
             memory: CachePadded::new(AtomicU64::new(0)),
             levels,
             memory_batch: (levels.cil / (8 * scaling.cil_list_slots().max(1) as u64)).max(1),
@@ -233,6 +267,7 @@ impl Cil {
         let slot = self.lists.slot_of(cpu);
         let mut list = self.lists.get(slot).filter(|_| needs_list).map(|list| list.lock());
         if let Some(list) = &mut list {
+            self.used_lists.note(slot);
             list.callbacks.append(callbacks);
             order = order.max(list.order + 1);
             list.order = order;
@@ -281,20 +316,22 @@ impl Cil {
         (longer, order)
     }
 
-    /// Adds to the counters of a CPU, and to the common sum whenever a batch is full.
+    /// Adds to the counters of a CPU, and to the common sum whenever a batch is full, also if it is
+    /// a negative one (`percpu_counter_add_batch`).
     fn account(&self, cpu: u32, shared: &SharedFields, longer: i64, given: i64) {
-        let mine = self.counters.of(cpu);
+        let slot = self.counters.slot_of(cpu);
+        let Some(mine) = self.counters.get(slot) else { return };
         mine.commits.fetch_add(1, Ordering::Relaxed);
         if longer == 0 && given == 0 {
             return;
         }
+        self.used_counters.note(slot);
         mine.reserved.fetch_add(given, Ordering::Relaxed);
-        let before = mine.stream_bytes.fetch_add(longer, Ordering::Relaxed);
-        let batch = signed(shared.read.cil_batch);
-        let batches = (before + longer).div_euclid(batch) - before.div_euclid(batch);
-        if let Ok(batches @ 1..) = u64::try_from(batches) {
-            let bytes = batches * shared.read.cil_batch;
-            shared.written().cil_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let mine = &mine.stream_bytes;
+        let rest = mine.fetch_add(longer, Ordering::Relaxed) + longer;
+        if rest.unsigned_abs() >= shared.read.cil_batch {
+            let rest = mine.swap(0, Ordering::Relaxed);
+            shared.written().cil_bytes.fetch_add(rest, Ordering::Relaxed);
         }
     }
 
@@ -318,14 +355,15 @@ impl Cil {
             list.memory = 0;
             (mem::replace(&mut list.entries, room), mem::take(&mut list.callbacks))
         };
-        let taken: Vec<_> = self.lists.iter().map(take).collect();
+        let used = self.used_lists.take().filter_map(|slot| self.lists.get(slot));
+        let taken: Vec<_> = used.map(take).collect();
         let busy = self.busy.as_ref().map(|busy| mem::take(&mut *busy.lock()));
-        let reserved: i64 =
-            self.counters.iter().map(|c| c.reserved.swap(0, Ordering::Relaxed)).sum();
-        let reserved = u64::try_from(reserved).unwrap_or(0);
-        for counters in self.counters.iter() {
+        let mut reserved = 0;
+        for counters in self.used_counters.take().filter_map(|slot| self.counters.get(slot)) {
+            reserved += counters.reserved.swap(0, Ordering::Relaxed);
             counters.stream_bytes.store(0, Ordering::Relaxed);
         }
+        let reserved = u64::try_from(reserved).unwrap_or(0);
         shared.written().cil_bytes.store(0, Ordering::Relaxed);
         self.memory.store(0, Ordering::Relaxed);
         shared.read.is_empty.store(true, Ordering::Relaxed);

@@ -281,10 +281,48 @@ fn the_common_sum_lags_by_a_batch_per_slot_at_most() {
     for (cpu, thing) in (0..).zip(&things) {
         insert(&cil, cpu, &[thing]);
     }
-    let (exact, seen) = (200 * 40, cil.0.written().cil_bytes.load(Ordering::Relaxed));
+    let (exact, seen) = (200_i64 * 40, cil.0.written().cil_bytes.load(Ordering::Relaxed));
     assert!(seen <= exact && seen + 4 * 100 > exact, "{seen} of {exact}");
     end(&cil).unwrap();
     assert_eq!(cil.0.written().cil_bytes.load(Ordering::Relaxed), 0);
+}
+
+/// Items that grow on one CPU and shrink on another, or swing on one: what is taken back leaves the
+/// sum again, which rose with each turn once and made pushes of a context of a few bytes.
+#[test]
+fn the_common_sum_falls_as_far_as_it_rises() {
+    let (large, small) = ([0; 20_000], [0; 100]);
+    for cpus in [[0, 1], [2, 2]] {
+        let cil = parts(4);
+        let thing = Thing::new(1, &small);
+        let mut most = 0;
+        for turn in 0..200 {
+            thing.set(Some(if turn % 2 == 0 { &large } else { &small }));
+            insert(&cil, cpus[turn % 2], &[&thing]);
+            most = most.max(cil.0.written().cil_bytes.load(Ordering::Relaxed));
+        }
+        assert!(most < 20_000 + 24 + 4 * 100, "{most}");
+        assert!(cil.0.written().cil_bytes.load(Ordering::Relaxed) < 124 + 4 * 100);
+    }
+}
+
+/// A push takes what is there, wherever it is, and nothing of a CPU is left for a later one.
+#[test]
+fn a_switch_finds_the_items_of_any_cpu() {
+    let cil = parts(200);
+    for cpus in [vec![0, 63, 64, 199], vec![5], (0..200).collect(), vec![199, 64]] {
+        let things: Vec<_> = cpus.iter().map(|cpu| Thing::new(u64::from(*cpu), b"")).collect();
+        for (cpu, thing) in cpus.iter().zip(&things) {
+            insert(&cil, *cpu, &[thing]);
+        }
+        let context = end(&cil).unwrap();
+        let mut found = ids(&context);
+        found.sort_unstable();
+        let mut wanted: Vec<u64> = cpus.iter().map(|cpu| u64::from(*cpu)).collect();
+        wanted.sort_unstable();
+        assert_eq!(found, wanted);
+        assert!(context.reserved > 0 && cil.1.reserved_parts().iter().all(|part| *part == 0));
+    }
 }
 
 #[test]
