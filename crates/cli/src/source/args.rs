@@ -16,8 +16,8 @@ pub(crate) struct SourceArgs {
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true)]
     pub(crate) memory: Option<Option<Size>>,
 
-    /// The size of a missing image, which is then created. By default `run` creates one of 1G,
-    /// `mount` none. The image is sparse: it takes space on the disk as it fills
+    /// The size of a missing image, which is then created. By default `run` creates one of 1T,
+    /// with a log of 16M, `mount` none. The image is sparse: it takes space on the disk as it fills
     #[arg(long, value_name = "SIZE", value_parser = options::parse_bytes, conflicts_with = "memory")]
     pub(crate) size: Option<u64>,
 
