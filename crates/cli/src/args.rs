@@ -364,6 +364,14 @@ pub(crate) enum Command {
     /// Example: vfscale copy-out disk.vfs /mnt/rescued
     CopyOut(copy_out::CopyOutArgs),
 
+    /// Print the words that the last of some words can become, for completions
+    #[command(hide = true)]
+    Complete {
+        /// The words, with the name of the program
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
+
     /// Write the manual pages and completions to a directory that is laid out as /usr/share
     #[command(hide = true)]
     Man {

@@ -1,8 +1,7 @@
 //! `vfscale complete`: the words that scripts of shells can't know, as the branches of an image.
 //!
 //! Prints a line for each word that the last one of a command line can become; nothing where the
-//! shell knows better, as for files. It waits for nothing but the image, and says nothing of errors:
-//! the user is still typing.
+//! shell knows better, as for files. Errors are not told: the user is still typing.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};

@@ -25,7 +25,7 @@ use tree::Tree;
 
 pub(crate) mod copy;
 pub(crate) mod list;
-mod place;
+pub(crate) mod place;
 mod tree;
 
 /// The most bytes of one read.

@@ -68,7 +68,7 @@ impl Place {
     }
 
     /// Has `act` read the files of the branch. Nothing is written.
-    pub(crate) fn read<T>(
+    pub(super) fn read<T>(
         &self,
         log_device: Option<&Path>,
         act: impl FnOnce(&Tree<'_>) -> Result<T, Failure>,
@@ -77,7 +77,7 @@ impl Place {
     }
 
     /// Has `act` change the files of the branch. The changes are durable at the return.
-    pub(crate) fn write<T>(
+    pub(super) fn write<T>(
         &self,
         log_device: Option<&Path>,
         act: impl FnOnce(&Tree<'_>) -> Result<T, Failure>,

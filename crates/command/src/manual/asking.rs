@@ -76,7 +76,7 @@ pub(super) fn script(shell: Shell, script: Vec<u8>, command: &Command) -> Vec<u8
     let added = match shell {
         Shell::Bash => BASH,
         Shell::Zsh => {
-            // What is called when it is loaded stands at the end.
+            // The call when it is loaded stands at the end.
             let loads = text.rfind("\nif [ \"$funcstack[1]\"");
             text.truncate(loads.unwrap_or(text.len()));
             ZSH
