@@ -131,6 +131,7 @@ fn console_blocks_of_documents_do_what_they_show() {
     paste("README.md", include_str!("../../../../README.md"));
     paste("agents.md", include_str!("../../../../docs/guides/agents.md"));
     paste("operating.md", include_str!("../../../../docs/guides/operating.md"));
+    paste("containers.md", include_str!("../../../../docs/guides/containers.md"));
     paste("backup.md", include_str!("../../../../docs/guides/backup.md"));
 }
 
