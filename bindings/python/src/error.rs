@@ -4,7 +4,7 @@ use pyo3::PyErrArguments;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use vfscale::block;
-use vfscale::{Errno, VolumeError};
+use vfscale::{Errno, PoolError, VolumeError};
 
 use crate::path::{FsPath, Name};
 
@@ -50,6 +50,12 @@ pub(crate) fn os_error(errno: Errno, names: [Option<Name>; 2]) -> PyErr {
 
 /// Makes the `OSError` of a volume, whose text names the cause and the remedy.
 pub(crate) fn volume_error(error: &VolumeError, path: &FsPath) -> PyErr {
+    let (errno, text) = (error.errno().raw_os_error(), error.to_string());
+    PyOSError::new_err(Arguments { errno, text, names: [Some(path.into()), None] })
+}
+
+/// Makes the `OSError` of a pool, whose text names the cause and the remedy.
+pub(crate) fn pool_error(error: &PoolError, path: &FsPath) -> PyErr {
     let (errno, text) = (error.errno().raw_os_error(), error.to_string());
     PyOSError::new_err(Arguments { errno, text, names: [Some(path.into()), None] })
 }

@@ -31,6 +31,7 @@ mod file;
 mod gil;
 mod listings;
 mod path;
+mod pool;
 mod raw_file;
 mod results;
 mod task;
@@ -42,6 +43,8 @@ use pyo3::prelude::*;
 mod module {
     #[pymodule_export]
     use crate::dir_entry::{DirEntry, ScandirIterator};
+    #[pymodule_export]
+    use crate::pool::Pool;
     #[pymodule_export]
     use crate::raw_file::RawFile;
     #[pymodule_export]

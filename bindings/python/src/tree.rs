@@ -15,6 +15,7 @@ use crate::changes::Changes;
 use crate::error::{OrRaise, closed, fenced, os_error, volume_error};
 use crate::gil;
 use crate::path::FsPath;
+use crate::pool::Pool;
 
 /// The tasks and open files of a tree.
 #[derive(Default)]
@@ -131,9 +132,18 @@ pub(crate) struct Volume {
 #[pymethods]
 impl Volume {
     #[new]
-    #[pyo3(signature = (path, **options))]
-    fn new(py: Python<'_>, path: FsPath, options: Option<&Bound<'_, PyDict>>) -> PyResult<Volume> {
-        let options = given(options)?.volume(vfscale::volume(path.path()));
+    #[pyo3(signature = (path, *, _branch=None, **options))]
+    fn new(
+        py: Python<'_>,
+        path: FsPath,
+        _branch: Option<(PyRef<'_, Pool>, String)>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Volume> {
+        let builder = match &_branch {
+            Some((pool, name)) => pool.get()?.branch(name),
+            None => vfscale::volume(path.path()),
+        };
+        let options = given(options)?.volume(builder);
         let options = options.map_err(|e| refused(&e))?;
         let volume = py.detach(|| options.open()).map_err(|error| volume_error(&error, &path))?;
         let is_new = volume.is_new();

@@ -29,6 +29,125 @@ class WithHost(unittest.TestCase):
         self.task = vfscale.memory(size=64 << 20).task()
 
 
+def small_pool(image):
+    with vfscale.open_volume(image, 64 << 20):
+        pass
+    return vfscale.open_pool(image, convert=True)
+
+
+class Branches(WithHost):
+    def setUp(self):
+        super().setUp()
+        self.image = os.path.join(self.host, "disk.vfs")
+
+    def raises(self, number, call, *arguments, **options):
+        with self.assertRaises(OSError) as raised:
+            call(*arguments, **options)
+        self.assertEqual(raised.exception.errno, number, raised.exception)
+        return raised.exception
+
+    def test_the_best_of_twenty_is_kept(self):
+        manual = os.path.join(os.path.dirname(__file__), "../../../docs/PYTHON.md")
+        with open(manual, encoding="utf-8") as file:
+            blocks = [block.split("```")[0] for block in file.read().split("```python\n")[1:]]
+        (lines,) = [block for block in blocks if "open_pool" in block]
+        image, lines = self.image, lines.replace("work.vfs", self.image)
+        with vfscale.open_volume(image, 256 << 20) as volume:
+            volume.task().write_bytes("/score", b"-1")
+        names = {"attempt": lambda task, n: task.write_bytes("/score", b"%d" % (n * 7 % 20))}
+        exec(lines, names)
+        with vfscale.open_volume(image) as volume:
+            self.assertEqual(volume.task().read_bytes("/score"), b"19")
+        with vfscale.open_pool(image) as pool:
+            self.assertEqual([branch.name for branch in pool.branches()], ["main"])
+
+    def test_branches_are_made_compared_adopted_and_rolled_back(self):
+        with small_pool(self.image) as pool:
+            with pool.open() as volume:
+                task = volume.task()
+                task.write_bytes("/gone", b"1")
+                task.write_bytes("/old", b"moved")
+                task.write_bytes("/f", b"1")
+                # What was not synced is in the copy.
+                pool.fork("main", "a")
+                self.raises(errno.EBUSY, pool.open, "main")
+                self.raises(errno.EBUSY, pool.close)
+            self.assertFalse(pool.closed)
+            self.assertEqual(pool.diff("main", "a"), [])
+            with pool.open("a", sync_interval="never") as volume:
+                task = volume.task()
+                task.unlink("/gone")
+                task.rename("/old", b"/n\xffw")
+                task.write_bytes("/f", b"22")
+                task.write_bytes("/new", b"1")
+            found = {found.path: found[1:] for found in pool.diff("main", "a")}
+            self.assertEqual(found["/gone"], ("removed", None, ()))
+            self.assertEqual(found["/n\udcffw"], ("moved", "/old", ()))
+            self.assertEqual(found["/new"], ("added", None, ()))
+            self.assertEqual(found["/f"][0], "changed")
+            self.assertIn("content", found["/f"][2])
+            self.assertEqual(pool.rollback("a"), "a@1")
+            self.assertEqual(pool.diff("main", "a"), [])
+            pool.delete("a")
+            pool.rename("a@1", "b")
+            pool.adopt("main", "b")
+            with pool.open() as volume:
+                self.assertEqual(volume.task().read_bytes("/f"), b"22")
+            self.assertEqual([branch.name for branch in pool.branches()], ["main"])
+            usage = pool.usage()
+            self.assertTrue(0 < usage.free < usage.size)
+        self.assertTrue(pool.closed)
+        pool.close()
+        self.assertRaises(ValueError, pool.branches)
+        self.assertRaises(ValueError, pool.open)
+
+    def test_errors_have_numbers_and_remedies(self):
+        missing = self.raises(errno.ENOENT, vfscale.open_pool, self.image)
+        self.assertEqual(missing.filename, self.image)
+        with vfscale.open_volume(self.image, 64 << 20):
+            self.raises(errno.EBUSY, vfscale.open_pool, self.image)
+        self.raises(errno.EINVAL, vfscale.open_pool, self.image)
+        with vfscale.open_pool(self.image, convert=True) as pool:
+            pool.fork("main", "fixed", read_only=True)
+            pool.fork("main", "short", temporary=True, as_synced=True)
+            self.assertEqual([it.name for it in pool.branches() if it.read_only], ["fixed"])
+            self.raises(errno.EEXIST, pool.fork, "main", "fixed")
+            self.raises(errno.ENOENT, pool.fork, "none", "a")
+            self.raises(errno.ENOENT, pool.diff, "main", "none")
+            self.raises(errno.ENOENT, pool.open, "none")
+            self.raises(errno.EINVAL, pool.delete, "main")
+            self.assertRaises(ValueError, pool.fork, "main", "a", read_only=True, temporary=True)
+            with pool.open("fixed") as one, pool.open("fixed") as two:
+                self.assertEqual(one.task().listdir("/"), two.task().listdir("/"))
+        with vfscale.open_pool(self.image, read_only=True) as pool:
+            self.assertEqual([it.name for it in pool.branches()], ["fixed", "main"])
+
+    def test_branches_are_used_by_threads(self):
+        with small_pool(self.image) as pool:
+
+            def work(number):
+                pool.fork("main", f"b{number}")
+                with pool.open(f"b{number}") as volume:
+                    volume.task().write_bytes("/f", b"%d" % number)
+                self.assertEqual(len(pool.diff("main", f"b{number}")), 1)
+
+            threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(len(pool.branches()), 9)
+
+    def test_a_pool_that_is_dropped_warns(self):
+        pool = small_pool(self.image)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            del pool
+            gc.collect()
+        self.assertIn("unclosed pool", str(caught[0].message))
+        vfscale.open_pool(self.image).close()
+
+
 class Trees(WithHost):
     def test_size_is_bounded(self):
         task = vfscale.memory(size=1 << 20, mode=0o1777, uid=7, gid=8).task()
@@ -513,9 +632,13 @@ class Documentation(WithHost):
                 "vfscale": vfscale,
                 "memory": vfscale.memory,
                 "open_volume": vfscale.open_volume,
+                "open_pool": vfscale.open_pool,
                 "image": os.path.join(self.host, f"{number}.vfs"),
                 "task": vfscale.memory(size=64 << 20).task(),
             }
+            if "pool" in text and "open_pool" not in text:
+                names["pool"] = small_pool(names["image"])
+                self.addCleanup(names["pool"].close)
             with self.subTest(name):
                 lines = []
                 test = parser.get_doctest(text, names, name, None, 0)

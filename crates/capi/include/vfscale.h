@@ -44,6 +44,60 @@ struct timespec;
  */
 #define VFSCALE_VOLUME_TAKE_OVER 128
 
+/**
+ * Writes nothing to the image: branches can only be read, and changes of the pool are lost when it
+ * is closed. Temporary branches that another process has left are not shown.
+ */
+#define VFSCALE_POOL_READ_ONLY 1
+
+/**
+ * Makes the image a pool if it has a volume that is none yet, which becomes the branch `main`.
+ * That can't be undone.
+ */
+#define VFSCALE_POOL_CONVERT 2
+
+/** Takes an image of Ceph RBD from a holder that is alive. Not for images in files (EOPNOTSUPP). */
+#define VFSCALE_POOL_TAKE_OVER 4
+
+/** The new branch can only be read. */
+#define VFSCALE_FORK_READ_ONLY 1
+
+/** The new branch lives no longer than the pool is open. */
+#define VFSCALE_FORK_TEMPORARY 2
+
+/**
+ * The new branch has what a power cut would leave of the parent now, not all that calls have
+ * returned for.
+ */
+#define VFSCALE_FORK_AS_SYNCED 4
+
+/** Only the second branch has it. */
+#define VFSCALE_DIFFERENCE_ADDED 1
+
+/** The second branch does not have it. */
+#define VFSCALE_DIFFERENCE_REMOVED 2
+
+/** The two have different files there. */
+#define VFSCALE_DIFFERENCE_REPLACED 3
+
+/** The first branch has it at `other`. */
+#define VFSCALE_DIFFERENCE_MOVED 4
+
+/** The two have different versions of it. */
+#define VFSCALE_DIFFERENCE_CHANGED 5
+
+/** A difference that a later version knows. */
+#define VFSCALE_DIFFERENCE_OTHER 255
+
+/** The contents of a file, or the target of a link. */
+#define VFSCALE_CHANGED_CONTENT 1
+
+/** Permissions, owner, group, flags, or the time of the last change of the contents. */
+#define VFSCALE_CHANGED_ATTRIBUTES 2
+
+/** Extended attributes. */
+#define VFSCALE_CHANGED_XATTRS 4
+
 /** The path is new. */
 #define VFSCALE_EVENT_CREATED 1
 
@@ -107,11 +161,17 @@ struct timespec;
 /** A budget of memory that the caches of several volumes share. A handle: the pointer is a number. */
 struct vfscale_cache_budget;
 
+/** The differences of two branches. A handle: the pointer is a number. */
+struct vfscale_diff;
+
 /** A directory stream. A handle: the pointer is a number. */
 struct vfscale_dir;
 
 /** A tree of mounted file systems, in memory or on a volume. A handle: the pointer is a number. */
 struct vfscale_fs;
+
+/** The branches of an image. A handle: the pointer is a number. */
+struct vfscale_pool;
 
 /**
  * A task: a process in terms of POSIX, with a root and a working directory, umask, credentials and
@@ -236,6 +296,62 @@ struct vfscale_cache_usage {
   uint64_t metadata;
   /** 0. */
   uint64_t reserved[5];
+};
+
+/** Options of vfscale_pool_new. 0 is the default of each. */
+struct vfscale_pool_options {
+  /** VFSCALE_POOL_* flags. */
+  uint32_t flags;
+  /** 0. */
+  uint32_t reserved;
+  /** Memory for the caches of all branches; NULL: 256 MiB of the pool's own. */
+  struct vfscale_cache_budget *cache_budget;
+  /** Configuration file of Ceph; NULL: CEPH_CONF, or /etc/ceph/ceph.conf. */
+  const char *ceph_conf;
+  /** User of Ceph without `client.`; NULL: admin. */
+  const char *ceph_id;
+};
+
+/** A branch, as vfscale_pool_branches lists it. */
+struct vfscale_branch {
+  /** Size of its volume in bytes. */
+  uint64_t size;
+  /** Bytes that only this branch has, as of its last checkpoint: deleting it frees them. */
+  uint64_t own;
+  /** Length of its history: one more with each fork of contents that have changed. */
+  uint32_t depth;
+  /** 1 if it can only be read, otherwise 0. */
+  uint32_t read_only;
+  /** 0. */
+  uint64_t reserved[4];
+  /** Its name, with a zero behind it: 128 bytes at most. */
+  char name[136];
+};
+
+/** The space that the branches of a pool share, in bytes. */
+struct vfscale_pool_usage {
+  /** Size of the image. */
+  uint64_t size;
+  /** The space that branches can still use. */
+  uint64_t free;
+  /** 0. */
+  uint64_t reserved[6];
+};
+
+/** A difference of two branches, by its path from the root directory. */
+struct vfscale_difference {
+  /** A VFSCALE_DIFFERENCE_* number. */
+  uint32_t kind;
+  /** VFSCALE_CHANGED_* flags, of VFSCALE_DIFFERENCE_CHANGED. */
+  uint32_t changes;
+  /** Length of `path` in bytes. A longer path than there is room for is cut. */
+  uint32_t path_len;
+  /** Length of `other` in bytes. */
+  uint32_t other_len;
+  /** Path in the second branch, with a zero behind it; of what is removed, that in the first. */
+  char path[4096];
+  /** Path in the first branch, of what was moved; otherwise empty. */
+  char other[4096];
 };
 
 /** The identity of a task, and its privileges. */
@@ -558,6 +674,122 @@ int vfscale_cache_budget_usage(struct vfscale_cache_budget *budget,
 
 /** Frees the handle of a budget. Volumes that were opened with it keep it. */
 int vfscale_cache_budget_free(struct vfscale_cache_budget *budget);
+
+/**
+ * Opens the branches of the image file or device at `path`, and stores the handle of the pool in
+ * `pool`. `options` are `options_size` bytes, sizeof *options; NULL means the default of each. One
+ * process has an image open at a time. Blocks for the I/O.
+ *
+ * Errors: ENOENT if there is no image; EINVAL if it has no branches, unless VFSCALE_POOL_CONVERT
+ * makes its volume the first one; EBUSY if it is in use; EIO and the like of the device; EUCLEAN
+ * if it is damaged.
+ */
+int vfscale_pool_new(const char *path,
+                     const struct vfscale_pool_options *options,
+                     size_t options_size,
+                     struct vfscale_pool **pool);
+
+/**
+ * Makes the next opening of the pool have nothing to recover, ends it, and frees its handle; its
+ * image can be opened again when no call uses the handle. Blocks for the I/O.
+ *
+ * Errors: EBUSY if a branch is open: the pool stays as it is, and can be closed again. EIO and the
+ * like: the handle is freed, and nothing is lost that was synced.
+ */
+int vfscale_pool_close(struct vfscale_pool *pool);
+
+/**
+ * Opens the volume in the branch `name`, and stores the handle of its tree in `fs`, which is
+ * closed as that of any volume. Only one user has a branch open that can be written. `options` are
+ * `options_size` bytes, sizeof *options; NULL means the default of each. Blocks for the I/O.
+ *
+ * Errors: ENOENT if there is no such branch; EBUSY if it is open; those of vfscale_fs_volume.
+ */
+int vfscale_pool_open(struct vfscale_pool *pool,
+                      const char *name,
+                      const struct vfscale_volume_options *options,
+                      size_t options_size,
+                      struct vfscale_fs **fs);
+
+/**
+ * Makes the branch `name`, a copy of the branch `parent` that shares all its blocks. The parent
+ * may be open: what calls have returned for is in the copy. `flags` are VFSCALE_FORK_* flags. It
+ * is durable at the return. Blocks for the I/O.
+ *
+ * Errors: ENOENT if there is no such parent; EEXIST; EINVAL if it can't be a name, or for unknown
+ * flags; ENOSPC if the pool is full; EIO and the like.
+ */
+int vfscale_pool_fork(struct vfscale_pool *pool,
+                      const char *parent,
+                      const char *name,
+                      uint32_t flags);
+
+/**
+ * Deletes a branch; its space becomes free in the background. Blocks for the I/O. Works if the
+ * pool is full.
+ *
+ * Errors: ENOENT if there is no such branch; EBUSY if it is open; EINVAL for `main`.
+ */
+int vfscale_pool_delete(struct vfscale_pool *pool, const char *name);
+
+/**
+ * Gives a branch another name. Blocks for the I/O.
+ *
+ * Errors: ENOENT if there is no such branch; EEXIST; EBUSY if it is open; EINVAL for `main`, and
+ * if `to` can't be a name.
+ */
+int vfscale_pool_rename(struct vfscale_pool *pool, const char *name, const char *to);
+
+/**
+ * Gives a branch the contents back that it had at its last fork or adoption. Those until now
+ * become another branch, whose name and a zero are written to `kept`, which has `size` bytes; 136
+ * are enough. Returns the length of the name, 0 if the branch has written nothing. Blocks for the
+ * I/O.
+ *
+ * Errors: ENOENT if there is no such branch; EBUSY if it is open; EINVAL if it can only be read,
+ * or the state is gone; ERANGE if the buffer has fewer than 136 bytes: nothing was changed.
+ */
+ssize_t vfscale_pool_rollback(struct vfscale_pool *pool, const char *name, char *kept, size_t size);
+
+/**
+ * Gives the branch `parent` the contents of `child`, which was forked from it or from one that it
+ * comes from, and frees the name of that. Both are closed. It is durable at the return, whole or
+ * not at all. Blocks for the I/O.
+ *
+ * Errors: ENOENT if there is no such branch; EBUSY if one of them is open, or the parent has
+ * changed since the fork; EINVAL if they have no state in common, one of them can only be read, or
+ * the child is `main`.
+ */
+int vfscale_pool_adopt(struct vfscale_pool *pool, const char *parent, const char *child);
+
+/**
+ * Stores up to `max` branches, by name, in `branches`, and returns how many there are. Waits for
+ * changes of the pool that are under way.
+ */
+ssize_t vfscale_pool_branches(struct vfscale_pool *pool,
+                              struct vfscale_branch *branches,
+                              size_t max);
+
+/** Stores in `usage` the space that the branches share. */
+int vfscale_pool_usage(struct vfscale_pool *pool, struct vfscale_pool_usage *usage);
+
+/**
+ * Compares two branches, which may be open, and stores the handle of the differences in `diff`:
+ * what has to be done to `a` to get `b`, by path. Blocks for the I/O.
+ *
+ * Errors: ENOENT if there is no such branch; ENOSPC if the pool is full; EUCLEAN, EIO and the
+ * like.
+ */
+int vfscale_pool_diff(struct vfscale_pool *pool,
+                      const char *a,
+                      const char *b,
+                      struct vfscale_diff **diff);
+
+/** Stores the next difference in `difference`, and returns 1; 0 at the end. Does not block. */
+int vfscale_next_difference(struct vfscale_diff *diff, struct vfscale_difference *difference);
+
+/** Frees the handle of differences. */
+int vfscale_diff_free(struct vfscale_diff *diff);
 
 /**
  * Makes a task at the root of a tree, and stores its handle in `task`. `creds` are `size` bytes,

@@ -8,7 +8,7 @@ use vfscale::options::{Options, Size};
 use vfscale::{Errno, Limits, Vfs, Volume, VolumeBuilder};
 use vfscale_sync::lock::Mutex;
 
-use crate::args::given;
+use crate::args::{Place, given};
 use crate::border::{Failure, border};
 use crate::cache_budget::budget;
 use crate::handles::{Kind, Table, Used};
@@ -212,6 +212,31 @@ fn apply(
     Ok(builder.cache_budget(&budget))
 }
 
+/// Applies the options of a caller to a volume.
+///
+/// # Safety
+/// The promise of [`args::options`](crate::args::options), and for each pointer in them.
+pub(crate) unsafe fn configured(
+    builder: VolumeBuilder,
+    options: *const vfscale_volume_options,
+    options_size: usize,
+) -> Result<VolumeBuilder, Failure> {
+    let from = given!(options(options, options_size))?;
+    let mut options = Options::default();
+    options.log_device = given!(optional_path(from.log_path)).map(Path::to_owned);
+    options.ceph_conf = given!(optional_path(from.ceph_conf)).map(Path::to_owned);
+    options.ceph_id = given!(optional_text(from.ceph_id, "the user of Ceph"))?;
+    let text = given!(optional_text(from.text, "the options"))?;
+    apply(builder, &from, options, text.as_deref())
+}
+
+/// Opens a volume, and stores the handle of its tree.
+pub(crate) fn open(builder: VolumeBuilder, fs: Place<'_, *mut vfscale_fs>) -> Result<(), Failure> {
+    let volume = builder.open().map_err(vfscale::Error::from)?;
+    fs.set(insert(Tree::Volume(volume))?);
+    Ok(())
+}
+
 /// Opens the volume in the image file or on the device at `path`, recovers it if it was not closed,
 /// and stores the handle of its tree in `fs`. `options` are `options_size` bytes, sizeof *options;
 /// NULL means the default of each. Blocks for the I/O. A path that begins with `rbd:` names an
@@ -229,16 +254,9 @@ pub unsafe extern "C" fn vfscale_fs_volume(
 ) -> c_int {
     border("vfscale_fs_volume", || {
         let (path, fs) = (given!(path(path))?, given!(place(fs))?);
-        let from = given!(options(options, options_size))?;
-        let mut options = Options::default();
-        options.log_device = given!(optional_path(from.log_path)).map(Path::to_owned);
-        options.ceph_conf = given!(optional_path(from.ceph_conf)).map(Path::to_owned);
-        options.ceph_id = given!(optional_text(from.ceph_id, "the user of Ceph"))?;
-        let text = given!(optional_text(from.text, "the options"))?;
-        let builder = apply(vfscale::volume(path), &from, options, text.as_deref())?;
-        let volume = builder.open().map_err(vfscale::Error::from)?;
-        fs.set(insert(Tree::Volume(volume))?);
-        Ok(())
+        // SAFETY: the caller has promised what the header says about its pointers.
+        let builder = unsafe { configured(vfscale::volume(path), options, options_size) }?;
+        open(builder, fs)
     })
 }
 

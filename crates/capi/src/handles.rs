@@ -37,11 +37,21 @@ pub(crate) enum Kind {
     Token = 4,
     Watcher = 5,
     CacheBudget = 6,
+    Pool = 7,
+    Diff = 8,
 }
 
 impl Kind {
-    const ALL: [Kind; 6] =
-        [Kind::Fs, Kind::Task, Kind::Dir, Kind::Token, Kind::Watcher, Kind::CacheBudget];
+    const ALL: [Kind; 8] = [
+        Kind::Fs,
+        Kind::Task,
+        Kind::Dir,
+        Kind::Token,
+        Kind::Watcher,
+        Kind::CacheBudget,
+        Kind::Pool,
+        Kind::Diff,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -51,6 +61,8 @@ impl Kind {
             Kind::Token => "struct vfscale_token",
             Kind::Watcher => "struct vfscale_watcher",
             Kind::CacheBudget => "struct vfscale_cache_budget",
+            Kind::Pool => "struct vfscale_pool",
+            Kind::Diff => "struct vfscale_diff",
         }
     }
 }

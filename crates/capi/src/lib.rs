@@ -47,6 +47,7 @@ mod lock;
 mod mount;
 mod names;
 mod pipe;
+mod pool;
 mod ranks;
 mod structs;
 mod task;

@@ -22,3 +22,7 @@ lock_class! {
     /// The numbers of a watcher's watches.
     pub(crate) WatchNumbers = ("capi_watches", 9);
 }
+lock_class! {
+    /// The differences of two branches that a program has not taken yet.
+    pub(crate) DiffLock = ("capi_diff", 10);
+}

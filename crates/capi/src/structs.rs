@@ -29,6 +29,12 @@ pub struct vfscale_watcher;
 /// A budget of memory that the caches of several volumes share. A handle: the pointer is a number.
 pub struct vfscale_cache_budget;
 
+/// The branches of an image. A handle: the pointer is a number.
+pub struct vfscale_pool;
+
+/// The differences of two branches. A handle: the pointer is a number.
+pub struct vfscale_diff;
+
 /// A point in time, as `struct statx_timestamp`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -298,6 +304,107 @@ pub struct vfscale_usage {
     pub reserved: [u64; 3],
 }
 
+/// Options of vfscale_pool_new. 0 is the default of each.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct vfscale_pool_options {
+    /// VFSCALE_POOL_* flags.
+    pub flags: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Memory for the caches of all branches; NULL: 256 MiB of the pool's own.
+    pub cache_budget: *mut vfscale_cache_budget,
+    /// Configuration file of Ceph; NULL: CEPH_CONF, or /etc/ceph/ceph.conf.
+    pub ceph_conf: *const c_char,
+    /// User of Ceph without `client.`; NULL: admin.
+    pub ceph_id: *const c_char,
+}
+
+/// Writes nothing to the image: branches can only be read, and changes of the pool are lost when it
+/// is closed. Temporary branches that another process has left are not shown.
+pub const VFSCALE_POOL_READ_ONLY: u32 = 1;
+/// Makes the image a pool if it has a volume that is none yet, which becomes the branch `main`.
+/// That can't be undone.
+pub const VFSCALE_POOL_CONVERT: u32 = 2;
+/// Takes an image of Ceph RBD from a holder that is alive. Not for images in files (EOPNOTSUPP).
+pub const VFSCALE_POOL_TAKE_OVER: u32 = 4;
+
+/// The new branch can only be read.
+pub const VFSCALE_FORK_READ_ONLY: u32 = 1;
+/// The new branch lives no longer than the pool is open.
+pub const VFSCALE_FORK_TEMPORARY: u32 = 2;
+/// The new branch has what a power cut would leave of the parent now, not all that calls have
+/// returned for.
+pub const VFSCALE_FORK_AS_SYNCED: u32 = 4;
+
+/// A branch, as vfscale_pool_branches lists it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct vfscale_branch {
+    /// Size of its volume in bytes.
+    pub size: u64,
+    /// Bytes that only this branch has, as of its last checkpoint: deleting it frees them.
+    pub own: u64,
+    /// Length of its history: one more with each fork of contents that have changed.
+    pub depth: u32,
+    /// 1 if it can only be read, otherwise 0.
+    pub read_only: u32,
+    /// 0.
+    pub reserved: [u64; 4],
+    /// Its name, with a zero behind it: 128 bytes at most.
+    pub name: [c_char; 136],
+}
+
+/// The space that the branches of a pool share, in bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct vfscale_pool_usage {
+    /// Size of the image.
+    pub size: u64,
+    /// The space that branches can still use.
+    pub free: u64,
+    /// 0.
+    pub reserved: [u64; 6],
+}
+
+/// A difference of two branches, by its path from the root directory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct vfscale_difference {
+    /// A VFSCALE_DIFFERENCE_* number.
+    pub kind: u32,
+    /// VFSCALE_CHANGED_* flags, of VFSCALE_DIFFERENCE_CHANGED.
+    pub changes: u32,
+    /// Length of `path` in bytes. A longer path than there is room for is cut.
+    pub path_len: u32,
+    /// Length of `other` in bytes.
+    pub other_len: u32,
+    /// Path in the second branch, with a zero behind it; of what is removed, that in the first.
+    pub path: [c_char; 4096],
+    /// Path in the first branch, of what was moved; otherwise empty.
+    pub other: [c_char; 4096],
+}
+
+/// Only the second branch has it.
+pub const VFSCALE_DIFFERENCE_ADDED: u32 = 1;
+/// The second branch does not have it.
+pub const VFSCALE_DIFFERENCE_REMOVED: u32 = 2;
+/// The two have different files there.
+pub const VFSCALE_DIFFERENCE_REPLACED: u32 = 3;
+/// The first branch has it at `other`.
+pub const VFSCALE_DIFFERENCE_MOVED: u32 = 4;
+/// The two have different versions of it.
+pub const VFSCALE_DIFFERENCE_CHANGED: u32 = 5;
+/// A difference that a later version knows.
+pub const VFSCALE_DIFFERENCE_OTHER: u32 = 255;
+
+/// The contents of a file, or the target of a link.
+pub const VFSCALE_CHANGED_CONTENT: u32 = 1;
+/// Permissions, owner, group, flags, or the time of the last change of the contents.
+pub const VFSCALE_CHANGED_ATTRIBUTES: u32 = 2;
+/// Extended attributes.
+pub const VFSCALE_CHANGED_XATTRS: u32 = 4;
+
 /// The used part of a budget of vfscale_cache_budget_new.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -505,6 +612,8 @@ pub struct vfscale_transferred {
 unsafe impl Plain for vfscale_memory_options {}
 // SAFETY: it consists of integers and pointers.
 unsafe impl Plain for vfscale_volume_options {}
+// SAFETY: it consists of integers and pointers.
+unsafe impl Plain for vfscale_pool_options {}
 // SAFETY: it consists of integers and a pointer.
 unsafe impl Plain for vfscale_credentials {}
 // SAFETY: it consists of integers.

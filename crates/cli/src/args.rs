@@ -255,32 +255,33 @@ pub(crate) enum Command {
     /// Example: vfscale adopt disk.vfs trial
     Adopt(diff::AdoptArgs),
 
-    /// List files of an image that is not mounted
+    /// List files of an image
     ///
     /// A place is IMAGE, IMAGE:BRANCH, IMAGE:/PATH or IMAGE:BRANCH:/PATH: without a branch it is in
     /// main, without a path it is the root directory. A file whose own name has a colon is found
     /// before a branch. `ls`, `cat`, `rm`, `cp`, `import` and `export` need no /dev/fuse, and no
-    /// rights but those to read or write the image: in it they may do all. Names are escaped, so
-    /// each has a line.
+    /// rights but those to read or write the image: in it they may do all. While the branch is
+    /// mounted, they use its files there, with the rights of the user. Names are escaped, so each
+    /// has a line.
     ///
     /// Examples: vfscale ls disk.vfs; vfscale ls -lR disk.vfs:trial:/etc
     Ls(list::LsArgs),
 
-    /// Print files of an image that is not mounted
+    /// Print files of an image
     ///
     /// `vfscale ls --help` says how places are named.
     ///
     /// Example: vfscale cat disk.vfs:trial:/etc/hostname
     Cat(files::CatArgs),
 
-    /// Remove files of an image that is not mounted
+    /// Remove files of an image
     ///
     /// The removal is durable when the command ends. `vfscale ls --help` says how places are named.
     ///
     /// Example: vfscale rm -r disk.vfs:/tmp/cache
     Rm(files::RmArgs),
 
-    /// Copy files into an image that is not mounted, or out of it
+    /// Copy files into an image, or out of it
     ///
     /// A name with `:/` is a place in an image, any other one a file of the host. If TARGET is a
     /// directory, copies are made in it. Holes, several names of a file, symbolic links, extended
@@ -291,7 +292,7 @@ pub(crate) enum Command {
     /// Examples: vfscale cp app.conf disk.vfs:/etc/app.conf; vfscale cp -r disk.vfs:trial:/src .
     Cp(copy::CpArgs),
 
-    /// Copy what is in a directory into an image that is not mounted
+    /// Copy what is in a directory into an image
     ///
     /// Copies as `cp -r`, but the files in DIR to PLACE, or the root directory. `vfscale mkfs
     /// --from` makes an image of a directory.
@@ -299,7 +300,7 @@ pub(crate) enum Command {
     /// Example: vfscale import build disk.vfs:/srv/www
     Import(copy::ImportArgs),
 
-    /// Copy what is in a directory of an image that is not mounted to the host
+    /// Copy what is in a directory of an image to the host
     ///
     /// Copies as `cp -r`, but the files in PLACE, or the root directory, to DIR, which is made if
     /// it is missing.
@@ -362,6 +363,14 @@ pub(crate) enum Command {
     ///
     /// Example: vfscale copy-out disk.vfs /mnt/rescued
     CopyOut(copy_out::CopyOutArgs),
+
+    /// Print the words that the last of some words can become, for completions
+    #[command(hide = true)]
+    Complete {
+        /// The words, with the name of the program
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
 
     /// Write the manual pages and completions to a directory that is laid out as /usr/share
     #[command(hide = true)]

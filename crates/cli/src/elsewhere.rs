@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use vfscale::block::Error as DeviceError;
+use vfscale::pool::MAIN;
 use vfscale::posix::MountFlags;
 use vfscale::{Errno, Escaped, PoolError, VolumeError};
 use vfscale_fuse::Attachment;
@@ -364,6 +365,12 @@ pub(crate) fn serving(dir: &Path) -> Result<Serving, Error> {
         Err(error) if error.errno() != Errno::OPNOTSUPP => Err(error),
         _ => Ok(Serving { process, branch }),
     }
+}
+
+/// Returns whether a branch of an image is mounted at a directory; one of a volume without branches
+/// is the main one.
+pub(crate) fn has_branch(dir: &Path, name: &str) -> bool {
+    serving(dir).is_ok_and(|it| it.branch.as_deref().unwrap_or(MAIN) == name)
 }
 
 /// Returns whether the mount at a directory has no server any more.

@@ -455,8 +455,9 @@ pub(crate) fn manual(dir: &Path) -> Result<ExitCode, Failure> {
     let see_also = &["vfscale(1)", "vfscale(7)"];
     // The program that measures has its own page of this name.
     let without = &["vfscale-bench"];
-    let mut manuals = vec![Manual { command: &main, section: 1, without, see_also }];
-    let of_helper = |command| Manual { command, section: 8, without: &[], see_also };
+    let options = &options::described()[..];
+    let mut manuals = vec![Manual { command: &main, section: 1, without, see_also, options }];
+    let of_helper = |command| Manual { command, section: 8, without: &[], see_also, options: &[] };
     manuals.extend(helpers.iter().map(of_helper));
     manual::write(dir, &manuals).map_err(|e| Failure::Write(e.path, e.error))?;
     manual::put(dir.join("man/man7/vfscale.7"), include_bytes!("../man/vfscale.7"))

@@ -42,6 +42,7 @@ use std::process::ExitCode;
 mod args;
 mod bench_program;
 mod child;
+mod complete;
 mod device;
 mod elsewhere;
 mod error;
@@ -111,6 +112,7 @@ fn main() -> ExitCode {
         Command::Discard(args) => native::discard(&args),
         Command::View(args) => view::view(&args),
         Command::CopyOut(args) => copy_out::copy_out(&args),
+        Command::Complete { words } => complete::complete(&words),
         Command::Man { dir } => helper::manual(&dir),
     };
     outcome.unwrap_or_else(|e| {

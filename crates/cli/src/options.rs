@@ -179,10 +179,12 @@ impl MountOptions {
 /// An option: how it is written after `-o`, and perhaps as a long option, and what it does.
 struct Row {
     name: &'static str,
+    /// The description; none for a row that another one of the name describes.
+    help: &'static str,
     effect: Effect,
     is_of_volumes: bool,
-    /// The long option, its value (none, `[OPTIONAL]` or `NEEDED`), and its help.
-    long: Option<(&'static str, &'static str, &'static str)>,
+    /// The long option, and its value (none, `[OPTIONAL]` or `NEEDED`).
+    long: Option<(&'static str, &'static str)>,
 }
 
 /// The effect of an option.
@@ -199,8 +201,8 @@ enum Effect {
 
 use Effect::{Flag, Refused, Value, Word};
 
-const fn row(name: &'static str, effect: Effect) -> Row {
-    Row { name, effect, is_of_volumes: false, long: None }
+const fn row(name: &'static str, help: &'static str, effect: Effect) -> Row {
+    Row { name, help, effect, is_of_volumes: false, long: None }
 }
 
 impl Row {
@@ -208,8 +210,8 @@ impl Row {
         Row { is_of_volumes: true, ..self }
     }
 
-    const fn long(self, name: &'static str, value: &'static str, help: &'static str) -> Row {
-        Row { long: Some((name, value, help)), ..self }
+    const fn long(self, name: &'static str, value: &'static str) -> Row {
+        Row { long: Some((name, value)), ..self }
     }
 
     /// Applies the option; `None` if it needs a value, or has none.
@@ -230,8 +232,8 @@ impl Row {
 
     /// Returns the long option.
     fn argument(&'static self) -> Option<Arg> {
-        let (name, value, help) = self.long?;
-        let arg = argument(self.name, name.to_owned(), value, help);
+        let (name, value) = self.long?;
+        let arg = argument(self.name, name.to_owned(), value, self.help);
         Some(if self.is_of_volumes { arg.conflicts_with("memory") } else { arg })
     }
 }
@@ -270,90 +272,123 @@ fn of_file_system() -> impl Iterator<Item = (&'static str, Arg)> {
 /// The options of mounts. A new one is a row here, and a field that is read where the file system
 /// is mounted.
 static OPTIONS: &[Row] = &[
-    row("ro", Flag(MountFlags::RDONLY, true)).long(
-        "read-only",
-        "",
-        "Write nothing to the volume, as `-o ro`. If it was not unmounted, its log is \
-         replayed in memory; with `-o ro,norecovery` the log is ignored",
+    row(
+        "ro",
+        "Write nothing to the volume, as `-o ro`. If it was not unmounted, its log is replayed in \
+         memory; with `-o ro,norecovery` the log is ignored",
+        Flag(MountFlags::RDONLY, true),
+    )
+    .long("read-only", ""),
+    row("rw", "The default: the volume is written", Flag(MountFlags::RDONLY, false)),
+    row("nosuid", "Ignore set-id bits and capabilities of files", Flag(MountFlags::NOSUID, true)),
+    row("suid", "Undo nosuid", Flag(MountFlags::NOSUID, false)),
+    row("nodev", "Open no devices", Flag(MountFlags::NODEV, true)),
+    row("dev", "Undo nodev", Flag(MountFlags::NODEV, false)),
+    row("noexec", "Execute no files", Flag(MountFlags::NOEXEC, true)),
+    row("exec", "Undo noexec", Flag(MountFlags::NOEXEC, false)),
+    row("nosymfollow", "Follow no symbolic links", Flag(MountFlags::NOSYMFOLLOW, true)),
+    row("symfollow", "Undo nosymfollow", Flag(MountFlags::NOSYMFOLLOW, false)),
+    row("noatime", "Leave access times as they are", Flag(MountFlags::NOATIME, true)),
+    row("atime", "Undo noatime", Flag(MountFlags::NOATIME, false)),
+    row(
+        "nodiratime",
+        "Leave access times of directories as they are",
+        Flag(MountFlags::NODIRATIME, true),
     ),
-    row("rw", Flag(MountFlags::RDONLY, false)),
-    row("nosuid", Flag(MountFlags::NOSUID, true)),
-    row("suid", Flag(MountFlags::NOSUID, false)),
-    row("nodev", Flag(MountFlags::NODEV, true)),
-    row("dev", Flag(MountFlags::NODEV, false)),
-    row("noexec", Flag(MountFlags::NOEXEC, true)),
-    row("exec", Flag(MountFlags::NOEXEC, false)),
-    row("nosymfollow", Flag(MountFlags::NOSYMFOLLOW, true)),
-    row("symfollow", Flag(MountFlags::NOSYMFOLLOW, false)),
-    row("noatime", Flag(MountFlags::NOATIME, true)),
-    row("atime", Flag(MountFlags::NOATIME, false)),
-    row("nodiratime", Flag(MountFlags::NODIRATIME, true)),
-    row("diratime", Flag(MountFlags::NODIRATIME, false)),
-    row("strictatime", Flag(MountFlags::STRICTATIME, true)),
-    row("nostrictatime", Flag(MountFlags::STRICTATIME, false)),
-    row("remount", Word(|o| o.remount = true)),
-    row("sync", Word(|o| o.sync = Some(true))),
-    row("async", Word(|o| o.sync = Some(false))),
-    row("dirsync", Word(|o| o.dirsync = true)),
-    row("noxattr", Word(|o| o.xattrs = Some(Xattrs::Refused))),
-    row("allow_other", Word(|o| o.allow_other = Some(true))),
-    row("writeback", Word(|o| o.writeback = true)).long(
+    row("diratime", "Undo nodiratime", Flag(MountFlags::NODIRATIME, false)),
+    row(
+        "strictatime",
+        "Set the access time at each access, not only once a day or after a change",
+        Flag(MountFlags::STRICTATIME, true),
+    ),
+    row("nostrictatime", "Undo strictatime", Flag(MountFlags::STRICTATIME, false)),
+    row("remount", "Change the options of what is mounted there", Word(|o| o.remount = true)),
+    row("sync", "Make each change durable before its call returns", Word(|o| o.sync = Some(true))),
+    row("async", "Undo sync", Word(|o| o.sync = Some(false))),
+    row(
+        "dirsync",
+        "Make each change of names durable before its call returns",
+        Word(|o| o.dirsync = true),
+    ),
+    row("noxattr", "", Word(|o| o.xattrs = Some(Xattrs::Refused))),
+    row("allow_other", "", Word(|o| o.allow_other = Some(true))),
+    row(
         "writeback",
-        "",
-        "Let the kernel combine small writes; errors such as a lack of space then show late, \
-         when a file is closed or synced, and SEEK_DATA and SEEK_HOLE find no holes. A file \
-         that is renamed over another while it is open, and not synced, can be empty after a \
-         crash",
+        "Let the kernel combine small writes; errors such as a lack of space then show late, when \
+         a file is closed or synced, and SEEK_DATA and SEEK_HOLE find no holes. A file that is \
+         renamed over another while it is open, and not synced, can be empty after a crash",
+        Word(|o| o.writeback = true),
+    )
+    .long("writeback", ""),
+    row(
+        "chattr",
+        "Refuse to open immutable and append-only files for writing, which takes two messages for \
+         each opening; without it that is so if there were such files before",
+        Word(|o| o.chattr = true),
     ),
-    row("chattr", Word(|o| o.chattr = true)),
-    row("idmap", Word(|o| o.idmap = true)),
+    row(
+        "idmap",
+        "Let mounts of it be id-mapped, as with X-mount.idmap of mount(8), from Linux 6.12 on",
+        Word(|o| o.idmap = true),
+    ),
     row(
         "noacl",
+        "",
         Refused("`noacl`: access control lists always count; remove them instead (setfacl)"),
     ),
-    row("noxattr", Value(|o, text| set(&mut o.xattrs, parse_noxattr(text)))).long(
+    row(
         "noxattr",
-        "[force]",
         "Serve no extended attributes, access control lists and file capabilities, as `-o \
-         noxattr`: writing many small files then takes fewer messages. Refused if a file has \
-         any, which takes a walk over all files; with `force` those are ignored, and stay \
-         stored",
-    ),
-    row("allow_other", Value(|o, text| set(&mut o.allow_other, parse_yes(text)))).long(
-        "allow-other",
-        "[YES]",
-        "Give other users access, as permissions allow (default: yes for a mount of root, no \
-         for others and for `run`)",
-    ),
-    row("branch", Value(|o, text| set(&mut o.branch, Ok(text.to_owned())))).of_volumes().long(
+         noxattr`: writing many small files then takes fewer messages. Refused if a file has any, \
+         which takes a walk over all files; with `force` those are ignored, and stay stored",
+        Value(|o, text| set(&mut o.xattrs, parse_noxattr(text))),
+    )
+    .long("noxattr", "[force]"),
+    row(
+        "allow_other",
+        "Give other users access, as permissions allow (default: yes for a mount of root, no for \
+         others and for `run`)",
+        Value(|o, text| set(&mut o.allow_other, parse_yes(text))),
+    )
+    .long("allow-other", "[YES]"),
+    row(
         "branch",
-        "NAME",
         "The branch of the image, as `-o branch=NAME`; by default `main`, which is the volume \
          itself",
-    ),
-    row("poll", Value(|o, text| set(&mut o.poll, parse_polling(text)))).long(
+        Value(|o, text| set(&mut o.branch, Ok(text.to_owned()))),
+    )
+    .of_volumes()
+    .long("branch", "NAME"),
+    row(
         "poll",
-        "WHEN",
         "Whether a worker looks for the next request for a moment, 50 microseconds at most, \
-         before it sleeps: `auto` or `never`. Calls of a single client then take a quarter \
-         less time, and a CPU while it works. `auto`: where that saves time, while there are \
-         fewer clients than CPUs, but not on battery or if a control group limits the CPU \
-         time; `vfscale stat DIR` shows it (default: auto)",
-    ),
-    row("threads", Value(|o, text| set(&mut o.threads, parse_threads(text)))).long(
+         before it sleeps: `auto` or `never`. Calls of a single client then take a quarter less \
+         time, and a CPU while it works. `auto`: where that saves time, while there are fewer \
+         clients than CPUs, but not on battery or if a control group limits the CPU time; \
+         `vfscale stat DIR` shows it (default: auto)",
+        Value(|o, text| set(&mut o.poll, parse_polling(text))),
+    )
+    .long("poll", "WHEN"),
+    row(
         "threads",
-        "N",
         "Worker threads (default: one for each CPU, 2 to 16)",
-    ),
-    row("transport", Value(|o, text| set(&mut o.transport, text.parse()))).long(
+        Value(|o, text| set(&mut o.threads, parse_threads(text))),
+    )
+    .long("threads", "N"),
+    row(
         "transport",
-        "TRANSPORT",
-        "How the kernel hands requests to the server: `classic`, through /dev/fuse (default), \
-         or `uring`, through io_uring with a queue and a thread for each CPU (Linux 6.14), \
-         which is faster with several CPUs; the worker threads then serve what takes long. \
-         root must have switched it on",
+        "How the kernel hands requests to the server: `classic`, through /dev/fuse (default), or \
+         `uring`, through io_uring with a queue and a thread for each CPU (Linux 6.14), which is \
+         faster with several CPUs; the worker threads then serve what takes long. root must have \
+         switched it on",
+        Value(|o, text| set(&mut o.transport, text.parse())),
+    )
+    .long("transport", "TRANSPORT"),
+    row(
+        "fsname",
+        "The source that the table of mounts shows (default: the path of the image)",
+        Value(|o, text| set(&mut o.source, Ok(text.to_owned()))),
     ),
-    row("fsname", Value(|o, text| set(&mut o.source, Ok(text.to_owned())))),
 ];
 
 /// The long options that stand in the tables: their names after `-o`, and their values.
@@ -421,6 +456,59 @@ const IGNORED_WORDS: &[&str] = &[
 /// -o remount` repeats, and comments.
 const IGNORED_VALUES: &[&str] =
     &["fd", "rootmode", "user_id", "group_id", "max_read", "blksize", "subtype", "comment"];
+
+/// Returns the options as they begin after `-o`, with `=` if a value follows.
+pub(crate) fn names() -> impl Iterator<Item = String> {
+    let of_mounts = OPTIONS.iter().map(|row| match row.effect {
+        Value(_) => format!("{}=", row.name),
+        _ => row.name.to_owned(),
+    });
+    let of_file_systems = options::TABLE.iter().map(|row| match row.value {
+        "" => row.names[0].to_owned(),
+        _ => format!("{}=", row.names[0]),
+    });
+    of_mounts.chain(of_file_systems)
+}
+
+/// Returns the options as they are written after `-o`, each with its description, in the order of
+/// their names.
+pub(crate) fn described() -> Vec<(String, &'static str)> {
+    let of_mounts = OPTIONS.iter().filter(|row| !row.help.is_empty()).map(|row| {
+        let name = row.name;
+        let written = match (&row.effect, row.long) {
+            (Value(_), Some((_, value))) if value.starts_with('[') => {
+                format!("{name}, {name}={}", value.trim_matches(['[', ']']))
+            }
+            (Value(_), long) => format!("{name}={}", long.map_or("NAME", |(_, value)| value)),
+            _ => name.to_owned(),
+        };
+        (written, row.help)
+    });
+    let is_other = |row: &&options::Row| OPTIONS.iter().all(|other| other.name != row.names[0]);
+    let of_file_systems = options::TABLE.iter().filter(is_other).map(|row| {
+        let name = row.names[0];
+        let written = match (row.value, name.starts_with("no")) {
+            ("", true) => name.to_owned(),
+            ("", false) => format!("{name}, no{name}"),
+            (value, _) => {
+                let each = row.names.iter().map(|name| format!("{name}={value}"));
+                each.collect::<Vec<_>>().join(", ")
+            }
+        };
+        (written, row.help.trim())
+    });
+    let mut all: Vec<_> = of_mounts.chain(of_file_systems).collect();
+    all.sort();
+    all
+}
+
+/// Returns the help of `-o`, with all options.
+pub(crate) fn help_of_all() -> String {
+    let about = "Options of mount(8), separated by commas; later ones win. The words of fstab(5) \
+                 that name defaults are let pass";
+    let each = described().into_iter().map(|(name, help)| format!("\n  {name}: {help}"));
+    format!("{about}:\n{}", each.collect::<String>())
+}
 
 /// Sets an option to a value that was parsed.
 fn set<T>(option: &mut Option<T>, parsed: Result<T, String>) -> Result<(), String> {

@@ -30,8 +30,12 @@ const STATE_CACHE: Duration = Duration::from_secs(1);
 /// Default size of the caches of a volume, and the most of the memory that it may be.
 const CACHE: (Size, Size) = (Size::Bytes(320 << 20), Size::Percent(25));
 
-/// Default size of a new image.
-pub(crate) const IMAGE_SIZE: u64 = 1 << 30;
+/// Default size of a new image: so large that it need not grow, as it is sparse.
+pub(crate) const IMAGE_SIZE: u64 = 1 << 40;
+
+/// Size of the log of such an image. Storage is reserved for all of it, and again for a copy of it
+/// in each open branch, so it is that of a volume that a user would call small.
+const IMAGE_LOG: u64 = 16 << 20;
 
 /// A file system, in memory or in an image.
 pub(crate) enum Source {
@@ -360,6 +364,9 @@ fn configured(
     builder = builder.read_only(options.is_read_only()).take_over(source.take_over);
     if let Some(size) = size {
         builder = builder.create(size);
+        if source.size.is_none() {
+            builder = builder.log_size(IMAGE_LOG);
+        }
     }
     // Callers have set the size of the caches, which may be one for all branches.
     let mut options = owned(options);

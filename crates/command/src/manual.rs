@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Command;
 use clap_complete::{Shell, generate};
 
+mod asking;
 mod page;
 
 /// A command that has manual pages.
@@ -21,6 +22,9 @@ pub struct Manual<'a> {
     pub without: &'a [&'a str],
     /// Pages that each page of the command refers to, as `vfscale(7)`.
     pub see_also: &'a [&'a str],
+    /// Options after `-o`, each with its description: a section of the pages of commands that have
+    /// `-o`.
+    pub options: &'a [(String, &'a str)],
 }
 
 /// A file or directory that could not be written.
@@ -49,9 +53,12 @@ const PLACES: [Place; 3] = [
     (Shell::Fish, "fish/vendor_completions.d", |name| format!("{name}.fish")),
 ];
 
+/// The hidden subcommand that prints the words that only the program knows.
+const COMPLETE: &str = "complete";
+
 /// Writes the pages of commands, one for each command and subcommand that is not hidden, and the
-/// completions of the first command. `share` is laid out as `/usr/share`; missing directories are
-/// made.
+/// completions of the first command, which ask its subcommand `complete` first if it has one.
+/// `share` is laid out as `/usr/share`; missing directories are made.
 ///
 /// # Errors
 /// Returns the first file or directory that could not be written.
@@ -61,7 +68,7 @@ pub fn write(share: &Path, manuals: &[Manual<'_>]) -> Result<(), WriteError> {
         for (name, command) in pages(manual.command, manual.without) {
             let section = manual.section.to_string();
             let path = dir.join(format!("{name}.{section}"));
-            let page = page::page(command, &section, manual.see_also);
+            let page = page::page(command, &section, manual.see_also, manual.options);
             let page = page.map_err(|error| WriteError { path: path.clone(), error })?;
             put(path, &page)?;
         }
@@ -72,6 +79,9 @@ pub fn write(share: &Path, manuals: &[Manual<'_>]) -> Result<(), WriteError> {
     for (shell, dir, file) in PLACES {
         let mut script = Vec::new();
         generate(shell, &mut command, &name, &mut script);
+        if first.command.find_subcommand(COMPLETE).is_some() {
+            script = asking::script(shell, script, &command);
+        }
         put(share.join(dir).join(file(&name)), &script)?;
     }
     Ok(())

@@ -89,6 +89,7 @@ pub const ROOMS: &[Layers] = &[
         "cli",
         &[
             "helper",
+            "complete",
             "args",
             "list",
             "run",

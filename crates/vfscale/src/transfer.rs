@@ -69,7 +69,7 @@ impl<'a> Transfer<'a> {
             devices: false,
             links: Links::Keep,
             replace: false,
-            except: None,
+            except: Vec::new(),
             on_file: None,
         })
     }
@@ -119,10 +119,11 @@ impl<'a> Transfer<'a> {
         self
     }
 
-    /// Leaves out the file with this device and inode number (`st_dev`, `st_ino`): the image of the
-    /// volume that a directory with the image is copied to, which would be copied into itself.
+    /// Leaves out the file with this device and inode number (`st_dev`, `st_ino`), beside those of
+    /// earlier calls: the image of the volume that a directory with the image is copied to, which
+    /// would be copied into itself.
     pub fn except(mut self, dev: u64, ino: u64) -> Self {
-        self.0.except = Some((dev, ino));
+        self.0.except.push((dev, ino));
         self
     }
 
@@ -164,6 +165,15 @@ impl<'a> Transfer<'a> {
         to: impl AsRef<Path>,
     ) -> Result<Transferred> {
         self.run(&InTree(task), &Host, from.as_ref(), to.as_ref())
+    }
+
+    /// Copies the file or directory `from` of the host to the new name `to` on the host, with the
+    /// rights of this process: a copy from or to a mount. Blocks for the host's I/O.
+    ///
+    /// # Errors
+    /// As [`import`](Self::import).
+    pub fn copy(self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Transferred> {
+        self.run(&Host, &Host, from.as_ref(), to.as_ref())
     }
 
     fn run<S: Side, T: Side>(

@@ -60,8 +60,13 @@ fn main() -> ExitCode {
 /// Writes the manual pages and completions.
 fn man(dir: &Path) -> Result<ExitCode, Failure> {
     let command = Cli::command();
-    let manuals =
-        [Manual { command: &command, section: 1, without: &[], see_also: &["vfscale(1)"] }];
+    let manuals = [Manual {
+        command: &command,
+        section: 1,
+        without: &[],
+        see_also: &["vfscale(1)"],
+        options: &[],
+    }];
     manual::write(dir, &manuals).map_err(|e| Failure::Write(e.path, e.error))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -9,7 +9,7 @@
 ['index.html']
 
 `memory` makes a tree in memory, and `open_volume` opens a volume in an image file, which survives
-crashes. A `Task` is what a process is to a file system; its methods have the names and arguments of
+crashes; `open_pool` opens its branches. A `Task` is what a process is to a file system; its methods have the names and arguments of
 `os` and `os.path`. A `Path` is like one of `pathlib`, in the tree of a task. Errors are `OSError`,
 with the numbers of Linux and the paths. `vfscale.fsspec` has the file systems of fsspec.
 """
@@ -17,17 +17,23 @@ with the numbers of Linux and the paths. `vfscale.fsspec` has the file systems o
 from ._vfscale import DirEntry, __version__
 from .file import File
 from .path import Path
+from .pool import Branch, Difference, Pool, PoolUsage, open_pool
 from .task import Task
 from .tree import Memory, Volume, memory, open_volume
 
 __all__ = [
+    "Branch",
+    "Difference",
     "DirEntry",
     "File",
     "Memory",
     "Path",
+    "Pool",
+    "PoolUsage",
     "Task",
     "Volume",
     "__version__",
     "memory",
+    "open_pool",
     "open_volume",
 ]

@@ -1,7 +1,7 @@
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Any, ClassVar, Literal, Protocol, Union, final, overload
+from typing import IO, Any, ClassVar, Literal, NamedTuple, Protocol, Union, final, overload
 
 from typing_extensions import Buffer, Self, TypeAlias
 
@@ -18,14 +18,19 @@ _Option: TypeAlias = Union[bool, int, float, _HostPath, None]
 _Text: TypeAlias = Union[str, "Path", os.PathLike[str]]
 
 __all__ = [
+    "Branch",
+    "Difference",
     "DirEntry",
     "File",
     "Memory",
     "Path",
+    "Pool",
+    "PoolUsage",
     "Task",
     "Volume",
     "__version__",
     "memory",
+    "open_pool",
     "open_volume",
 ]
 
@@ -55,6 +60,62 @@ def open_volume(
     patience: float | None = None,
     **options: _Option,
 ) -> Volume: ...
+
+def open_pool(path: _HostPath, *, convert: bool = False, read_only: bool = False) -> Pool: ...
+
+class Branch(NamedTuple):
+    name: str
+    size: int
+    own: int
+    read_only: bool
+    depth: int
+
+class PoolUsage(NamedTuple):
+    size: int
+    free: int
+
+class Difference(NamedTuple):
+    path: str
+    kind: str
+    moved_from: str | None
+    parts: tuple[str, ...]
+
+class Pool:
+    def __new__(
+        cls, path: _HostPath, *, convert: bool = False, read_only: bool = False
+    ) -> Self: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def path(self) -> str: ...
+    def branches(self) -> list[Branch]: ...
+    def usage(self) -> PoolUsage: ...
+    def fork(
+        self,
+        parent: str,
+        name: str,
+        *,
+        read_only: bool = False,
+        temporary: bool = False,
+        as_synced: bool = False,
+    ) -> None: ...
+    def open(
+        self,
+        name: str = "main",
+        *,
+        read_only: bool = False,
+        cache_size: int | None = None,
+        **options: _Option,
+    ) -> Volume: ...
+    def diff(self, a: str, b: str) -> list[Difference]: ...
+    def adopt(self, parent: str, child: str) -> None: ...
+    def rollback(self, name: str) -> str | None: ...
+    def rename(self, name: str, to: str) -> None: ...
+    def delete(self, name: str) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: object) -> None: ...
+    def __del__(self) -> None: ...
 
 class _Tree:
     def task(

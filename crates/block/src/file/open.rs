@@ -203,7 +203,7 @@ impl Opening<'_> {
                 device: self.name.clone(),
                 why: format!(
                     "this process may make files of {limit} bytes at most, and the image has \
-                     {size}: raise the limit (ulimit -f unlimited)"
+                     {size}: raise the limit (ulimit -f unlimited), or make a smaller image"
                 )
                 .into(),
             }),

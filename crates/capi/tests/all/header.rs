@@ -15,6 +15,7 @@ const SOURCES: &[&str] = &[
     "border",
     "fs",
     "cache_budget",
+    "pool",
     "task",
     "credentials",
     "fd",

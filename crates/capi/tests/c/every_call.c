@@ -703,6 +703,104 @@ static void host(const char *folder) {
 }
 
 /* Options of images of Ceph RBD, without a cluster; on_ceph.c has the rest. */
+/* Opens a branch, and writes its name and `text` to a file. */
+static void write_in(struct vfscale_pool *pool, const char *name, const char *text) {
+    struct vfscale_fs *tree;
+    struct vfscale_task *own;
+
+    OK(vfscale_pool_open(pool, name, NULL, 0, &tree));
+    OK(vfscale_task_new(tree, NULL, 0, &own));
+    OK(vfscale_write_file(own, "/text", text, strlen(text)));
+    IS(-EBUSY, vfscale_pool_delete(pool, name));
+    IS(-EBUSY, vfscale_pool_close(pool));
+    OK(vfscale_task_free(own));
+    OK(vfscale_fs_close(tree));
+}
+
+static void branches(const char *folder) {
+    struct vfscale_pool_options options;
+    struct vfscale_volume_options volume;
+    struct vfscale_pool *pool, *other;
+    struct vfscale_pool_usage usage;
+    struct vfscale_branch found[4];
+    struct vfscale_difference difference;
+    struct vfscale_diff *diff;
+    struct vfscale_fs *tree;
+    char path[4096], kept[136];
+
+    snprintf(path, sizeof path, "%s/branches.vfs", folder);
+    memset(&options, 0, sizeof options);
+    IS(-ENOENT, vfscale_pool_new(path, NULL, 0, &pool));
+    memset(&volume, 0, sizeof volume);
+    volume.create_size = 64 << 20;
+    OK(vfscale_fs_volume(path, &volume, sizeof volume, &tree));
+    IS(-EBUSY, vfscale_pool_new(path, NULL, 0, &pool));
+    OK(vfscale_fs_close(tree));
+    IS(-EINVAL, vfscale_pool_new(path, NULL, 0, &pool));
+    options.flags = 64;
+    IS(-EINVAL, vfscale_pool_new(path, &options, sizeof options, &pool));
+    options.flags = VFSCALE_POOL_CONVERT;
+    OK(vfscale_cache_budget_new(32 << 20, &options.cache_budget));
+    OK(vfscale_pool_new(path, &options, sizeof options, &pool));
+    OK(vfscale_cache_budget_free(options.cache_budget));
+    IS(-EBADF, vfscale_fs_close((struct vfscale_fs *)pool));
+    CHECK(has("really a struct vfscale_pool"));
+
+    OK(vfscale_pool_fork(pool, "main", "a", 0));
+    OK(vfscale_pool_fork(pool, "main", "fixed", VFSCALE_FORK_READ_ONLY));
+    OK(vfscale_pool_fork(pool, "main", "b", VFSCALE_FORK_TEMPORARY | VFSCALE_FORK_AS_SYNCED));
+    IS(-EINVAL, vfscale_pool_fork(pool, "main", "c",
+                                  VFSCALE_FORK_READ_ONLY | VFSCALE_FORK_TEMPORARY));
+    IS(-EINVAL, vfscale_pool_fork(pool, "main", "c", 8));
+    IS(-EEXIST, vfscale_pool_fork(pool, "main", "a", 0));
+    IS(-ENOENT, vfscale_pool_fork(pool, "none", "c", 0));
+    IS(-EFAULT, vfscale_pool_fork(pool, "main", NULL, 0));
+    IS(-EINVAL, vfscale_pool_fork(pool, "main", "\xff", 0));
+    write_in(pool, "a", "one");
+    IS(-ENOENT, vfscale_pool_open(pool, "none", NULL, 0, &tree));
+    IS(4, vfscale_pool_branches(pool, NULL, 0));
+    IS(4, vfscale_pool_branches(pool, found, 4));
+    CHECK(strcmp(found[0].name, "a") == 0 && found[0].size == 64 << 20 && found[0].own > 0);
+    CHECK(strcmp(found[2].name, "fixed") == 0 && found[2].read_only && !found[3].read_only);
+    OK(vfscale_pool_usage(pool, &usage));
+    CHECK(usage.size > 64 << 20 && usage.free > 0 && usage.free < usage.size);
+
+    OK(vfscale_pool_diff(pool, "main", "a", &diff));
+    IS(1, vfscale_next_difference(diff, &difference));
+    CHECK(difference.kind == VFSCALE_DIFFERENCE_ADDED && strcmp(difference.path, "/text") == 0);
+    CHECK(difference.path_len == 5 && difference.other_len == 0 && difference.changes == 0);
+    OK(vfscale_next_difference(diff, &difference));
+    OK(vfscale_diff_free(diff));
+    IS(-EBADF, vfscale_next_difference(diff, &difference));
+    IS(-ENOENT, vfscale_pool_diff(pool, "main", "none", &diff));
+
+    OK(vfscale_pool_adopt(pool, "main", "a"));
+    IS(-ENOENT, vfscale_pool_adopt(pool, "main", "a"));
+    OK(vfscale_pool_fork(pool, "main", "a", 0));
+    write_in(pool, "a", "two, and more");
+    OK(vfscale_pool_diff(pool, "main", "a", &diff));
+    IS(1, vfscale_next_difference(diff, &difference));
+    CHECK(difference.kind == VFSCALE_DIFFERENCE_CHANGED);
+    CHECK(difference.changes & VFSCALE_CHANGED_CONTENT);
+    OK(vfscale_diff_free(diff));
+    IS(-ERANGE, vfscale_pool_rollback(pool, "a", kept, 8));
+    IS(3, vfscale_pool_rollback(pool, "a", kept, sizeof kept));
+    CHECK(strcmp(kept, "a@1") == 0);
+    OK(vfscale_pool_rename(pool, "a@1", "kept"));
+    IS(-EINVAL, vfscale_pool_rename(pool, "main", "first"));
+    OK(vfscale_pool_delete(pool, "kept"));
+    IS(-EINVAL, vfscale_pool_delete(pool, "main"));
+    IS(-EBUSY, vfscale_pool_new(path, NULL, 0, &other));
+    OK(vfscale_pool_close(pool));
+    IS(-EBADF, vfscale_pool_usage(pool, &usage));
+
+    memset(&options, 0, sizeof options);
+    options.flags = VFSCALE_POOL_READ_ONLY;
+    OK(vfscale_pool_new(path, &options, sizeof options, &pool));
+    IS(3, vfscale_pool_branches(pool, found, 4)); /* The temporary one is gone. */
+    OK(vfscale_pool_close(pool));
+}
+
 static void options_of_ceph(const char *folder) {
     struct vfscale_volume_options options;
     struct vfscale_fs *disk;
@@ -820,6 +918,7 @@ int main(int argc, char **argv) {
         host(argv[1]);
         discards(argv[1]);
         budgets(argv[1]);
+        branches(argv[1]);
         options_of_ceph(argv[1]);
     }
     idle_memory();

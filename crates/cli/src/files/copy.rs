@@ -14,6 +14,7 @@ use serde_json::json;
 use vfscale::{Error, Escaped, Owners, Task, Transfer, Transferred};
 
 use super::place::{self, Place};
+use super::tree::shown;
 use crate::error::Failure;
 use crate::options::parse_owner;
 use crate::output::{spinner, written};
@@ -117,10 +118,10 @@ pub(crate) fn cp(args: &CpArgs) -> Result<ExitCode, Failure> {
 pub(crate) fn import(args: &ImportArgs) -> Result<ExitCode, Failure> {
     let ImportArgs { copy, dir, place } = args;
     let from = directory(dir)?;
-    let copied = place.write(copy.log_device.as_deref(), |task| {
+    let copied = place.write(copy.log_device.as_deref(), |tree| {
         let bar = spinner(copy.quiet, "copying");
-        let to = task.canonicalize(&place.path).unwrap_or_else(|_| place.path.clone());
-        let done = incoming(copy, &bar, &place.image).import(task, from, to);
+        let to = tree.canonicalize(&place.path).unwrap_or_else(|_| place.path.clone());
+        let done = tree.import(incoming(copy, &bar, &place.image), &from, &to);
         done.map_err(|error| failed(place, error))
     });
     told(copy, copied?)
@@ -129,15 +130,15 @@ pub(crate) fn import(args: &ImportArgs) -> Result<ExitCode, Failure> {
 /// Copies what is in a directory of an image to the host.
 pub(crate) fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let ExportArgs { copy, dir, place } = args;
-    let copied = place.read(copy.log_device.as_deref(), |task| {
-        let from = task.canonicalize(&place.path).map_err(|error| place.failed(error))?;
-        let found = task.metadata(&from).map_err(|error| place.failed(error))?;
+    let copied = place.read(copy.log_device.as_deref(), |tree| {
+        let from = tree.canonicalize(&place.path).map_err(|error| place.failed(error))?;
+        let found = tree.metadata(&from).map_err(|error| place.failed(error))?;
         if !found.is_dir() {
             return Err(no_directory(&from));
         }
         let bar = spinner(copy.quiet, "copying");
         let to = dir.canonicalize().unwrap_or_else(|_| dir.clone());
-        let done = outgoing(copy, &bar).export(task, from, to);
+        let done = tree.export(outgoing(copy, &bar), &from, &to);
         done.map_err(|error| failed(place, error))
     });
     told(copy, copied?)
@@ -160,8 +161,8 @@ pub(crate) fn fill(task: &Task, image: &Path, dir: &Path, quiet: bool) -> Result
 
 fn into_image(args: &CpArgs, target: &Place) -> Result<Transferred, Failure> {
     let copy = &args.copy;
-    target.write(copy.log_device.as_deref(), |task| {
-        let is_dir = task.metadata(&target.path).is_ok_and(|found| found.is_dir());
+    target.write(copy.log_device.as_deref(), |tree| {
+        let is_dir = tree.metadata(&target.path).is_ok_and(|found| found.is_dir());
         let bar = spinner(copy.quiet, "copying");
         let mut all = Transferred::default();
         for source in &args.sources {
@@ -169,7 +170,7 @@ fn into_image(args: &CpArgs, target: &Place) -> Result<Transferred, Failure> {
             let found = fs::symlink_metadata(from).map_err(|e| Failure::Read(from.into(), e))?;
             check_source(from, found.is_dir(), args)?;
             let to = target_of(from, &target.path, is_dir, args)?;
-            let done = incoming(copy, &bar, &target.image).import(task, from, to);
+            let done = tree.import(incoming(copy, &bar, &target.image), from, &to);
             add(&mut all, done.map_err(|error| failed(target, error))?);
         }
         Ok(all)
@@ -182,13 +183,13 @@ fn out_of_image(args: &CpArgs, sources: &[&Place]) -> Result<Transferred, Failur
     let bar = spinner(copy.quiet, "copying");
     let mut all = Transferred::default();
     for sources in sources.chunk_by(|a, b| a.is_beside(b)) {
-        sources[0].read(copy.log_device.as_deref(), |task| {
+        sources[0].read(copy.log_device.as_deref(), |tree| {
             for source in sources {
                 let from = &source.path;
-                let found = task.symlink_metadata(from).map_err(|error| source.failed(error))?;
+                let found = tree.symlink_metadata(from).map_err(|error| source.failed(error))?;
                 check_source(from, found.is_dir(), args)?;
                 let to = target_of(from, target, is_dir, args)?;
-                let done = outgoing(copy, &bar).export(task, from, to);
+                let done = tree.export(outgoing(copy, &bar), from, &to);
                 add(&mut all, done.map_err(|error| failed(source, error))?);
             }
             Ok(())
@@ -217,7 +218,7 @@ fn transfer<'a>(copy: &CopyArgs, bar: &'a ProgressBar, owners: Owners) -> Transf
     let transfer = Transfer::new().owners(owners).xattrs(!copy.no_xattrs).devices(copy.devices);
     transfer.replace(true).on_file(|done, path| {
         if !bar.is_hidden() {
-            let (files, path) = (done.files, Escaped::new(path));
+            let (files, path) = (done.files, Escaped::new(shown(path)));
             bar.set_message(format!("{files} files, {} MiB: {path}", done.bytes >> 20));
         }
     })

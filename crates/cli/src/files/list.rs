@@ -8,9 +8,10 @@ use clap::Args;
 use rustix::fs::{major, minor};
 use serde_json::{Value, json};
 use vfscale::block::calendar;
-use vfscale::{Escaped, FileType, Metadata, Task, WalkEntry};
+use vfscale::{Escaped, FileType, Metadata};
 
 use super::place::{self, Place};
+use super::tree::{Found, Tree, Walk};
 use crate::error::Failure;
 use crate::output::{path_members, written};
 
@@ -39,43 +40,31 @@ pub(crate) struct LsArgs {
     places: Vec<Place>,
 }
 
-/// A file, and what it leads to if it is a symbolic link.
-struct Listed {
-    path: PathBuf,
-    metadata: Metadata,
-    target: Option<PathBuf>,
-}
-
 /// Lists files.
 pub(crate) fn ls(args: &LsArgs) -> Result<ExitCode, Failure> {
     let mut lines = Lines { out: io::BufWriter::new(io::stdout().lock()), args, count: 0 };
     for places in args.places.chunk_by(Place::is_beside) {
-        places[0].read(args.log_device.as_deref(), |task| {
-            places.iter().try_for_each(|place| list(task, place, &mut lines))
+        places[0].read(args.log_device.as_deref(), |tree| {
+            places.iter().try_for_each(|place| list(tree, place, &mut lines))
         })?;
     }
     written(lines.end())
 }
 
-fn list(task: &Task, place: &Place, lines: &mut Lines<'_>) -> Result<(), Failure> {
-    let is_dir = task.metadata(&place.path).map_err(|error| place.failed(error))?.is_dir();
-    let depth = if lines.args.recursive { usize::MAX } else { 1 };
-    let walk = task.walk_dir(&place.path).min_depth(usize::from(is_dir)).max_depth(depth);
-    let found = walk.map(|entry| entry.and_then(|entry| listed(task, entry)));
-    let mut found = found.map(|file| file.map_err(|error| place.failed(error)));
+fn list(tree: &Tree<'_>, place: &Place, lines: &mut Lines<'_>) -> Result<(), Failure> {
+    let failed = &|error| place.failed(error);
     if lines.args.recursive {
-        return found.try_for_each(|file| lines.print(&file?));
+        let each = &mut |file| lines.print(&file);
+        return tree.walk(&place.path, Walk { depth: usize::MAX, each, failed });
     }
-    let mut found = found.collect::<Result<Vec<_>, _>>()?;
+    let mut found = Vec::new();
+    let each = &mut |file| {
+        found.push(file);
+        Ok(())
+    };
+    tree.walk(&place.path, Walk { depth: 1, each, failed })?;
     found.sort_by(|a, b| a.path.cmp(&b.path));
     found.iter().try_for_each(|file| lines.print(file))
-}
-
-fn listed(task: &Task, entry: WalkEntry) -> vfscale::Result<Listed> {
-    let (at, name) = entry.at();
-    let is_link = entry.metadata.is_symlink();
-    let target = is_link.then(|| task.posix().readlinkat(at, name)).transpose()?;
-    Ok(Listed { path: entry.path, metadata: entry.metadata, target })
 }
 
 /// The output.
@@ -86,7 +75,7 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    fn print(&mut self, file: &Listed) -> Result<(), Failure> {
+    fn print(&mut self, file: &Found) -> Result<(), Failure> {
         let line = match (self.args.json, self.args.long) {
             (true, _) => {
                 let before = if self.count == 0 { "[" } else { "," };
@@ -115,12 +104,12 @@ impl Lines<'_> {
     }
 }
 
-fn arrow(file: &Listed) -> String {
+fn arrow(file: &Found) -> String {
     file.target.as_ref().map_or_else(String::new, |to| format!(" -> {}", Escaped::new(to)))
 }
 
 /// Returns the attributes in columns.
-fn words(file: &Listed) -> String {
+fn words(file: &Found) -> String {
     let found = &file.metadata;
     let size = match device(found) {
         Some((major, minor)) => format!("{major}, {minor}"),
@@ -166,7 +155,7 @@ fn device(found: &Metadata) -> Option<(u32, u32)> {
     }
 }
 
-fn as_json(file: &Listed) -> Value {
+fn as_json(file: &Found) -> Value {
     let found = &file.metadata;
     let kind = match found.file_type() {
         FileType::RegularFile => "file",

@@ -5,8 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use vfscale::pool::MAIN;
-use vfscale::{Error, Escaped, Task, Volume, VolumeError};
+use vfscale::{Error, Escaped, Volume, VolumeError};
 
+use super::tree::{Mounted, Tree};
 use crate::error::Failure;
 use crate::{device, elsewhere, mounts};
 
@@ -67,19 +68,19 @@ impl Place {
     }
 
     /// Has `act` read the files of the branch. Nothing is written.
-    pub(crate) fn read<T>(
+    pub(super) fn read<T>(
         &self,
         log_device: Option<&Path>,
-        act: impl FnOnce(&Task) -> Result<T, Failure>,
+        act: impl FnOnce(&Tree<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.used(true, log_device, act)
     }
 
     /// Has `act` change the files of the branch. The changes are durable at the return.
-    pub(crate) fn write<T>(
+    pub(super) fn write<T>(
         &self,
         log_device: Option<&Path>,
-        act: impl FnOnce(&Task) -> Result<T, Failure>,
+        act: impl FnOnce(&Tree<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.used(false, log_device, act)
     }
@@ -88,18 +89,19 @@ impl Place {
         &self,
         read_only: bool,
         log_device: Option<&Path>,
-        act: impl FnOnce(&Task) -> Result<T, Failure>,
+        act: impl FnOnce(&Tree<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        let opened = self.open(read_only, log_device);
-        let volume = opened.map_err(|failure| match elsewhere::is_locked(&failure) {
-            true => self.in_use(failure),
-            false => failure,
-        })?;
+        let volume = match self.open(read_only, log_device) {
+            Err(failure) if elsewhere::is_locked(&failure) => {
+                return self.on_mount(read_only, failure, act);
+            }
+            opened => opened?,
+        };
         if !read_only && volume.driver().volume().is_read_only() {
             let why = "the branch can only be read; fork one that can be written: `vfscale branch";
             return Err(Failure::Refused(self.image.clone(), format!("{why} create`")));
         }
-        let done = act(&volume.task());
+        let done = act(&Tree::Opened(&volume.task()));
         let closed = volume.close();
         let done = done?;
         closed.map_err(VolumeError::from)?;
@@ -120,16 +122,32 @@ impl Place {
         Ok(builder.cache_size(CACHE_BYTES).ceph(device::ceph()).open()?)
     }
 
-    /// Returns the failure for an image that another process has open: says where it is mounted.
-    fn in_use(&self, failure: Failure) -> Failure {
-        let dirs = mounts::table().map(|table| mounts::of(&table, &self.image));
-        let Some(dir) = dirs.ok().and_then(|dirs| dirs.into_iter().next()) else { return failure };
-        let (dir, image) = (Escaped::new(&dir), Escaped::new(&self.image));
-        let why = format!(
-            "it is mounted at {dir}: use the files there; another branch can be mounted as well, \
-             `vfscale mount {image} DIR -o branch=NAME`"
-        );
-        Failure::Refused(self.image.clone(), why)
+    /// Has `act` use the files of the branch where it is mounted. Returns `failure` if it is not
+    /// mounted, or not where this process sees it.
+    fn on_mount<T>(
+        &self,
+        read_only: bool,
+        failure: Failure,
+        act: impl FnOnce(&Tree<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let dirs = mounts::of(&mounts::table()?, &self.image);
+        let wanted = self.branch.as_deref().unwrap_or(MAIN);
+        let is_it = |dir: &&PathBuf| elsewhere::has_branch(dir, wanted);
+        let Some(dir) = dirs.iter().find(is_it) else {
+            let Some(dir) = dirs.first() else { return Err(failure) };
+            let (dir, image) = (Escaped::new(dir), Escaped::new(&self.image));
+            let why = format!(
+                "it is mounted at {dir}, but not this branch: mount it as well, `vfscale mount \
+                 {image} DIR -o branch=NAME`"
+            );
+            return Err(Failure::Refused(self.image.clone(), why));
+        };
+        let mounted = Mounted::new(dir).map_err(|error| self.failed(error))?;
+        let done = act(&Tree::Mounted(&mounted))?;
+        if !read_only {
+            mounted.sync().map_err(|error| self.failed(error))?;
+        }
+        Ok(done)
     }
 }
 

@@ -16,8 +16,8 @@ pub(crate) struct SourceArgs {
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true)]
     pub(crate) memory: Option<Option<Size>>,
 
-    /// The size of a missing image, which is then created. By default `run` creates one of 1G,
-    /// `mount` none. The image is sparse: it takes space on the disk as it fills
+    /// The size of a missing image, which is then created. By default `run` creates one of 1T,
+    /// with a log of 16M, `mount` none. The image is sparse: it takes space on the disk as it fills
     #[arg(long, value_name = "SIZE", value_parser = options::parse_bytes, conflicts_with = "memory")]
     pub(crate) size: Option<u64>,
 
@@ -54,21 +54,9 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) enable_uring: bool,
 
-    /// Options of mount(8), separated by commas: ro, norecovery (with ro: ignore the log, for
-    /// example if it can't be read), errors=shutdown|remount-ro (the reaction of a volume to damage
-    /// or to a failure of its log), sync (all changes are durable when their calls return), dirsync
-    /// (those of names are), nosuid, nodev, noexec, noatime, size=SIZE, nr_inodes=N, mode=MODE,
-    /// uid=UID, gid=GID, allow_other, fsname=NAME, noauto_da_alloc (a file that replaces another
-    /// may be empty after a crash), discard and nodiscard (whether the space of removed files is
-    /// given back to the file system of a sparse image, which is the default, or to a block device,
-    /// which is not), chattr (immutable and append-only files can't be opened for
-    /// writing, which takes two messages for each opening; without it that is so if there were such
-    /// files before), idmap (mounts of it can be id-mapped, as with X-mount.idmap of mount(8), from
-    /// Linux 6.12 on), noxattr, noxattr=force, remount, ... The options above can be given here
-    /// too, for fstab(5): branch=NAME, log_device=DEVICE, ceph_conf=FILE, id=USER,
-    /// sync_interval=SECONDS or commit=SECONDS, cache_size=SIZE, threads=N, poll=WHEN,
-    /// transport=TRANSPORT, writeback
-    #[arg(short, value_name = "OPTIONS", value_parser = options::checked)]
+    /// Options of mount(8), separated by commas: --help and the manual page list them
+    #[arg(short, value_name = "OPTIONS", value_parser = options::checked,
+          long_help = options::help_of_all())]
     pub(crate) options: Vec<String>,
 }
 

@@ -4,14 +4,16 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use vfscale::pool::MAIN;
 use vfscale_diskfs::{dump::Dump, dump::DumpError, dump::Value, dump::What};
 
 use super::mount_stat::{self, Form};
 use super::open_log;
+use crate::elsewhere;
 use crate::error::Failure;
 use crate::mounts;
 use crate::output::written;
@@ -45,7 +47,8 @@ pub(crate) struct StatArgs {
     #[arg(long, conflicts_with = "json")]
     pub(crate) prometheus: bool,
 
-    /// The image file or block device; or a directory of a mounted file system
+    /// The image file or block device, of which the figures of its mount are shown while it is
+    /// mounted; or a directory of a mounted file system
     #[arg(value_name = "IMAGE|DIR")]
     pub(crate) place: PathBuf,
 }
@@ -171,21 +174,36 @@ pub(crate) fn stat(args: &StatArgs) -> Result<ExitCode, Failure> {
             let why = "--replay, --branch and --log-device are for volumes that are not mounted";
             return Err(Failure::Usage(why.into()));
         }
-        let form = match (show.json, args.prometheus) {
-            (true, _) => Form::Json,
-            (_, true) => Form::Prometheus,
-            _ => Form::Words,
-        };
-        let text = mount_stat::text(&args.place, form)?;
-        return written(writeln!(io::stdout().lock(), "{text}"));
+        return stat_of_mount(&args.place, args);
     }
+    let volume = match volume(&args.place, show) {
+        Err(failure) if elsewhere::is_locked(&failure) => {
+            let (dirs, wanted) =
+                (mounts::of(&mounts::table()?, &args.place), show.branch.as_deref());
+            let is_it = |dir: &&PathBuf| elsewhere::has_branch(dir, wanted.unwrap_or(MAIN));
+            let dir = dirs.iter().find(is_it).filter(|_| !show.replay);
+            return stat_of_mount(dir.ok_or(failure)?, args);
+        }
+        volume => volume?,
+    };
     if args.prometheus {
-        return Err(Failure::Usage("--prometheus is for the directory of a mount".into()));
+        return Err(Failure::Usage("--prometheus is for a volume that is mounted".into()));
     }
-    print(&volume(&args.place, show)?.figures(), show.json)
+    print(&volume.figures(), show.json)
 }
 
-fn volume(image: &std::path::Path, show: &ShowArgs) -> Result<Dump, Failure> {
+/// Shows the figures of the mount at a directory.
+fn stat_of_mount(dir: &Path, args: &StatArgs) -> Result<ExitCode, Failure> {
+    let form = match (args.show.json, args.prometheus) {
+        (true, _) => Form::Json,
+        (_, true) => Form::Prometheus,
+        _ => Form::Words,
+    };
+    let text = mount_stat::text(dir, form)?;
+    written(writeln!(io::stdout().lock(), "{text}"))
+}
+
+fn volume(image: &Path, show: &ShowArgs) -> Result<Dump, Failure> {
     let device = super::open_branch(image, true, show.branch.as_deref())?;
     let log = open_log(show.log_device.as_deref(), true)?;
     Ok(Dump::open(device, log.as_ref(), show.replay)?)

@@ -131,5 +131,26 @@ fn console_blocks_of_documents_do_what_they_show() {
     paste("README.md", include_str!("../../../../README.md"));
     paste("agents.md", include_str!("../../../../docs/guides/agents.md"));
     paste("operating.md", include_str!("../../../../docs/guides/operating.md"));
+    paste("containers.md", include_str!("../../../../docs/guides/containers.md"));
     paste("backup.md", include_str!("../../../../docs/guides/backup.md"));
+}
+
+/// Bash asks the program for branches, and completes the part of a word behind a colon.
+#[test]
+fn completions_know_the_branches_of_an_image() {
+    let dir = tempfile::tempdir().unwrap();
+    run(dir.path(), "vfscale man share; vfscale mkfs -q d.vfs --size 32M");
+    run(dir.path(), "vfscale branch create d.vfs trial; vfscale branch create d.vfs other");
+    let script = r#"
+        set +eu
+        source share/bash-completion/completions/vfscale
+        COMP_WORDS=(vfscale LINE) COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+        _vfscale_asking vfscale "${COMP_WORDS[-1]}" "${COMP_WORDS[-2]}" 2>/dev/null
+        echo "${COMPREPLY[*]}""#;
+    let completed = |words: &str| run(dir.path(), &script.replace("LINE", words));
+    assert_eq!(completed("branch delete d.vfs t"), "trial\n");
+    assert_eq!(completed("diff d.vfs main ''"), "main other trial\n");
+    assert_eq!(completed("ls d.vfs : o"), "other\n");
+    assert_eq!(completed("run d.vfs --branch = ''"), "main other trial\n");
+    assert_eq!(completed("bra"), "branch\n");
 }

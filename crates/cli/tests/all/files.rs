@@ -169,22 +169,86 @@ fn what_cannot_be_done_is_told() {
     assert_eq!(good(dir, &["cat", "disk.vfs:fixed:/f"]), "base\n");
 }
 
+/// The files of a mounted branch are used where it is mounted, and no link leads out of it.
 #[test]
-fn a_mounted_image_names_its_mount() {
+fn a_mounted_image_is_used_through_its_mount() {
     if !can_mount() {
         return;
     }
-    let image = Image::new(false);
+    let image = Image::new(true);
     let dir = image.0.path();
+    plant(dir);
+    good(dir, &["import", "-q", "in", "disk.vfs:/in"]);
+    let before = good(dir, &["ls", "-lR", "disk.vfs:/in"]);
     fs::create_dir(dir.join("mnt")).unwrap();
     good(dir, &["mount", "-b", "disk.vfs", "mnt"]);
-    let told = bad(dir, 1, &["cat", "disk.vfs:/f"]);
-    let wrote = bad(dir, 1, &["rm", "disk.vfs:/f"]);
+    assert_eq!(good(dir, &["ls", "disk.vfs"]), "f\nin\n");
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&good(dir, &["ls", "-lR", "disk.vfs:/in"])), sorted(&before));
+    assert_eq!(good(dir, &["ls", "-R", "disk.vfs:/in/link"]), "/in/link\n");
+    good(dir, &["export", "-q", "disk.vfs:/in", "out"]);
+    assert_same(dir);
+    fs::write(dir.join("secret"), "host").unwrap();
+    let host = dir.canonicalize().unwrap().join("secret");
+    symlink(&host, dir.join("mnt/out")).unwrap();
+    symlink("/in/sub/file", dir.join("mnt/absolute")).unwrap();
+    symlink("../../../in", dir.join("mnt/up")).unwrap();
+    assert_eq!(
+        good(dir, &["cat", "disk.vfs:/absolute", "disk.vfs:/up/again"]),
+        "contents\n".repeat(2)
+    );
+    let told = bad(dir, 1, &["cat", "disk.vfs:/out"]);
+    assert!(told.contains("disk.vfs: open /out: No such file or directory"), "{told}");
+    let told = bad(dir, 1, &["cat", "disk.vfs:/in"]);
+    assert!(told.contains("Is a directory"), "{told}");
+    good(dir, &["cp", "-q", "secret", "disk.vfs:/up/sub"]);
+    assert_eq!(fs::read_to_string(dir.join("mnt/in/sub/secret")).unwrap(), "host");
+    good(dir, &["cp", "-q", "disk.vfs:/f", "disk.vfs:/absolute", "out"]);
+    assert_eq!(fs::read_to_string(dir.join("out/f")).unwrap(), "base\n");
+    // The mount is in the directory, and so is the image.
+    good(dir, &["import", "-q", ".", "disk.vfs:/all"]);
+    assert!(dir.join("mnt/all/in/sub/file").exists() && !dir.join("mnt/all/disk.vfs").exists());
+    assert!(!dir.join("mnt/all/mnt").exists());
+    let told = bad(dir, 1, &["rm", "disk.vfs:/in"]);
+    assert!(told.contains("/in is a directory; -r"), "{told}");
+    good(dir, &["rm", "-r", "disk.vfs:/in", "disk.vfs:/out"]);
+    assert!(!dir.join("mnt/in").exists() && host.exists());
+    assert!(bad(dir, 1, &["rm", "-r", "disk.vfs:/"]).contains("root directory"));
+    good(dir, &["rm", "-f", "disk.vfs:/none"]);
+    // Of a branch that is not mounted, the way to use it is told.
+    let told = bad(dir, 1, &["ls", "disk.vfs:trial"]);
+    assert!(told.contains("not this branch") && told.contains("-o branch=NAME"), "{told}");
     good(dir, &["umount", "mnt"]);
-    for told in [told, wrote] {
-        let mount = dir.canonicalize().unwrap().join("mnt");
-        assert!(told.contains(&format!("it is mounted at {}: use", mount.display())), "{told}");
+    assert_eq!(good(dir, &["ls", "disk.vfs:trial"]), "f\n");
+    good(dir, &["fsck", "disk.vfs"]);
+}
+
+/// The figures of a mounted volume are those of its mount.
+#[test]
+fn figures_of_a_mounted_image_are_those_of_its_mount() {
+    if !can_mount() {
+        return;
     }
+    let image = Image::new(true);
+    let dir = image.0.path();
+    fs::create_dir(dir.join("mnt")).unwrap();
+    assert!(!good(dir, &["stat", "disk.vfs"]).contains("requests: "));
+    let told = bad(dir, 2, &["stat", "--prometheus", "disk.vfs"]);
+    assert!(told.contains("volume that is mounted"), "{told}");
+    good(dir, &["mount", "-b", "disk.vfs", "mnt"]);
+    let figures = good(dir, &["stat", "disk.vfs"]);
+    let json = good(dir, &["stat", "--json", "disk.vfs"]);
+    let scraped = good(dir, &["stat", "--prometheus", "disk.vfs"]);
+    let other = bad(dir, 1, &["stat", "--branch", "trial", "disk.vfs"]);
+    good(dir, &["umount", "mnt"]);
+    assert!(figures.contains("\nrequests: "), "{figures}");
+    assert!(serde_json::from_str::<Value>(&json).unwrap()["requests"].is_u64(), "{json}");
+    assert!(scraped.contains("vfscale_size_bytes{dir="), "{scraped}");
+    assert!(other.contains("in use by process"), "{other}");
 }
 
 /// A machine without any device, as most containers of build services.

@@ -167,6 +167,31 @@ fn an_image_has_storage_for_its_log() {
     assert!(!host.path("small/f.vfs").exists());
 }
 
+/// An image of the default size is far larger than its host, and takes little of it, also with
+/// branches. A host that becomes full stops nothing.
+#[test]
+fn an_image_of_the_default_size_takes_little() {
+    let Some(host) = Host::new(80) else { return };
+    let used = || fs::metadata(host.path("small/f.vfs")).unwrap().blocks() * 512;
+    host.good("run small/f.vfs -- touch a");
+    assert!(fs::metadata(host.path("small/f.vfs")).unwrap().len() >= 1 << 40);
+    let bytes = used();
+    assert!((16 << 20..18 << 20).contains(&bytes), "{bytes}");
+    host.good("branch create small/f.vfs trial");
+    host.good("run small/f.vfs -- touch b");
+    let bytes = used();
+    assert!(bytes < 44 << 20, "{bytes}");
+    host.good("mount -b small/f.vfs m");
+    assert!(host.sh("echo kept > m/kept; sync m/kept").0);
+    let (written, why) = host.sh("head -c 100M /dev/urandom > m/big; sync m/big");
+    assert!(!written && why.contains("No space left on device"), "{why}");
+    let (removed, why) = host.sh("rm m/big && sync m && head -c 3M /dev/urandom > m/f && sync m/f");
+    assert!(removed, "{why}");
+    host.vfscale("umount m");
+    host.good("fsck small/f.vfs");
+    host.good("run small/f.vfs -- cat kept b");
+}
+
 /// The branch that fills the host gets errors, and its sibling goes on.
 #[test]
 fn a_full_host_stops_no_branch() {

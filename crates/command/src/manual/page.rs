@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use clap::Command;
+use clap::{Arg, Command};
 use clap_mangen::Man;
 
 /// Beginnings of a paragraph on the exit status.
@@ -16,9 +16,14 @@ const USUAL_STATUS: &str = "0, done; 1, it failed; 2, the command line is invali
 /// Returns the page of a command.
 ///
 /// The synopsis is the usage of the help. Paragraphs on the exit status, and of examples, become
-/// sections of their own. "SEE ALSO" has the page of the command above, pages that the description
-/// names, and `see_also`.
-pub(super) fn page(mut command: Command, section: &str, see_also: &[&str]) -> io::Result<Vec<u8>> {
+/// sections of their own, and so do `options`, those after `-o`. "SEE ALSO" has the page of the
+/// command above, pages that the description names, and `see_also`.
+pub(super) fn page(
+    mut command: Command,
+    section: &str,
+    see_also: &[&str],
+    options: &[(String, &str)],
+) -> io::Result<Vec<u8>> {
     let usage = command.render_usage().to_string();
     let typed = command.get_bin_name().unwrap_or_default().to_owned();
     let has_subcommands = command.has_subcommands();
@@ -29,6 +34,12 @@ pub(super) fn page(mut command: Command, section: &str, see_also: &[&str]) -> io
     // The first paragraph is the name's.
     let description = rest.split_once("\n\n").map_or(&*rest, |(_, more)| more).to_owned();
 
+    let has_list = |arg: &Arg| arg.get_short() == Some('o') && !options.is_empty();
+    let list = command.get_arguments().find(|arg| has_list(arg)).map(|arg| arg.get_id().clone());
+    if let Some(id) = &list {
+        // The list of its help is a section.
+        command = command.mut_arg(id, |arg| arg.long_help(None));
+    }
     let man = Man::new(command.long_about(description)).section(section);
     let mut page = Vec::new();
     man.render_title(&mut page)?;
@@ -36,6 +47,9 @@ pub(super) fn page(mut command: Command, section: &str, see_also: &[&str]) -> io
     page.extend(synopsis(&usage, &typed).into_bytes());
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
+    if list.is_some() {
+        page.extend(options_section(options).into_bytes());
+    }
     if has_subcommands {
         man.render_subcommands_section(&mut page)?;
     }
@@ -83,6 +97,15 @@ fn examples_section(examples: &str) -> String {
         }
     }
     text + ".fi\n"
+}
+
+/// Returns the section with the options after `-o`.
+fn options_section(options: &[(String, &str)]) -> String {
+    let mut text = ".SH \"MOUNT OPTIONS\"\n".to_owned();
+    for (name, help) in options {
+        text += &format!(".TP\n\\fB{}\\fR\n{}\n", escaped(name), escaped(help));
+    }
+    text
 }
 
 /// Returns the section with the pages that a reader may want next.

@@ -22,8 +22,14 @@ fn every_command_has_a_page_in_its_section() {
     let share = dir.path().join("share");
     let (command, helper) = (tool(), Command::new("mkfs.tool").about("Make it"));
     let manuals = [
-        Manual { command: &command, section: 1, without: &["tool-other"], see_also: &[] },
-        Manual { command: &helper, section: 8, without: &[], see_also: &[] },
+        Manual {
+            command: &command,
+            section: 1,
+            without: &["tool-other"],
+            see_also: &[],
+            options: &[],
+        },
+        Manual { command: &helper, section: 8, without: &[], see_also: &[], options: &[] },
     ];
     write(&share, &manuals).unwrap();
     assert!(read(&share, "man/man1/tool.1").contains(".SH SUBCOMMANDS"));
@@ -38,11 +44,30 @@ fn every_command_has_a_page_in_its_section() {
 }
 
 #[test]
+fn options_are_a_list_where_they_can_be_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let arg = Arg::new("options").short('o').help("Options").long_help("Options:\n  ro: Read");
+    let put = Command::new("put").about("Put it").arg(arg);
+    let (command, options) =
+        (tool().subcommand(put), [("ro".to_owned(), "Read"), ("a=N".to_owned(), "-1")]);
+    let manual =
+        Manual { command: &command, section: 1, without: &[], see_also: &[], options: &options };
+    write(dir.path(), &[manual]).unwrap();
+    let page = read(dir.path(), "man/man1/tool-put.1");
+    let list = ".SH \"MOUNT OPTIONS\"\n.TP\n\\fBro\\fR\nRead\n.TP\n\\fBa=N\\fR\n\\-1\n.SH ";
+    assert!(page.contains(list) && !page.contains("ro: Read"), "{page}");
+    assert!(!read(dir.path(), "man/man1/tool-show.1").contains("MOUNT OPTIONS"));
+}
+
+#[test]
 fn three_shells_complete_what_is_not_hidden() {
     let dir = tempfile::tempdir().unwrap();
     let command = tool();
-    write(dir.path(), &[Manual { command: &command, section: 1, without: &[], see_also: &[] }])
-        .unwrap();
+    write(
+        dir.path(),
+        &[Manual { command: &command, section: 1, without: &[], see_also: &[], options: &[] }],
+    )
+    .unwrap();
     for file in [
         "bash-completion/completions/tool",
         "zsh/site-functions/_tool",
@@ -50,7 +75,22 @@ fn three_shells_complete_what_is_not_hidden() {
     ] {
         let script = read(dir.path(), file);
         assert!(script.contains("show") && script.contains("wide"), "{script}");
-        assert!(!script.contains("secret"), "{script}");
+        assert!(!script.contains("secret") && !script.contains("asking"), "{script}");
+    }
+    let command = tool().subcommand(Command::new(COMPLETE).hide(true));
+    write(
+        dir.path(),
+        &[Manual { command: &command, section: 1, without: &[], see_also: &[], options: &[] }],
+    )
+    .unwrap();
+    for (file, asks) in [
+        ("bash-completion/completions/tool", "complete -F _tool_asking "),
+        ("zsh/site-functions/_tool", "compdef _tool_asking tool"),
+        ("fish/vendor_completions.d/tool.fish", "-a '(__tool_asking)'"),
+    ] {
+        let script = read(dir.path(), file);
+        assert!(script.contains("show") && script.contains(asks), "{script}");
+        assert!(!script.contains("NAME"), "{script}");
     }
 }
 
@@ -59,7 +99,7 @@ fn a_place_that_cannot_be_written_is_named() {
     let command = tool();
     let refused = write(
         Path::new("/proc/nowhere"),
-        &[Manual { command: &command, section: 1, without: &[], see_also: &[] }],
+        &[Manual { command: &command, section: 1, without: &[], see_also: &[], options: &[] }],
     );
     let why = refused.unwrap_err().to_string();
     assert!(why.contains("cannot write /proc/nowhere/man/man1/tool.1"), "{why}");

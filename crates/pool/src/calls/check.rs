@@ -16,9 +16,11 @@ use crate::state::map::{self, span};
 use crate::{Error, Pool};
 use history::History;
 use rows::{Rows, User};
+use uses::Uses;
 
 mod history;
 mod rows;
+mod uses;
 
 /// Most problems that a report lists.
 const PROBLEMS_MAX: usize = 100;
@@ -448,6 +450,7 @@ impl Checker<'_> {
 
     fn bitmaps(&mut self) -> Result<(), Error> {
         let (layout, space) = (self.shared.disk.layout(), &self.shared.space);
+        let uses = Uses::new(&layout, self.seen.keys().copied());
         for zone in 0..layout.zones() {
             let mut range = layout.range(zone);
             if space.is_whole(zone) {
@@ -460,15 +463,23 @@ impl Checker<'_> {
                 }
                 continue;
             }
-            if let Err(error) = space.status(range.start) {
-                self.problem(format!("bitmap of zone {zone}: {error}"));
-                let is_used =
-                    |place: &u64| self.seen.contains_key(place) || self.rows.user(*place).is_some();
-                let used = range.filter(is_used).collect();
-                self.found.zones.push((zone, used));
-                continue;
-            }
-            for place in range.filter(|place| layout.has(*place)) {
+            let bits = match space.bits(zone) {
+                Ok(bits) => bits,
+                Err(error) => {
+                    self.problem(format!("bitmap of zone {zone}: {error}"));
+                    let is_used = |place: &u64| {
+                        self.seen.contains_key(place) || self.rows.user(*place).is_some()
+                    };
+                    let used = range.filter(is_used).collect();
+                    self.found.zones.push((zone, used));
+                    continue;
+                }
+            };
+            let start = range.start;
+            let rows = self.rows.runs(range.clone()).map(|run| run.start - start..run.end - start);
+            let suspects = uses.suspects(zone, &bits, rows).into_iter().map(|at| start + at);
+            // A last zone has bits behind its places.
+            for place in suspects.filter(|place| range.contains(place) && layout.has(*place)) {
                 self.place(place, space.status(place)?);
             }
         }

@@ -58,7 +58,10 @@ vfscale_sync::lock_class! {
     pub(crate) PoolFreed = ("pool_freed", 64075);
 }
 
-const WORDS: usize = ZONE_PLACES as usize / 64;
+pub(crate) const WORDS: usize = ZONE_PLACES as usize / 64;
+
+/// A bit for each place of a zone.
+pub(crate) type Bits = [u64; WORDS];
 
 /// The bitmaps of a zone.
 struct Maps {
@@ -730,6 +733,15 @@ impl Space {
     pub(crate) fn describe(&self, copies: &mut [u8]) -> u64 {
         copies.copy_from_slice(&**self.copies.lock());
         self.made.load(Ordering::Relaxed)
+    }
+
+    /// Returns the places of a zone that the last commit refers to, and those that are not handed
+    /// out again.
+    pub(crate) fn bits(&self, zone: usize) -> Result<(Box<Bits>, Box<Bits>), Error> {
+        let free = || Box::new([0; WORDS]);
+        let guard = self.loaded(zone)?;
+        let copied = guard.as_ref().map(|maps| (maps.committed.clone(), maps.used.clone()));
+        Ok(copied.unwrap_or_else(|| (free(), free())))
     }
 
     /// Returns whether the last commit refers to a place, and whether it is free to be handed out.

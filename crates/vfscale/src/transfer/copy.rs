@@ -156,7 +156,7 @@ impl<'s, 'a, S: Side, T: Side> Copy<'s, 'a, S, T> {
             let found = self.source.stat(self.source_dir(), from);
             let found = found.map_err(|error| self.at_source(&error))?;
             let kind = found.file_type();
-            if self.is_skipped(kind) || self.options.except == Some(id(&found)) {
+            if self.is_skipped(kind) || self.options.except.contains(&id(&found)) {
                 self.done.skipped += 1;
                 return Ok(());
             }

@@ -72,7 +72,7 @@ pub(super) struct Options<'a> {
     pub(super) devices: bool,
     pub(super) links: Links,
     pub(super) replace: bool,
-    /// Device and inode number of the file that is left out.
-    pub(super) except: Option<(u64, u64)>,
+    /// Device and inode numbers of the files that are left out.
+    pub(super) except: Vec<(u64, u64)>,
     pub(super) on_file: Option<OnFile<'a>>,
 }

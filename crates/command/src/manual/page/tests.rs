@@ -4,7 +4,7 @@ use super::*;
 
 fn shown(about: &'static str) -> String {
     let command = Command::new("tool-show").bin_name("tool show").version("1").long_about(about);
-    String::from_utf8(page(command, "1", &["tool(7)"]).unwrap()).unwrap()
+    String::from_utf8(page(command, "1", &["tool(7)"], &[]).unwrap()).unwrap()
 }
 
 #[test]

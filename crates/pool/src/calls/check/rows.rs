@@ -63,6 +63,16 @@ impl Rows {
         self.covering(place).map(|(_, user)| user)
     }
 
+    /// Returns the parts of a range that are in use.
+    pub(super) fn runs(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let before = self.ranges.range(..range.start).next_back();
+        let inside = self.ranges.range(range.start..range.end.max(range.start));
+        before.into_iter().chain(inside).filter_map(move |(start, (end, _))| {
+            let run = (*start).max(range.start)..(*end).min(range.end);
+            (!run.is_empty()).then_some(run)
+        })
+    }
+
     /// Returns the first place of a range that is not in use.
     pub(super) fn gap(&self, range: Range<u64>) -> Option<u64> {
         let mut at = range.start;

@@ -26,6 +26,10 @@ fn ranges_are_those_of_an_array() {
             assert_eq!(rows.user(place), model[place as usize]);
             let gap = (place..60).find(|place| model[*place as usize].is_none());
             assert_eq!(rows.gap(place..60), gap);
+            let end = place + random.below(61 - place);
+            let runs: Vec<u64> = rows.runs(place..end).flatten().collect();
+            let used = (place..end).filter(|place| model[*place as usize].is_some());
+            assert_eq!(runs, used.collect::<Vec<_>>());
         }
         assert_eq!(rows.count(), model.iter().flatten().count() as u64);
     }
