@@ -14,6 +14,7 @@ use rustix::mount::{
     unmount,
 };
 
+use super::follower::Follower;
 use crate::error::Failure;
 
 /// Options that keep a file of the base the same file when it is changed or moved.
@@ -30,15 +31,40 @@ pub(crate) fn missing() -> Option<String> {
     })
 }
 
+/// The namespace of mounts that this thread had before.
+pub(crate) struct Before {
+    namespace: File,
+    _follower: Follower,
+}
+
 /// Gives this thread a namespace of mounts of its own, which its children have as well.
-pub(crate) fn unshare() -> Result<(), Failure> {
+pub(crate) fn unshare() -> Result<Before, Failure> {
+    let open = |path| File::open(path).map_err(|error| Failure::System("open", error));
+    let namespace = open("/proc/thread-self/ns/mnt")?;
+    let table = open("/proc/thread-self/mountinfo")?;
     // SAFETY: no other thread of this process depends on the namespace that it shares with this
     // one.
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
         return Err(Failure::System("unshare", io::Error::last_os_error()));
     }
     let flags = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    mount_change("/", flags).map_err(|error| Failure::System("mount", error.into()))
+    mount_change("/", flags).map_err(|error| Failure::System("mount", error.into()))?;
+    let follower = Follower::start(table).map_err(|error| Failure::System("thread", error))?;
+    Ok(Before { namespace, _follower: follower })
+}
+
+impl Before {
+    /// Returns to the namespace: mounts that were made there meanwhile may be seen nowhere else.
+    pub(crate) fn enter(self) -> Result<(), Failure> {
+        let Self { namespace, _follower: follower } = self;
+        drop(follower);
+        // SAFETY: a call on an open descriptor; no other thread shares the root and the working
+        // directory of this one, which the call changes.
+        if unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNS) } != 0 {
+            return Err(Failure::System("setns", io::Error::last_os_error()));
+        }
+        Ok(())
+    }
 }
 
 fn failed(what: &'static str, at: &Path, error: rustix::io::Errno) -> Failure {

@@ -2,11 +2,13 @@
 //!
 //! Linux reads the branch in place, by a view, and an overlay above it takes what the command
 //! writes, in a directory of the host. When the command has ended, its changes are made in the
-//! branch by one commit. The image is open at the beginning and at the end only, so any number of
-//! such runs have branches of one image.
+//! branch by one commit. The image is open at the beginning and at the end only, or the process
+//! that has it open does what is to be done, so any number of such runs have branches of one image.
 
+use std::fs::File;
 use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
+use std::sync::Arc;
 use std::time::Duration;
 
 use vfscale_command::say;
@@ -16,7 +18,9 @@ use super::args::RunArgs;
 use super::front;
 use super::temporary::PATIENCE;
 use crate::child::exit_code;
+use crate::elsewhere::branches::Access;
 use crate::error::Failure;
+use crate::native::branches::with_branches;
 use crate::native::session::{self, Session, Upper};
 use crate::native::{self, mounts};
 use crate::options::MountOptions;
@@ -31,34 +35,39 @@ pub(crate) fn run(args: &RunArgs, options: &MountOptions) -> Result<Option<ExitC
         return Ok(None);
     }
     let image = native::image_file(image)?;
-    let upper = upper(args)?;
     let signals = Blocked::for_jobs().map_err(|e| Failure::System("pthread_sigmask", e))?;
-    let mut session = begin(&image, options, upper)?;
+    let mut session = begin(&image, options, &upper(args)?, !args.discard)?;
     let ran = run_above(&mut session, &image, args, signals);
     let is_kept = ran.is_ok() && !args.discard;
-    let ended = if is_kept {
-        native::commit_now(&image, session)
-    } else {
-        native::discard_now(&image, session)
+    let ended = match is_kept {
+        true => native::commit_now(&image, &session, None),
+        false => {
+            session::lock(&image).and_then(|lock| native::discard_now(&image, &session, &lock))
+        }
     };
     let status = ran?;
     ended.map(|()| Some(exit_code(status)))
 }
 
 /// Begins a session of a branch, which no other run may have.
-fn begin(image: &Path, options: &MountOptions, upper: Upper) -> Result<Session, Failure> {
+fn begin(
+    image: &Path,
+    options: &MountOptions,
+    upper: &Upper,
+    is_kept: bool,
+) -> Result<Session, Failure> {
     let (branch, for_all) = (&source::branch_name(options), options.allow_other == Some(true));
-    let pool = native::open(image, true)?;
-    let begun = session::clean(image, &pool, None).and_then(|()| {
+    let lock = &session::lock(image)?;
+    with_branches(image, Access::Convert, |branches| {
+        session::clean((image, lock), branches, None)?;
         if let Some(other) = native::runs_of(image, branch).next() {
             return Err(native::refused(image, &other));
         }
-        Session::begin(&pool, image, branch, Some(upper), for_all)
-    });
-    let closed = pool.close();
-    let session = begun?;
-    closed?;
-    Ok(session)
+        if is_kept {
+            branches.check_closed(branch)?;
+        }
+        Session::begin(branches, (image, lock), branch, Some(upper.clone()), for_all)
+    })
 }
 
 /// Mounts in a namespace of this process, runs the command there, and unmounts.
@@ -69,11 +78,13 @@ fn run_above(
     signals: Blocked,
 ) -> Result<ExitStatus, Failure> {
     let [lower, above, dir] = &session.make_dirs()?;
-    mounts::unshare()?;
-    let run = || {
+    let before = mounts::unshare()?;
+    let mut run = || {
         mounts::view(&session.view(), image, lower)?;
         if let Some(Upper::Memory(size)) = &session.upper {
             mounts::memory(above, size.as_deref())?;
+            let memory = File::open(above).map_err(|e| Failure::Read(above.clone(), e))?;
+            session.memory = Some(Arc::new(memory));
         }
         mounts::overlay(lower, above, dir)?;
         tracing::info!("an overlay above a view of the branch is at {}", dir.display());
@@ -89,6 +100,7 @@ fn run_above(
         );
     }
     let _ = mounts::end(lower, Duration::ZERO);
+    before.enter()?;
     status
 }
 
