@@ -20,7 +20,7 @@ use crate::common::{image, within};
 use crate::views::{Mounted, acl, change, of_kernel, of_library};
 
 /// An overlay above a view.
-struct Above {
+pub struct Above {
     dir: PathBuf,
     mounted: PathBuf,
     _view: Mounted,
@@ -29,7 +29,7 @@ struct Above {
 impl Above {
     /// Makes a view of `main`, and mounts an overlay above it; says why not if that can't be done
     /// here.
-    fn new(pool: &Pool, image: &Path) -> Option<Self> {
+    pub fn new(pool: &Pool, image: &Path) -> Option<Self> {
         let dir = image.parent().unwrap().to_owned();
         pool.fork_with("main", "base", ForkOptions::new().read_only(true)).unwrap();
         pool.view("base", &dir.join("view")).unwrap();
@@ -48,7 +48,7 @@ impl Above {
         Some(Self { dir, mounted, _view: view })
     }
 
-    fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+    pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         self.mounted.join(path)
     }
 
@@ -63,7 +63,7 @@ impl Drop for Above {
     }
 }
 
-fn ingest(pool: &Pool, dir: &Path) -> Result<Ingested, PoolError> {
+pub fn ingest(pool: &Pool, dir: &Path) -> Result<Ingested, PoolError> {
     let [view, upper, work] = &["view", "upper", "work"].map(|name| dir.join(name));
     pool.ingest("main", Overlay { base: "base", view, upper, work })
 }
