@@ -148,6 +148,9 @@ impl Plan {
             let at = |error| failed(&frame.path, &error);
             let dir = upper.dir(&frame.path).map_err(at)?;
             let marks = Marks::of(Host.xattrs(&dir).map_err(at)?);
+            if frame.path.as_os_str().is_empty() {
+                check_marks(&marks, work)?;
+            }
             frame.has_marked = marks.opaque.as_deref() == Some(b"x");
             let names = Host.names(&dir).map_err(at)?;
             let lower = frame.lower.as_ref();
@@ -184,6 +187,19 @@ impl Plan {
 
     fn push(&mut self, path: PathBuf, kind: Kind) {
         self.entries.push(Entry { path, number: self.entries.len(), kind });
+    }
+}
+
+/// Fails unless the attributes of the overlay can be read: without them all would seem to be new.
+/// With an index the root has one.
+fn check_marks(root: &Marks, work: &Part) -> std::result::Result<(), PoolError> {
+    match root.origin.is_none() && work.dir(Path::new(INDEX)).is_ok() {
+        true => {
+            let what =
+                "its attributes can't be read: that needs CAP_SYS_ADMIN outside of containers";
+            Err(lie(Path::new(""), what, Errno::PERM))
+        }
+        false => Ok(()),
     }
 }
 
