@@ -6,7 +6,7 @@
 //! that has it open does what is to be done, so any number of such runs have branches of one image.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,13 +37,22 @@ pub(crate) fn run(args: &RunArgs, options: &MountOptions) -> Result<Option<ExitC
     let image = native::image_file(image)?;
     let signals = Blocked::for_jobs().map_err(|e| Failure::System("pthread_sigmask", e))?;
     let mut session = begin(&image, options, &upper(args)?, !args.discard)?;
-    let ran = run_above(&mut session, &image, args, signals);
-    let is_kept = ran.is_ok() && !args.discard;
-    let ended = match is_kept {
-        true => native::commit_now(&image, &session, None),
-        false => {
-            session::lock(&image).and_then(|lock| native::discard_now(&image, &session, &lock))
+    let discard = |session: &Session| {
+        session::lock(&image).and_then(|lock| native::discard_now(&image, session, &lock))
+    };
+    let above = match mount(&mut session, &image) {
+        Ok(above) => above,
+        Err(failure) => {
+            discard(&session)?;
+            signals.restore().map_err(|e| Failure::System("pthread_sigmask", e))?;
+            say(format_args!("vfscale: not native: {failure}; the branch is mounted instead"));
+            return Ok(None);
         }
+    };
+    let ran = above.run(&mut session, args, signals);
+    let ended = match ran.is_ok() && !args.discard {
+        true => native::commit_now(&image, &session, None),
+        false => discard(&session),
     };
     let status = ran?;
     ended.map(|()| Some(exit_code(status)))
@@ -70,38 +79,61 @@ fn begin(
     })
 }
 
-/// Mounts in a namespace of this process, runs the command there, and unmounts.
-fn run_above(
-    session: &mut Session,
-    image: &Path,
-    args: &RunArgs,
-    signals: Blocked,
-) -> Result<ExitStatus, Failure> {
-    let [lower, above, dir] = &session.make_dirs()?;
+/// An overlay above a view, in a namespace of this process.
+struct Above {
+    before: mounts::Before,
+    lower: PathBuf,
+    dir: PathBuf,
+}
+
+/// Mounts in a namespace of this process, which it leaves if that fails.
+fn mount(session: &mut Session, image: &Path) -> Result<Above, Failure> {
+    let [lower, above, dir] = session.make_dirs()?;
     let before = mounts::unshare()?;
-    let mut run = || {
-        mounts::view(&session.view(), image, lower)?;
+    let mut make = || {
+        mounts::view(&session.view(), image, &lower)?;
         if let Some(Upper::Memory(size)) = &session.upper {
-            mounts::memory(above, size.as_deref())?;
-            let memory = File::open(above).map_err(|e| Failure::Read(above.clone(), e))?;
+            mounts::memory(&above, size.as_deref())?;
+            let memory = File::open(&above).map_err(|e| Failure::Read(above.clone(), e))?;
             session.memory = Some(Arc::new(memory));
         }
-        mounts::overlay(lower, above, dir)?;
-        tracing::info!("an overlay above a view of the branch is at {}", dir.display());
-        front::run_in(dir, &args.words.command, signals)
+        mounts::overlay(&lower, &above, &dir)
     };
-    let status = run();
-    // If it was not mounted, the first error says why.
-    session.has_users = mounts::end(dir, PATIENCE).unwrap_or_default();
-    if session.has_users {
-        tracing::warn!(
-            "processes that the command left behind use {}; what they change from now on is lost",
-            dir.display()
-        );
+    match make() {
+        Ok(()) => Ok(Above { before, lower, dir }),
+        Err(failure) => {
+            session.memory = None;
+            // The namespace goes, and its mounts with it, when the process has left it.
+            before.enter()?;
+            Err(failure)
+        }
     }
-    let _ = mounts::end(lower, Duration::ZERO);
-    before.enter()?;
-    status
+}
+
+impl Above {
+    /// Runs the command there, and unmounts.
+    fn run(
+        self,
+        session: &mut Session,
+        args: &RunArgs,
+        signals: Blocked,
+    ) -> Result<ExitStatus, Failure> {
+        let Self { before, lower, dir } = self;
+        tracing::info!("an overlay above a view of the branch is at {}", dir.display());
+        let status = front::run_in(&dir, &args.words.command, signals);
+        // If it is not mounted any more, nobody uses it.
+        session.has_users = mounts::end(&dir, PATIENCE).unwrap_or_default();
+        if session.has_users {
+            tracing::warn!(
+                "processes that the command left behind use {}; what they change from now on is \
+                 lost",
+                dir.display()
+            );
+        }
+        let _ = mounts::end(&lower, Duration::ZERO);
+        before.enter()?;
+        status
+    }
 }
 
 /// Returns where a run keeps its changes.

@@ -412,6 +412,31 @@ fn a_native_run_makes_a_pool_of_what_is_mounted() {
     assert_eq!(seen.stdout, b"mounted\n", "{seen:?}");
 }
 
+/// Linux refuses a view of an image on tmpfs: the branch is mounted, of the same path.
+#[test]
+fn a_run_that_can_not_be_native_is_one_in_a_mount() {
+    let shared = Path::new("/dev/shm");
+    if !shared.is_dir() || !can_serve(&Image::new(true)) {
+        skipped("native runs of an image on tmpfs");
+        return;
+    }
+    let image = Image(tempfile::tempdir_in(shared).unwrap());
+    let volume = vfscale::volume(image.path()).create(64 << 20).open().unwrap();
+    volume.task().write("/f", "base\n").unwrap();
+    volume.close().unwrap();
+    for options in [&[][..], &["--upper", "tmpfs"]] {
+        let mut command = vfscale();
+        command.current_dir(image.0.path()).args(["run", "--native"]).args(options);
+        let output =
+            command.args(["disk.vfs", "--", "sh", "-c", "echo more >> f"]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        assert!(said.is_empty() || said.contains("not native") && said.contains("tmpfs"), "{said}");
+    }
+    assert_eq!(image.read("/f"), "base\nmore\nmore\n");
+    assert_eq!(left(&image), nothing());
+}
+
 /// A process that outlives the command reads what it could read before.
 #[test]
 fn a_process_that_is_left_behind_keeps_the_view() {
