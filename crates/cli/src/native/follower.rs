@@ -23,10 +23,11 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Starts with the table of mounts of the namespace outside.
-    pub(crate) fn start(outside: File) -> io::Result<Self> {
+    /// Starts with the table of mounts of the namespace outside. The thread calls `begin` first.
+    pub(crate) fn start(outside: File, begin: fn()) -> io::Result<Self> {
         let (ended, end) = io::pipe()?;
         let follow = move || {
+            begin();
             let mut outside = outside;
             loop {
                 let mut fds = [

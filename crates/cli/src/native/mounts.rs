@@ -58,8 +58,18 @@ pub(crate) fn unshare() -> Result<Before, Failure> {
     }
     let flags = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", flags).map_err(|error| Failure::System("mount", error.into()))?;
-    let follower = Follower::start(table).map_err(|error| Failure::System("thread", error))?;
+    let follower = Follower::start(table, unshare_directories)
+        .map_err(|error| Failure::System("thread", error))?;
     Ok(Before { namespace, root, directory, _follower: follower })
+}
+
+/// Gives this thread a root and a working directory of its own: the end of a thread is seen before
+/// it has given up what it shares, and nobody who shares these can enter a namespace of mounts.
+fn unshare_directories() {
+    // SAFETY: the caller, a new thread, uses absolute paths only.
+    if unsafe { libc::unshare(libc::CLONE_FS) } != 0 {
+        tracing::warn!("unshare: {}", io::Error::last_os_error());
+    }
 }
 
 impl Before {
@@ -200,3 +210,6 @@ pub(crate) fn end(dir: &Path, patience: Duration) -> io::Result<bool> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -131,7 +131,10 @@ impl Above {
             );
         }
         let _ = mounts::end(&lower, Duration::ZERO);
-        before.enter()?;
+        if let Err(failure) = before.enter() {
+            // The command has run: its changes are not dropped for this.
+            say(format_args!("vfscale: {failure}; mounts of this moment are not seen"));
+        }
         status
     }
 }
