@@ -24,6 +24,8 @@ use crate::error::{Failure, NOT_MOUNTED};
 use crate::mounts;
 use crate::served::{device_of, device_text, namespaces};
 
+pub(crate) mod branches;
+
 /// Time for each reply of a server: it may recover the branch first, or compare large trees.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 /// Time for which a command waits for an image that another process has open, which may be a short

@@ -3,35 +3,32 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | `branches` | the branches of the image, in this process or by requests to its server |
 //! | `session` | the uses of views: their files, leases and changes |
+//! | `follower` | unmounts that reach the namespace of a run |
 //! | `mounts` | the namespace of a run, a view, and an overlay above it |
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use clap::Args;
-use vfscale::block::Error as DeviceError;
-use vfscale::{BranchInfo, Escaped, Pool, PoolError};
+use vfscale::{BranchInfo, Escaped, PoolError};
 use vfscale_command::say;
 
-use crate::elsewhere::is_locked;
+use crate::elsewhere::branches::Access;
 use crate::error::Failure;
-use crate::{device, mounts as table};
-use session::{Session, Upper};
+use branches::{Branches, with_branches};
+use session::{Lock, Session, Upper};
 
+pub(crate) mod branches;
+mod follower;
 pub(crate) mod mounts;
 pub(crate) mod session;
-
-/// Time for another process to close the image.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Time between two tries to open it.
-const STEP: Duration = Duration::from_millis(20);
 
 /// Arguments of `commit` and `discard`.
 #[derive(Debug, Args)]
 pub(crate) struct LeftArgs {
-    /// The image file, not mounted
+    /// The image file, mounted or not
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     /// The branch of the run
@@ -39,43 +36,23 @@ pub(crate) struct LeftArgs {
     branch: String,
 }
 
-/// Opens the pool in an image, which a volume becomes if it may; waits for other processes that
-/// have it open for a moment.
-pub(crate) fn open(image: &Path, convert: bool) -> Result<Pool, Failure> {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let opened = device::pool(image).convert(convert).open();
-        let Err(PoolError::Device(locked @ DeviceError::Locked { .. })) = opened else {
-            return Ok(opened?);
-        };
-        if let [dir, ..] = &table::of(&table::table()?, image)[..] {
-            let dir = Escaped::new(dir);
-            let why = format!("it is mounted at {dir}; unmount it first: `vfscale umount {dir}`");
-            return Err(Failure::Refused(image.to_owned(), why));
-        }
-        if Instant::now() >= end {
-            return Err(PoolError::Device(locked).into());
-        }
-        std::thread::sleep(STEP);
-    }
-}
-
-/// Opens the pool in an image to commit changes, which would be lost with this process if they are
-/// `in_memory`: waits then as long as another process has it open.
-fn open_to_commit(image: &Path, in_memory: bool) -> Result<Pool, Failure> {
+/// Has `act` use the branches of an image to commit changes, which would be lost with this process
+/// if they are `in_memory`: waits then as long as another process has it open and serves none.
+fn to_commit<T>(
+    image: &Path,
+    in_memory: bool,
+    act: impl Fn(&Branches<'_>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     let mut is_told = false;
     loop {
-        let opened = open(image, false);
-        let is_mounted = matches!(opened, Err(Failure::Refused(..)));
-        let is_busy = is_mounted || opened.as_ref().is_err_and(is_locked);
-        if !in_memory || !is_busy {
-            return opened;
+        match with_branches(image, Access::Write, &act) {
+            Err(failure @ (Failure::Busy(_) | Failure::InUse(..))) if in_memory => {
+                if !std::mem::replace(&mut is_told, true) {
+                    say(format_args!("vfscale: waits to commit what is in memory: {failure}"));
+                }
+            }
+            done => return done,
         }
-        if let (Err(failure), false) = (&opened, is_told) {
-            is_told = true;
-            say(format_args!("vfscale: waits to commit what is in memory: {failure}"));
-        }
-        std::thread::sleep(STEP);
     }
 }
 
@@ -117,23 +94,24 @@ pub(crate) fn tell_left(image: &Path, branches: &[BranchInfo]) {
     }
 }
 
-/// Makes the changes of a session in its branch, and ends it.
-pub(crate) fn commit_now(image: &Path, session: Session) -> Result<(), Failure> {
-    let kept_in = session.upper_dir();
-    let branch = session.branch.clone();
+/// Makes the changes of a session in its branch, and ends it. Waits for the lock only to end it, if
+/// the caller has none.
+pub(crate) fn commit_now(
+    image: &Path,
+    session: &Session,
+    lock: Option<Lock>,
+) -> Result<(), Failure> {
+    let (kept_in, branch) = (session.upper_dir(), &session.branch);
     let in_memory = matches!(session.upper, Some(Upper::Memory(_)));
-    let committed = open_to_commit(image, in_memory).and_then(|pool| {
-        let ingested = session.ingest(&pool).map_err(Failure::from);
-        let ended = ingested.and_then(|kept| session.end(&pool).map(|()| kept));
-        let closed = pool.close();
-        let kept = ended?;
-        closed?;
-        Ok(kept)
+    let ingested = to_commit(image, in_memory, |branches| session.ingest(branches));
+    let committed = ingested.and_then(|kept| {
+        let _lock = lock.map_or_else(|| session::lock(image), Ok)?;
+        to_commit(image, in_memory, |branches| session.clone().end(branches)).map(|()| kept)
     });
     match committed {
         Ok(None) => Ok(()),
         Ok(Some(kept)) => {
-            let (branch, kept) = (Escaped::new(&branch), Escaped::new(&kept));
+            let (branch, kept) = (Escaped::new(branch), Escaped::new(&kept));
             let why = format!(
                 "the branch `{branch}` has changed meanwhile, or is in use, and stays as it is; \
                  the changes of the run are in the branch `{kept}`"
@@ -146,7 +124,7 @@ pub(crate) fn commit_now(image: &Path, session: Session) -> Result<(), Failure> 
         }
         Err(error) => {
             let (image, dir, branch) =
-                (Escaped::new(image), Escaped::new(&kept_in), Escaped::new(&branch));
+                (Escaped::new(image), Escaped::new(&kept_in), Escaped::new(branch));
             say(format_args!(
                 "vfscale: the changes are kept in {dir}; `vfscale commit {image} {branch}` tries \
                  again"
@@ -157,21 +135,18 @@ pub(crate) fn commit_now(image: &Path, session: Session) -> Result<(), Failure> 
 }
 
 /// Ends a session without its changes.
-pub(crate) fn discard_now(image: &Path, session: Session) -> Result<(), Failure> {
-    let pool = open(image, false)?;
-    let ended = session.end(&pool);
-    pool.close()?;
-    ended
+pub(crate) fn discard_now(image: &Path, session: &Session, _lock: &Lock) -> Result<(), Failure> {
+    with_branches(image, Access::Write, |branches| session.clone().end(branches))
 }
 
 /// Returns what a run that was killed has left of a branch.
-fn left(args: &LeftArgs) -> Result<(PathBuf, Session), Failure> {
+fn left(args: &LeftArgs) -> Result<(PathBuf, Session, Lock), Failure> {
     let image = image_file(&args.image)?;
-    let pool = open(&image, false)?;
-    let branches = pool.branches();
-    let cleaned = session::clean(&image, &pool, None);
-    pool.close()?;
-    cleaned?;
+    let lock = session::lock(&image)?;
+    let branches = with_branches(&image, Access::Write, |branches| {
+        let infos = branches.list()?;
+        session::clean((&image, &lock), branches, None).map(|()| infos)
+    })?;
     let mut left = runs_of(&image, &args.branch);
     let Some(session) = left.find(|it| it.has_changes(&branches) || it.is_in_use()) else {
         let why = format!("no run has left changes of `{}`", Escaped::new(&args.branch));
@@ -179,18 +154,18 @@ fn left(args: &LeftArgs) -> Result<(PathBuf, Session), Failure> {
     };
     match session.is_in_use() {
         true => Err(refused(&image, &session)),
-        false => Ok((image, session)),
+        false => Ok((image, session, lock)),
     }
 }
 
 /// Keeps what a run that was killed has left.
 pub(crate) fn commit(args: &LeftArgs) -> Result<ExitCode, Failure> {
-    let (image, session) = left(args)?;
-    commit_now(&image, session).map(|()| ExitCode::SUCCESS)
+    let (image, session, lock) = left(args)?;
+    commit_now(&image, &session, Some(lock)).map(|()| ExitCode::SUCCESS)
 }
 
 /// Drops what a run that was killed has left.
 pub(crate) fn discard(args: &LeftArgs) -> Result<ExitCode, Failure> {
-    let (image, session) = left(args)?;
-    discard_now(&image, session).map(|()| ExitCode::SUCCESS)
+    let (image, session, lock) = left(args)?;
+    discard_now(&image, &session, &lock).map(|()| ExitCode::SUCCESS)
 }

@@ -25,6 +25,7 @@ use crate::error::Failure;
 use crate::source::Syncer;
 
 pub(crate) mod listen;
+mod views;
 
 /// Time between two looks whether somebody still waits.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -284,7 +284,7 @@ impl<'f> Filling<'f> {
         has_contents: bool,
     ) -> Result<()> {
         let (dir, name) = part.parent(from)?;
-        let stat = Host.stat(Some(&dir), &name)?;
+        let stat = Host.stat(Some(&dir), name)?;
         if let Some(first) = self.linked.get(&stat.ino) {
             let ino = |path: &Path| self.task.symlink_metadata(path).map(|it| it.ino);
             if ino(path).ok() != Some(ino(first)?) {
@@ -308,7 +308,7 @@ impl<'f> Filling<'f> {
             self.linked.insert(stat.ino, path.to_owned());
         }
         let is_copy = origin.is_some();
-        let (node, made) = self.open((&dir, &name), path, &stat, is_copy)?;
+        let (node, made) = self.open((&dir, name), path, &stat, is_copy)?;
         if is_copy && made.stat()?.file_type() != stat.file_type() {
             return Err(Error::new("it has another type than in the base", Errno::UCLEAN));
         }
@@ -415,19 +415,25 @@ impl<'f> Filling<'f> {
     }
 
     /// Sets the owner first, which ends set-id bits, and the times last, which all else changes.
+    /// Leaves out what is so already, since each change is a transaction.
     fn attributes(&self, node: &Node, stat: &Stat, made: &File) -> Result<()> {
         let tree = self.tree();
-        tree.chown(made, stat.uid, stat.gid)?;
-        if stat.file_type() != FileType::Symlink {
+        let old = made.stat()?;
+        let is_owned = (old.uid, old.gid) == (stat.uid, stat.gid);
+        if !is_owned {
+            tree.chown(made, stat.uid, stat.gid)?;
+        }
+        let has_mode = is_owned && old.mode & 0o7777 == stat.mode & 0o7777;
+        if stat.file_type() != FileType::Symlink && !has_mode {
             tree.chmod(made, stat.mode & 0o7777)?;
         }
-        let xattrs = plan::visible(Host.xattrs(node)?);
+        let (xattrs, old) = (plan::visible(Host.xattrs(node)?), tree.xattrs(made)?);
         let is_left = |name: &OsString| xattrs.iter().any(|(other, _)| other == name);
-        for (name, _) in tree.xattrs(made)?.iter().filter(|(name, _)| !is_left(name)) {
+        for (name, _) in old.iter().filter(|(name, _)| !is_left(name)) {
             let calls = self.task.posix();
             calls.removexattrat(At::File(made), "", name, AtFlags::EMPTY_PATH)?;
         }
-        for (name, value) in &xattrs {
+        for (name, value) in xattrs.iter().filter(|it| !old.contains(it)) {
             tree.set_xattr(made, name, value)?;
         }
         tree.set_times(made, stat)

@@ -3,17 +3,19 @@
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 use rustix::mount::{
     FsOpenFlags, MountFlags, MountPropagationFlags, UnmountFlags, fsopen, mount, mount_change,
     unmount,
 };
+use rustix::process::{chroot, fchdir};
 
+use super::follower::Follower;
 use crate::error::Failure;
 
 /// Options that keep a file of the base the same file when it is changed or moved.
@@ -30,21 +32,66 @@ pub(crate) fn missing() -> Option<String> {
     })
 }
 
+/// The namespace of mounts that this thread had before.
+pub(crate) struct Before {
+    namespace: File,
+    root: OwnedFd,
+    directory: OwnedFd,
+    _follower: Follower,
+}
+
 /// Gives this thread a namespace of mounts of its own, which its children have as well.
-pub(crate) fn unshare() -> Result<(), Failure> {
+pub(crate) fn unshare() -> Result<Before, Failure> {
+    let open = |path| File::open(path).map_err(|error| Failure::System("open", error));
+    let namespace = open("/proc/thread-self/ns/mnt")?;
+    let table = open("/proc/thread-self/mountinfo")?;
+    let [root, directory] = ["/", "."].map(|path| {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(path, flags, Mode::empty())
+    });
+    let failed = |error: rustix::io::Errno| Failure::System("open", error.into());
+    let (root, directory) = (root.map_err(failed)?, directory.map_err(failed)?);
     // SAFETY: no other thread of this process depends on the namespace that it shares with this
     // one.
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
         return Err(Failure::System("unshare", io::Error::last_os_error()));
     }
     let flags = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    mount_change("/", flags).map_err(|error| Failure::System("mount", error.into()))
+    mount_change("/", flags).map_err(|error| Failure::System("mount", error.into()))?;
+    let follower = Follower::start(table, unshare_directories)
+        .map_err(|error| Failure::System("thread", error))?;
+    Ok(Before { namespace, root, directory, _follower: follower })
+}
+
+/// Gives this thread a root and a working directory of its own: the end of a thread is seen before
+/// it has given up what it shares, and nobody who shares these can enter a namespace of mounts.
+fn unshare_directories() {
+    // SAFETY: the caller, a new thread, uses absolute paths only.
+    if unsafe { libc::unshare(libc::CLONE_FS) } != 0 {
+        tracing::warn!("unshare: {}", io::Error::last_os_error());
+    }
+}
+
+impl Before {
+    /// Returns to the namespace, and to the directories that the process had there: mounts that
+    /// were made there meanwhile may be seen nowhere else.
+    pub(crate) fn enter(self) -> Result<(), Failure> {
+        let Self { namespace, root, directory, _follower: follower } = self;
+        drop(follower);
+        // SAFETY: a call on an open descriptor; no other thread shares the root and the working
+        // directory of this one, which the call changes.
+        if unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNS) } != 0 {
+            return Err(Failure::System("setns", io::Error::last_os_error()));
+        }
+        let entered = fchdir(root).and_then(|()| chroot(".")).and_then(|()| fchdir(directory));
+        entered.map_err(|error| Failure::System("chdir", error.into()))
+    }
 }
 
 fn failed(what: &'static str, at: &Path, error: rustix::io::Errno) -> Failure {
     let hint = match error {
         rustix::io::Errno::NOTBLK => {
-            ": Linux reads views of images on ext4, XFS, btrfs and others since 6.12, none on tmpfs"
+            " (Linux reads views of images on ext4, XFS, btrfs and others since 6.12, none on tmpfs)"
         }
         _ => "",
     };
@@ -163,3 +210,6 @@ pub(crate) fn end(dir: &Path, patience: Duration) -> io::Result<bool> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,17 +5,25 @@
 //! and which process has made it. The image tells nothing of this, and neither does the directory
 //! of which view Linux has mounted: a file that is open can't get a lease of Linux for writing, so
 //! that is asked, and true for all namespaces of mounts.
+//!
+//! # Locks
+//!
+//! Sessions are made and removed under the lock of the directory, which is taken before the image
+//! is opened.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustix::mount::{UnmountFlags, unmount};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::retry_on_intr;
 use serde_json::{Value, json};
-use vfscale::{BranchInfo, ForkOptions, Overlay, Pool, PoolError};
+use vfscale::{BranchInfo, Overlay};
 
+use super::branches::Branches;
 use crate::error::Failure;
 
 /// The beginning of the name of a lease.
@@ -37,7 +45,7 @@ pub(crate) enum Upper {
 }
 
 /// The use of a view.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Session {
     dir: PathBuf,
     pub(crate) branch: String,
@@ -46,6 +54,9 @@ pub(crate) struct Session {
     /// `None` of a view that is only read.
     pub(crate) upper: Option<Upper>,
     owner: Owner,
+    /// The directory of changes that are in memory, which has no path outside of the namespace of
+    /// their run.
+    pub(crate) memory: Option<Arc<File>>,
     /// Processes that its command left behind read the view.
     pub(crate) has_users: bool,
 }
@@ -85,6 +96,11 @@ fn home(image: &Path) -> PathBuf {
     image.with_file_name(name)
 }
 
+/// Returns the name of the view of a state.
+fn view_of(state: &[u8; 16]) -> String {
+    format!("{:032x}-{WRITER}.erofs", u128::from_be_bytes(*state))
+}
+
 fn failed(path: &Path) -> impl Fn(io::Error) -> Failure {
     let path = path.to_owned();
     move |error| Failure::Write(path.clone(), error)
@@ -96,51 +112,73 @@ fn make(dir: &Path, for_all: bool) -> Result<(), Failure> {
     DirBuilder::new().mode(mode).recursive(true).create(dir).map_err(failed(dir))
 }
 
+/// The right to make and remove sessions of an image, until it is dropped.
+pub(crate) struct Lock {
+    _dir: OwnedFd,
+}
+
+/// Waits until no other process makes or removes sessions of an image, whose directory is made.
+pub(crate) fn lock(image: &Path) -> Result<Lock, Failure> {
+    let home = home(image);
+    make(&home, true)?;
+    if !is_own(&home) {
+        let why = "it belongs to another user, or others may write it: remove it";
+        return Err(Failure::Refused(home, why.into()));
+    }
+    make(&home.join("views"), false)?;
+    let dir = OwnedFd::from(File::open(&home).map_err(failed(&home))?);
+    let locked = retry_on_intr(|| flock(&dir, FlockOperation::LockExclusive));
+    locked.map_err(|error| failed(&home)(error.into()))?;
+    Ok(Lock { _dir: dir })
+}
+
 impl Session {
     /// Begins the use of a view of a branch as it is now: makes the lease and, unless there is one
     /// already, the view. Other users may reach what is mounted in its directory if it is
     /// `for_all`.
     pub(crate) fn begin(
-        pool: &Pool,
-        image: &Path,
+        branches: &Branches<'_>,
+        (image, _lock): (&Path, &Lock),
         branch: &str,
         upper: Option<Upper>,
         for_all: bool,
     ) -> Result<Self, Failure> {
         let home = home(image);
-        make(&home, true)?;
-        if !is_own(&home) {
-            let why = "it belongs to another user, or others may write it: remove it";
-            return Err(Failure::Refused(home, why.into()));
-        }
-        make(&home.join("views"), false)?;
-        let state: String = pool.state(branch)?.iter().map(|it| format!("{it:02x}")).collect();
-        let view = format!("{state}-{WRITER}.erofs");
+        let view = view_of(&branches.state(branch)?);
         let owner = Owner::own().map_err(failed(Path::new("/proc")))?;
         let new = home.join(format!(".new-{}", owner.pid));
         make(&new, for_all)?;
-        let names = pool.branches();
+        let names = branches.list()?;
         let free = |number: &u32| {
             let lease = format!("{LEASE}{number}");
             names.iter().all(|it| it.name != lease) && !home.join(number.to_string()).exists()
         };
         let number = (0..).find(free).unwrap_or_default();
         let (dir, lease) = (home.join(number.to_string()), format!("{LEASE}{number}"));
-        let session =
-            Self { dir, branch: branch.to_owned(), lease, view, upper, owner, has_users: false };
+        let (branch, memory, has_users) = (branch.to_owned(), None, false);
+        let mut session = Self { dir, branch, lease, view, upper, owner, memory, has_users };
         session.write(&new)?;
         fs::rename(&new, &session.dir).map_err(failed(&session.dir))?;
-        let made = pool
-            .fork_with(branch, &session.lease, ForkOptions::new().read_only(true))
-            .and_then(|()| match session.view().exists() {
-                true => Ok(()),
-                false => pool.view(&session.lease, &session.view()).map(drop),
-            });
-        if let Err(error) = made {
-            session.end(pool)?;
-            return Err(error.into());
+        if let Err(failure) = session.make_view(branches) {
+            // The next cleaning ends what can't be ended now.
+            let _ = session.end(branches);
+            return Err(failure);
         }
         Ok(session)
+    }
+
+    /// Makes the lease and, unless there is one already, the view.
+    fn make_view(&mut self, branches: &Branches<'_>) -> Result<(), Failure> {
+        branches.fork(&self.branch, &self.lease)?;
+        if view_of(&branches.state(&self.branch)?) != self.view {
+            // The branch has changed meanwhile.
+            self.view = view_of(&branches.state(&self.lease)?);
+            self.write(&self.dir)?;
+        }
+        if !self.view().exists() {
+            branches.view(&self.lease, &self.view())?;
+        }
+        Ok(())
     }
 
     /// Writes down what it is, so that it outlives this process.
@@ -178,7 +216,7 @@ impl Session {
         let pid = value["pid"].as_u64()?.try_into().ok()?;
         let owner = Owner { boot: text("boot")?, pid, start: text("start")? };
         let (branch, lease, view) = (text("branch")?, text("lease")?, text("view")?);
-        Some(Self { dir, branch, lease, view, upper, owner, has_users: false })
+        Some(Self { dir, branch, lease, view, upper, owner, memory: None, has_users: false })
     }
 
     /// Returns the file of the view.
@@ -195,18 +233,19 @@ impl Session {
 
     /// Returns the directory with the upper layer, and what else the overlay needs.
     pub(crate) fn upper_dir(&self) -> PathBuf {
-        match &self.upper {
-            Some(Upper::In(dir)) => dir.clone(),
+        match (&self.upper, &self.memory) {
+            (Some(Upper::In(dir)), _) => dir.clone(),
+            (Some(_), Some(memory)) => format!("/proc/self/fd/{}", memory.as_raw_fd()).into(),
             _ => self.dir.join("changes"),
         }
     }
 
-    /// Returns the overlay that was above the view.
-    pub(crate) fn ingest(&self, pool: &Pool) -> Result<Option<String>, PoolError> {
+    /// Makes the changes above the view in the branch. Returns the branch that has them, if that
+    /// could not take them.
+    pub(crate) fn ingest(&self, branches: &Branches<'_>) -> Result<Option<String>, Failure> {
         let (base, view, dir) = (&*self.lease, &self.view(), self.upper_dir());
         let [upper, work] = &["upper", "work"].map(|name| dir.join(name));
-        let done = pool.ingest(&self.branch, Overlay { base, view, upper, work })?;
-        Ok(done.kept)
+        branches.ingest(&self.branch, Overlay { base, view, upper, work })
     }
 
     /// Returns whether the process is alive that has made it, or another one has the view in use.
@@ -222,27 +261,25 @@ impl Session {
     /// Returns whether it has changes that can be taken into the branch. Without a lease they are
     /// in it already.
     pub(crate) fn has_changes(&self, branches: &[BranchInfo]) -> bool {
-        let is_leased = branches.iter().any(|info| info.name == self.lease);
         match &self.upper {
             None | Some(Upper::Memory(_)) => false,
-            Some(_) => is_leased && self.upper_dir().join("upper").is_dir(),
+            Some(_) => self.is_leased(branches) && self.upper_dir().join("upper").is_dir(),
         }
+    }
+
+    fn is_leased(&self, branches: &[BranchInfo]) -> bool {
+        branches.iter().any(|info| info.name == self.lease)
     }
 
     /// Ends it, with all that its command has changed: first the lease, so that a crash leaves
     /// something that the next opening removes. If others read the view, that is left, and the next
     /// opening ends it.
-    pub(crate) fn end(mut self, pool: &Pool) -> Result<(), Failure> {
+    pub(crate) fn end(mut self, branches: &Branches<'_>) -> Result<(), Failure> {
         let upper = self.upper.take();
-        if let Some(Upper::Memory(_)) = &upper {
-            // Nothing is mounted there for any other process.
-            let _ = unmount(self.upper_dir(), UnmountFlags::DETACH);
-        }
         if self.has_users {
             self.write(&self.dir)?;
-        } else if pool.branches().iter().any(|info| info.name == self.lease) {
-            pool.delete(&self.lease)?;
-            pool.reap()?;
+        } else if self.is_leased(&branches.list()?) {
+            branches.delete(&self.lease)?;
         }
         if let Some(Upper::In(dir)) = &upper {
             remove(&dir.join("upper"))?;
@@ -286,21 +323,26 @@ pub(crate) fn all(image: &Path) -> Vec<Session> {
 }
 
 /// Ends sessions whose process is gone and that have nothing to be kept, and removes views that are
-/// not in use, but for the latest ones.
-pub(crate) fn clean(image: &Path, pool: &Pool, kept_max: Option<usize>) -> Result<(), Failure> {
-    let branches = pool.branches();
+/// not in use, but for the latest ones. Sessions of this process are of an attempt to begin one.
+pub(crate) fn clean(
+    (image, _lock): (&Path, &Lock),
+    branches: &Branches<'_>,
+    kept_max: Option<usize>,
+) -> Result<(), Failure> {
+    let (infos, own) = (branches.list()?, std::process::id());
     let mut left = Vec::new();
     for dir in dirs(image) {
-        // A process that makes or removes one has the pool open.
+        // A process that makes or removes one has the lock.
         if dir.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")) {
             remove(&dir)?;
         }
     }
     for session in all(image) {
-        if session.is_in_use() || session.has_changes(&branches) {
+        let is_own = session.owner.pid == own && session.owner.is_alive();
+        if !is_own && (session.is_in_use() || session.has_changes(&infos)) {
             left.push(session.view);
         } else {
-            session.end(pool)?;
+            session.end(branches)?;
         }
     }
     let Ok(entries) = fs::read_dir(home(image).join("views")) else { return Ok(()) };

@@ -24,9 +24,9 @@ pub(crate) struct RunArgs {
 
     /// Run the command at the kernel's speed: Linux reads the branch in place, and what the command
     /// writes is in a directory of the host until it has ended. Then one commit makes all of it in
-    /// the branch. Needs root, EROFS and overlayfs; without them the branch is mounted as ever. The
-    /// image is open at the beginning and the end only, so any number of runs can have branches of
-    /// it, but it must not be mounted. One without branches becomes a pool, which can't be undone
+    /// the branch. Needs root, EROFS and overlayfs; without them the branch is mounted as ever. Any
+    /// number of runs can have branches of the image, and others may be mounted. One without
+    /// branches becomes a pool, which can't be undone
     #[arg(long, conflicts_with_all = ["memory", "lockstat"])]
     pub(crate) native: bool,
 

@@ -2,11 +2,13 @@
 //!
 //! Linux reads the branch in place, by a view, and an overlay above it takes what the command
 //! writes, in a directory of the host. When the command has ended, its changes are made in the
-//! branch by one commit. The image is open at the beginning and at the end only, so any number of
-//! such runs have branches of one image.
+//! branch by one commit. The image is open at the beginning and at the end only, or the process
+//! that has it open does what is to be done, so any number of such runs have branches of one image.
 
-use std::path::Path;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
+use std::sync::Arc;
 use std::time::Duration;
 
 use vfscale_command::say;
@@ -16,7 +18,9 @@ use super::args::RunArgs;
 use super::front;
 use super::temporary::PATIENCE;
 use crate::child::exit_code;
+use crate::elsewhere::branches::Access;
 use crate::error::Failure;
+use crate::native::branches::with_branches;
 use crate::native::session::{self, Session, Upper};
 use crate::native::{self, mounts};
 use crate::options::MountOptions;
@@ -31,65 +35,108 @@ pub(crate) fn run(args: &RunArgs, options: &MountOptions) -> Result<Option<ExitC
         return Ok(None);
     }
     let image = native::image_file(image)?;
-    let upper = upper(args)?;
     let signals = Blocked::for_jobs().map_err(|e| Failure::System("pthread_sigmask", e))?;
-    let mut session = begin(&image, options, upper)?;
-    let ran = run_above(&mut session, &image, args, signals);
-    let is_kept = ran.is_ok() && !args.discard;
-    let ended = if is_kept {
-        native::commit_now(&image, session)
-    } else {
-        native::discard_now(&image, session)
+    let mut session = begin(&image, options, &upper(args)?, !args.discard)?;
+    let discard = |session: &Session| {
+        session::lock(&image).and_then(|lock| native::discard_now(&image, session, &lock))
+    };
+    let above = match mount(&mut session, &image) {
+        Ok(above) => above,
+        Err(failure) => {
+            discard(&session)?;
+            signals.restore().map_err(|e| Failure::System("pthread_sigmask", e))?;
+            say(format_args!("vfscale: not native: {failure}; the branch is mounted instead"));
+            return Ok(None);
+        }
+    };
+    let ran = above.run(&mut session, args, signals);
+    let ended = match ran.is_ok() && !args.discard {
+        true => native::commit_now(&image, &session, None),
+        false => discard(&session),
     };
     let status = ran?;
     ended.map(|()| Some(exit_code(status)))
 }
 
 /// Begins a session of a branch, which no other run may have.
-fn begin(image: &Path, options: &MountOptions, upper: Upper) -> Result<Session, Failure> {
+fn begin(
+    image: &Path,
+    options: &MountOptions,
+    upper: &Upper,
+    is_kept: bool,
+) -> Result<Session, Failure> {
     let (branch, for_all) = (&source::branch_name(options), options.allow_other == Some(true));
-    let pool = native::open(image, true)?;
-    let begun = session::clean(image, &pool, None).and_then(|()| {
+    let lock = &session::lock(image)?;
+    with_branches(image, Access::Convert, |branches| {
+        session::clean((image, lock), branches, None)?;
         if let Some(other) = native::runs_of(image, branch).next() {
             return Err(native::refused(image, &other));
         }
-        Session::begin(&pool, image, branch, Some(upper), for_all)
-    });
-    let closed = pool.close();
-    let session = begun?;
-    closed?;
-    Ok(session)
+        if is_kept {
+            branches.check_closed(branch)?;
+        }
+        Session::begin(branches, (image, lock), branch, Some(upper.clone()), for_all)
+    })
 }
 
-/// Mounts in a namespace of this process, runs the command there, and unmounts.
-fn run_above(
-    session: &mut Session,
-    image: &Path,
-    args: &RunArgs,
-    signals: Blocked,
-) -> Result<ExitStatus, Failure> {
-    let [lower, above, dir] = &session.make_dirs()?;
-    mounts::unshare()?;
-    let run = || {
-        mounts::view(&session.view(), image, lower)?;
+/// An overlay above a view, in a namespace of this process.
+struct Above {
+    before: mounts::Before,
+    lower: PathBuf,
+    dir: PathBuf,
+}
+
+/// Mounts in a namespace of this process, which it leaves if that fails.
+fn mount(session: &mut Session, image: &Path) -> Result<Above, Failure> {
+    let [lower, above, dir] = session.make_dirs()?;
+    let before = mounts::unshare()?;
+    let mut make = || {
+        mounts::view(&session.view(), image, &lower)?;
         if let Some(Upper::Memory(size)) = &session.upper {
-            mounts::memory(above, size.as_deref())?;
+            mounts::memory(&above, size.as_deref())?;
+            let memory = File::open(&above).map_err(|e| Failure::Read(above.clone(), e))?;
+            session.memory = Some(Arc::new(memory));
         }
-        mounts::overlay(lower, above, dir)?;
-        tracing::info!("an overlay above a view of the branch is at {}", dir.display());
-        front::run_in(dir, &args.words.command, signals)
+        mounts::overlay(&lower, &above, &dir)
     };
-    let status = run();
-    // If it was not mounted, the first error says why.
-    session.has_users = mounts::end(dir, PATIENCE).unwrap_or_default();
-    if session.has_users {
-        tracing::warn!(
-            "processes that the command left behind use {}; what they change from now on is lost",
-            dir.display()
-        );
+    match make() {
+        Ok(()) => Ok(Above { before, lower, dir }),
+        Err(failure) => {
+            session.memory = None;
+            // The namespace goes, and its mounts with it, when the process has left it.
+            before.enter()?;
+            Err(failure)
+        }
     }
-    let _ = mounts::end(lower, Duration::ZERO);
-    status
+}
+
+impl Above {
+    /// Runs the command there, and unmounts.
+    fn run(
+        self,
+        session: &mut Session,
+        args: &RunArgs,
+        signals: Blocked,
+    ) -> Result<ExitStatus, Failure> {
+        let Self { before, lower, dir } = self;
+        tracing::info!("an overlay above a view of the branch is at {}", dir.display());
+        let status = front::run_in(&dir, &args.words.command, signals);
+        // If it is not mounted any more, nobody uses it.
+        session.has_users = mounts::end(&dir, PATIENCE).unwrap_or_default();
+        if session.has_users {
+            tracing::warn!(
+                "processes that the command left behind use {}; what they change from now on is \
+                 lost",
+                dir.display()
+            );
+        }
+        let _ = mounts::end(&lower, Duration::ZERO);
+        if let Err(failure) = before.enter() {
+            // The command has run: its changes are not dropped for this.
+            say(format_args!("vfscale: {failure}; mounts of this moment are not seen"));
+        }
+        status
+    }
 }
 
 /// Returns where a run keeps its changes.

@@ -1,5 +1,5 @@
-//! Requests to this process about itself: to serve further branches of its image, and to tell of
-//! the end of a mount.
+//! Requests to this process about itself: to serve further branches of its image, also to native
+//! runs, and to tell of the end of a mount.
 //!
 //! They come over the sockets of its mounts ([`control`](vfscale_fuse::control)), of its own user
 //! and of root.
@@ -18,7 +18,7 @@ use vfscale_fuse::{Builder, Mounted, Unserved};
 
 use super::{
     Entry, Refusal, Served, Shared, Ticket, Untold, device_of, device_text, namespaces,
-    start_thread,
+    start_thread, views,
 };
 use crate::error::Failure;
 use crate::options::MountOptions;
@@ -158,6 +158,15 @@ impl Listening {
                 connection.reply(&Reply::Stage(Stage::Waiting))?;
                 tell_end(&self.served, connection, device, || !connection.is_gone())
             }
+            Request::State(_) | Request::View(_) | Request::Ingest { .. } => {
+                // A run can't know whether a request was done whose reply it has not got.
+                let _untold = self.served.untold();
+                let branch = if let Request::State(branch) = &request { branch } else { "" };
+                match self.pool_of(connection, branch)? {
+                    Some(pool) => views::answer(&pool, &request, connection),
+                    None => Ok(()),
+                }
+            }
             _ => connection.refuse(Errno::INVAL, "this request is none to the process"),
         }
     }
@@ -197,22 +206,31 @@ impl Listening {
         self.mount(connection, (pool, trial), &wanted, ticket)
     }
 
-    /// Makes the branch of a trial, and has `wanted` name it. The image becomes a pool if it is
-    /// none. `None` if the command is refused.
+    /// Makes the branch of a trial, and has `wanted` name it. `None` if the command is refused.
     fn fork(&self, connection: &Connection, wanted: &mut Wanted) -> io::Result<Option<Trial>> {
+        let Some(pool) = self.pool_of(connection, &wanted.branch)? else { return Ok(None) };
+        match Trial::fork(pool, &wanted.branch) {
+            Ok(trial) => {
+                wanted.branch.clone_from(&trial.branch);
+                Ok(Some(trial))
+            }
+            Err(error) => connection.refuse(error.errno(), error.to_string()).map(|()| None),
+        }
+    }
+
+    /// Returns the pool that has a branch. The image becomes one if it is none, and the branch is
+    /// its first one. `None` if the command is refused.
+    fn pool_of(&self, connection: &Connection, branch: &str) -> io::Result<Option<Pool>> {
         let pool = match (self.served.pool(), self.served.maker()) {
-            (Some(pool), _) => Ok(pool),
-            (None, Some(maker)) if wanted.branch == MAIN => {
+            (Some(pool), _) => return Ok(Some(pool)),
+            (None, Some(maker)) if branch == MAIN => {
                 connection.reply(&Reply::Stage(Stage::Pool))?;
                 maker.make_pool()
             }
             (None, _) => return self.refuse_without_pool(connection).map(|()| None),
         };
-        match pool.and_then(|pool| Trial::fork(pool, &wanted.branch)) {
-            Ok(trial) => {
-                wanted.branch.clone_from(&trial.branch);
-                Ok(Some(trial))
-            }
+        match pool {
+            Ok(pool) => Ok(Some(pool)),
             Err(error) => connection.refuse(error.errno(), error.to_string()).map(|()| None),
         }
     }

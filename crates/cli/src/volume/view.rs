@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use vfscale::Pool;
 
-use super::reached::{Access, with_pool};
+use super::reached::Access;
 use crate::error::Failure;
-use crate::native::session::{self, Session};
+use crate::native::branches::{Branches, with_branches};
+use crate::native::session::{self, Lock, Session};
 use crate::native::{self, mounts};
 
 #[derive(Debug, Args)]
@@ -19,7 +19,7 @@ pub(crate) struct ViewArgs {
     /// Remove all views beside the image that are not in use
     #[arg(long, conflicts_with_all = ["out", "branch"])]
     gc: bool,
-    /// The image file or block device, not mounted
+    /// The image file or block device, mounted or not
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     /// The branch; with --out a read-only one
@@ -33,39 +33,39 @@ pub(crate) struct ViewArgs {
 /// Writes a view, or mounts one.
 pub(crate) fn view(args: &ViewArgs) -> Result<ExitCode, Failure> {
     let ViewArgs { out, image, branch, dir, .. } = args;
+    let image = &native::image_file(image)?;
     match (branch, dir, out) {
         (Some(branch), _, Some(out)) => {
-            let view = with_pool(image, Access::Read, |pool| pool.view(branch, out))?;
+            let view = with_branches(image, Access::Read, |branches| branches.view(branch, out))?;
             tracing::info!("{} inodes in {} bytes", view.inodes, view.bytes);
         }
         (Some(branch), Some(dir), None) => {
-            with_sessions(args, |pool, image| mount(pool, image, branch, dir))?;
+            let lock = session::lock(image)?;
+            with_branches(image, Access::Convert, |branches| {
+                mount(branches, (image, &lock), branch, dir)
+            })?;
         }
-        _ => with_sessions(args, |pool, image| session::clean(image, pool, Some(0)))?,
+        _ => {
+            let lock = session::lock(image)?;
+            let clean = |it: &Branches<'_>| session::clean((image, &lock), it, Some(0));
+            with_branches(image, Access::Write, clean)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens the pool in an image to change the uses of its views.
-fn with_sessions(
-    args: &ViewArgs,
-    act: impl FnOnce(&Pool, &Path) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let image = native::image_file(&args.image)?;
-    let pool = native::open(&image, !args.gc)?;
-    let acted = act(&pool, &image);
-    let closed = pool.close();
-    acted?;
-    Ok(closed?)
-}
-
 /// Mounts a view of a branch at a directory. Linux keeps its file open until it is unmounted, which
 /// the next cleaning finds.
-fn mount(pool: &Pool, image: &Path, branch: &str, dir: &Path) -> Result<(), Failure> {
-    session::clean(image, pool, None)?;
-    let session = Session::begin(pool, image, branch, None, false)?;
+fn mount(
+    branches: &Branches<'_>,
+    (image, lock): (&Path, &Lock),
+    branch: &str,
+    dir: &Path,
+) -> Result<(), Failure> {
+    session::clean((image, lock), branches, None)?;
+    let session = Session::begin(branches, (image, lock), branch, None, false)?;
     if let Err(failure) = mounts::view(&session.view(), image, dir) {
-        session.end(pool)?;
+        session.end(branches)?;
         return Err(failure);
     }
     Ok(())

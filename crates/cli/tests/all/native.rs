@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -124,7 +124,9 @@ fn a_change_by_a_name_that_is_gone_is_kept() {
     }
     let (child, out) = start(&image, &[], &script(3));
     kill(child, out);
-    image.good(&["commit"], &["main"]);
+    vfscale_harness::wait_until("Linux has dropped the mounts of the run", || {
+        image.call(&["commit"], &["main"]).status.success()
+    });
     for number in 0..4 {
         assert_eq!(image.read(&format!("/h{number}")), "base\nmore\n", "{number}");
     }
@@ -182,9 +184,12 @@ fn a_killed_native_run_loses_nothing() {
     for verb in ["commit", "discard"] {
         let (child, out) = start(&image, &[], &format!("echo {verb} > f; sync"));
         kill(child, out);
-        let listed = image.call(&["branch", "list"], &[]);
-        let said = String::from_utf8(listed.stderr).unwrap();
-        assert!(said.contains("vfscale commit") && said.contains("main"), "{said}");
+        // Linux drops the mounts of the command behind its files.
+        vfscale_harness::wait_until("the listing tells of the run", || {
+            let listed = image.call(&["branch", "list"], &[]);
+            let said = String::from_utf8(listed.stderr).unwrap();
+            said.contains("vfscale commit") && said.contains("main")
+        });
         let said = image.bad(1, &["run", "--native"], &["--", "true"]);
         assert!(said.contains("vfscale discard"), "{said}");
         assert_eq!(image.good(&[verb], &["main"]), "");
@@ -233,12 +238,14 @@ fn a_native_run_killed_at_any_moment_loses_nothing() {
         vfscale_harness::pause(whole * 5 / 4 * number / KILLS);
         kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
         child.wait().unwrap();
+        let mut told = String::new();
         // The command may still run for a moment.
         vfscale_harness::wait_until("the run is committed, or has left nothing", || {
             let output = image.call(&["commit"], &[]);
             let said = String::from_utf8(output.stderr).unwrap();
             committed += u32::from(output.status.success());
             assert!(!said.contains("can't be taken over"), "{said}");
+            told.clone_from(&said);
             // Killed behind the commit, a run leaves its changes once more, as another branch.
             output.status.success()
                 || said.contains("no run has left")
@@ -246,7 +253,7 @@ fn a_native_run_killed_at_any_moment_loses_nothing() {
         });
         let now = numbers(&image);
         assert!(now == [number; 2] || now == [last; 2], "{now:?}, {last} or {number}");
-        assert!(now == [number; 2] || !ended.exists(), "a command that has ended lost {number}");
+        assert!(now == [number; 2] || !ended.exists(), "{number} is lost: {told}");
         last = now[0];
     }
     println!("{committed} of {KILLS} runs were committed by hand");
@@ -255,32 +262,179 @@ fn a_native_run_killed_at_any_moment_loses_nothing() {
     image.good(&["fsck"], &[]);
 }
 
+/// A mount of a branch, which is unmounted when this is dropped.
+struct Served<'i>(&'i Image);
+
+impl<'i> Served<'i> {
+    fn new(image: &'i Image, branch: &str) -> Self {
+        fs::create_dir_all(image.0.path().join("mnt")).unwrap();
+        image.good(&["mount", "-b", "--branch", branch], &[&Self::dir(image)]);
+        Self(image)
+    }
+
+    fn dir(image: &Image) -> String {
+        image.0.path().join("mnt").to_str().unwrap().to_owned()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        Path::new(&Self::dir(self.0)).join(name)
+    }
+}
+
+impl Drop for Served<'_> {
+    fn drop(&mut self) {
+        let ended = vfscale().arg("umount").arg(Self::dir(self.0)).status().unwrap();
+        assert!(ended.success() || std::thread::panicking());
+    }
+}
+
+fn can_serve(image: &Image) -> bool {
+    is_native(image) && crate::common::can_mount()
+}
+
+/// The process that has an image mounted does for native runs what they need of it.
 #[test]
-fn a_native_run_of_an_image_in_use_is_refused() {
+fn native_runs_go_on_beside_a_mount() {
     let image = Image::new(true);
-    if !is_native(&image) || !crate::common::can_mount() {
+    if !can_serve(&image) {
         return;
     }
-    let dir = image.0.path().join("mnt");
-    fs::create_dir(&dir).unwrap();
-    let to = dir.to_str().unwrap();
-    image.good(&["mount", "-b"], &[to]);
+    let served = Served::new(&image, "main");
     let said = image.bad(1, &["run", "--native"], &["--", "true"]);
-    let viewed = image.bad(1, &["view"], &["main", to]);
-    assert!(vfscale().args(["umount", to]).status().unwrap().success());
-    for said in [said, viewed] {
-        assert!(said.contains("is mounted at") && said.contains("vfscale umount"), "{said}");
+    assert!(said.contains("is mounted at") && said.contains("vfscale umount"), "{said}");
+    // A run sees all that the mount has written, and no view of before.
+    fs::write(served.path("g"), "written").unwrap();
+    let seen = image.good(&["run", "--native", "--discard"], &["--", "cat", "g"]);
+    assert_eq!(seen, "written");
+    fs::write(served.path("g"), "changed").unwrap();
+    let seen = image.good(&["run", "--native", "--discard"], &["--", "cat", "g"]);
+    assert_eq!(seen, "changed");
+    // Runs of several branches, of which one is killed, and one is in memory.
+    for name in ["one", "two", "three"] {
+        image.good(&["branch", "create"], &[name]);
     }
-    // Changes in memory wait for the end of a mount that was made meanwhile.
+    let runs = [("one", &[][..]), ("two", &["--upper", "tmpfs"]), ("three", &[])];
+    let [one, two, (killed, out)] = runs.map(|(name, options)| {
+        let options = [&["--branch", name], options].concat();
+        start(&image, &options, &format!("echo {name} > f; rm g"))
+    });
+    kill(killed, out);
+    assert_eq!([go_on(one.0), go_on(two.0)], [0, 0]);
+    vfscale_harness::wait_until("Linux has dropped the mounts of the run", || {
+        image.call(&["commit"], &["three"]).status.success()
+    });
+    let said = image.bad(1, &["discard"], &["three"]);
+    assert!(said.contains("no run has left"), "{said}");
+    let differences = |name| image.call(&["diff"], &["main", name]).stdout;
+    for name in ["one", "two", "three"] {
+        assert_eq!(differences(name), b"changed /f (content, attributes)\nremoved /g\n", "{name}");
+    }
+    assert_eq!(fs::read_to_string(served.path("f")).unwrap(), "base\n");
+    let view = image.0.path().join("view");
+    fs::create_dir(&view).unwrap();
+    image.good(&["view"], &["one", view.to_str().unwrap()]);
+    let read = fs::read_to_string(view.join("f"));
+    unmount(&view, UnmountFlags::DETACH).unwrap();
+    assert_eq!(read.unwrap(), "one\n");
+    vfscale_harness::wait_until("the view has gone", || {
+        image.good(&["view", "--gc"], &[]);
+        left(&image) == nothing()
+    });
+    drop(served);
+    image.good(&["fsck"], &[]);
+}
+
+/// A mount that comes or goes while a native run is under way keeps it from nothing, and neither
+/// does a run in a mount.
+#[test]
+fn servers_come_and_go_beside_native_runs() {
+    let image = Image::new(true);
+    if !can_serve(&image) {
+        return;
+    }
+    let (run, _out) = start(&image, &["--upper", "tmpfs"], "echo kept > f");
+    let served = Served::new(&image, "trial");
+    assert_eq!(go_on(run), 0);
+    assert_eq!(image.good(&["run", "--native"], &["--", "cat", "f"]), "kept\n");
+    let (run, _out) = start(&image, &[], "echo more >> f");
+    drop(served);
+    assert_eq!(go_on(run), 0);
+    assert_eq!(image.read("/f"), "kept\nmore\n");
+    let native = format!("'{}' run --native", env!("CARGO_BIN_EXE_vfscale"));
+    let path = image.path();
+    let script = format!("{native} --branch trial '{0}' -- touch new; ls", path.display());
+    image.good(&["run"], &["--", "sh", "-c", &script]);
+    assert_eq!(
+        image.call(&["diff"], &["main", "trial"]).stdout,
+        b"changed /f (content, attributes)\nadded /new\n"
+    );
+    // Of a branch that is mounted meanwhile, the changes are a branch of their own.
+    let (run, _out) = start(&image, &[], "echo lost > f");
+    let served = Served::new(&image, "main");
+    assert_eq!(go_on(run), 1);
+    assert_eq!(fs::read_to_string(served.path("f")).unwrap(), "kept\nmore\n");
+    drop(served);
+    assert!(image.names().contains(&"main@native 0".to_owned()), "{:?}", image.names());
+    assert_eq!(left(&image), nothing());
+}
+
+/// Changes in memory wait for the end of a process that has the image open, and serves nothing.
+#[test]
+fn changes_in_memory_wait_for_the_image() {
+    let image = Image::new(true);
+    if !is_native(&image) {
+        return;
+    }
     let (mut child, _out) = start(&image, &["--upper", "tmpfs"], "echo kept > f");
-    image.good(&["mount", "-b", "--branch", "trial"], &[to]);
+    let pool = vfscale::pool(image.path()).open().unwrap();
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     vfscale_harness::stays("it waits", Duration::from_millis(300), || {
         child.try_wait().unwrap().is_none()
     });
-    assert!(vfscale().args(["umount", to]).status().unwrap().success());
+    pool.close().unwrap();
     assert!(child.wait().unwrap().success());
     assert_eq!(image.read("/f"), "kept\n");
+}
+
+/// An image that is mounted and no pool yet becomes one.
+#[test]
+fn a_native_run_makes_a_pool_of_what_is_mounted() {
+    let image = Image::new(false);
+    if !crate::common::can_mount() {
+        return;
+    }
+    let dir = Served::dir(&image);
+    fs::create_dir(&dir).unwrap();
+    image.good(&["mount", "-b"], &[&dir]);
+    let served = Served(&image);
+    fs::write(served.path("f"), "mounted\n").unwrap();
+    let seen = image.call(&["run", "--native", "--discard"], &["--", "cat", "f"]);
+    assert_eq!(seen.stdout, b"mounted\n", "{seen:?}");
+}
+
+/// Linux refuses a view of an image on tmpfs: the branch is mounted, of the same path.
+#[test]
+fn a_run_that_can_not_be_native_is_one_in_a_mount() {
+    let shared = Path::new("/dev/shm");
+    if !shared.is_dir() || !can_serve(&Image::new(true)) {
+        skipped("native runs of an image on tmpfs");
+        return;
+    }
+    let image = Image(tempfile::tempdir_in(shared).unwrap());
+    let volume = vfscale::volume(image.path()).create(64 << 20).open().unwrap();
+    volume.task().write("/f", "base\n").unwrap();
+    volume.close().unwrap();
+    for options in [&[][..], &["--upper", "tmpfs"]] {
+        let mut command = vfscale();
+        command.current_dir(image.0.path()).args(["run", "--native"]).args(options);
+        let output =
+            command.args(["disk.vfs", "--", "sh", "-c", "echo more >> f"]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        assert!(said.is_empty() || said.contains("not native") && said.contains("tmpfs"), "{said}");
+    }
+    assert_eq!(image.read("/f"), "base\nmore\nmore\n");
+    assert_eq!(left(&image), nothing());
 }
 
 /// A process that outlives the command reads what it could read before.

@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, UCred, socket_with, sockopt,
 };
+use vfscale::pool::View;
 use vfscale::posix::FstrimRange;
 use vfscale::{BranchInfo, Errno};
 
@@ -336,6 +337,62 @@ impl Connection {
             _ => false,
         })?;
         Ok(branches)
+    }
+
+    /// Returns an id of what a branch has now. That of `main` makes the image a pool. Blocks for
+    /// the I/O.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is no such branch; `EOPNOTSUPP` if the image has none, or the server
+    /// serves no further branches.
+    pub fn state(&self, branch: &str) -> Result<[u8; 16], Error> {
+        let mut state = None;
+        self.ask(&Request::State(branch.to_owned()), |reply| match reply {
+            Reply::State(id) => state.replace(id).is_none(),
+            reply => reply == Reply::Stage(Stage::Pool),
+        })?;
+        state.ok_or_else(|| Errno::PROTO.into())
+    }
+
+    /// Writes a view of a branch that can only be read to the file with a name in a directory.
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// Errors of [`state`](Self::state); why there is no view.
+    pub fn view(&self, branch: &str, (dir, name): (BorrowedFd<'_>, &OsStr)) -> Result<View, Error> {
+        self.send(&Request::View(branch.to_owned()))?;
+        self.expect(Stage::Ready)?;
+        self.send_fd(dir, &[name])?;
+        match [self.next()?, self.next()?, self.next()?] {
+            [Some(Reply::Number(inodes)), Some(Reply::Number(bytes)), None] => {
+                Ok(View { inodes, bytes })
+            }
+            _ => Err(Errno::PROTO.into()),
+        }
+    }
+
+    /// Takes over into a branch what was changed above a view of `base`: the file with a name in a
+    /// directory. `above` is the directory with the upper layer and the directory for its work, and
+    /// their names. Returns the branch that has the changes, if the branch could not take them.
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// Errors of [`state`](Self::state); which file can't be taken over.
+    pub fn ingest(
+        &self,
+        (branch, base): (&str, &str),
+        (views, view): (BorrowedFd<'_>, &OsStr),
+        (above, names): (BorrowedFd<'_>, [&OsStr; 2]),
+    ) -> Result<Option<String>, Error> {
+        self.send(&Request::Ingest { branch: branch.to_owned(), base: base.to_owned() })?;
+        self.expect(Stage::Ready)?;
+        self.send_fd(views, &[view])?;
+        self.send_fd(above, &names)?;
+        match self.next()? {
+            None => Ok(None),
+            Some(Reply::Kept(name)) => self.next().map(|_| Some(name)),
+            Some(_) => Err(Errno::PROTO.into()),
+        }
     }
 
     /// Freezes the volume until this connection ends, and for at most `limit` (in milliseconds; an

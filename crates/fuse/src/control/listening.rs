@@ -31,8 +31,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Programs that wait to be accepted.
 const QUEUE: i32 = 128;
 
-/// Serves requests about the process of the server: [`Request::Mount`], [`Request::Places`] and
-/// [`Request::Wait`].
+/// Serves requests that the process of the server must not end before: [`Request::Mount`],
+/// [`Request::Places`], [`Request::Wait`], [`Request::State`], [`Request::View`] and
+/// [`Request::Ingest`].
 pub type Host = Arc<dyn Fn(Request, &Connection) -> io::Result<()> + Send + Sync>;
 
 /// The longest freeze.
@@ -172,7 +173,12 @@ impl Control {
             Err(error) => return refused(error),
         };
         match &request {
-            Request::Mount { .. } | Request::Places | Request::Wait(_) => match &self.host {
+            Request::Mount { .. }
+            | Request::Places
+            | Request::Wait(_)
+            | Request::State(_)
+            | Request::View(_)
+            | Request::Ingest { .. } => match &self.host {
                 Some(host) => host(request, connection),
                 None => {
                     let why = "it is mounted, and its server serves no further branches";

@@ -26,8 +26,10 @@ pub enum Reply {
     Branch(BranchInfo),
     /// A difference between two branches.
     Difference(Difference),
-    /// The branch that has what a rollback took away.
+    /// The branch that has what a rollback took away, or what a branch could not take over.
     Kept(String),
+    /// An id of what a branch has.
+    State([u8; 16]),
     /// A stage of the mount.
     Stage(Stage),
     /// A mount of the process: one of those that it serves, or the one that has the branch already
@@ -49,7 +51,7 @@ pub enum Stage {
     Frozen,
     /// The image becomes a pool of branches.
     Pool,
-    /// Its branch is open: its `/dev/fuse` may follow.
+    /// The request can be done: its descriptors may follow.
     Ready,
     /// The mount is served.
     Mounted,
@@ -101,6 +103,7 @@ impl Reply {
             }
             Self::Difference(difference) => return encode_difference(difference),
             Self::Kept(name) => vec!["kept".into(), name.clone()],
+            Self::State(id) => vec!["state".into(), u128::from_be_bytes(*id).to_string()],
             Self::Place { branch, device, dir } => {
                 let fields = ["place".into(), branch.into(), device.into()];
                 return fields.into_iter().chain([dir.clone().into_os_string()]).collect();
@@ -145,6 +148,7 @@ impl Reply {
                 read_only: access == READ_ONLY,
             }),
             ["kept", name] => Self::Kept(name.to_owned()),
+            ["state", id] => Self::State(id.parse::<u128>().ok()?.to_be_bytes()),
             ["stage", word] => Self::Stage(STAGES.iter().find(|(_, it)| *it == word)?.0),
             _ => return None,
         })

@@ -84,6 +84,21 @@ pub enum Request {
     Adopt(String, String),
     /// Compare two branches.
     Diff(String, String),
+    /// Tell an id of what a branch has now ([`Pool::state`](vfscale::Pool::state)). That of `main`
+    /// makes the image a pool.
+    State(String),
+    /// Write a view of a branch ([`Pool::view`](vfscale::Pool::view)). A directory follows, with
+    /// the name of the file.
+    View(String),
+    /// Take over into a branch what was changed above a view
+    /// ([`Pool::ingest`](vfscale::Pool::ingest)). The directory with the view follows, and the one
+    /// with the upper layer and that for its work; each with the names.
+    Ingest {
+        /// The branch that is changed.
+        branch: String,
+        /// The branch of the view.
+        base: String,
+    },
     /// Serve a further branch of the image, whose `/dev/fuse` follows. The mount of a run lasts
     /// until its program [finishes](super::Connection::finish) or is gone; several programs may
     /// share it ([`Reply::Place`](super::Reply::Place)), and the last one unmounts it.
@@ -130,6 +145,9 @@ impl Request {
             Self::Adopt(parent, child) => vec!["adopt".into(), parent.clone(), child.clone()],
             Self::Diff(a, b) => vec!["diff".into(), a.clone(), b.clone()],
             Self::Wait(device) => vec!["wait".into(), device.clone()],
+            Self::State(branch) => vec!["state".into(), branch.clone()],
+            Self::View(branch) => vec!["view".into(), branch.clone()],
+            Self::Ingest { branch, base } => vec!["ingest".into(), branch.clone(), base.clone()],
             Self::Mount { branch, namespaces, arguments } => {
                 let fields = ["mount".into(), branch.into(), namespaces.clone()];
                 return fields.into_iter().chain(arguments.iter().cloned()).collect();
@@ -174,6 +192,11 @@ impl Request {
             ["adopt", parent, child] => Self::Adopt(parent.to_owned(), child.to_owned()),
             ["diff", a, b] => Self::Diff(a.to_owned(), b.to_owned()),
             ["wait", device] => Self::Wait(device.to_owned()),
+            ["state", branch] => Self::State(branch.to_owned()),
+            ["view", branch] => Self::View(branch.to_owned()),
+            ["ingest", branch, base] => {
+                Self::Ingest { branch: branch.to_owned(), base: base.to_owned() }
+            }
             _ => return None,
         })
     }

@@ -75,6 +75,9 @@ fn requests_are_decoded_as_they_were_encoded() {
         Request::Diff(name(), "b".into()),
         Request::Mount { branch: name(), namespaces: odd.clone(), arguments: vec![odd.clone()] },
         Request::Wait("0:49".into()),
+        Request::State(name()),
+        Request::View(name()),
+        Request::Ingest { branch: name(), base: "b".into() },
     ];
     for flags in 0..8 {
         let [read_only, as_synced, temporary] = [1, 2, 4].map(|bit| flags & bit != 0);
@@ -107,6 +110,7 @@ fn replies_are_decoded_as_they_were_encoded() {
     let difference = |kind| Reply::Difference(Difference { path: path(), kind });
     let info = BranchInfo { name: "a".into(), size: 1, read_only: true, depth: 2, own: 3 };
     let mut replies = vec![
+        Reply::State([0xfe; 16]),
         Reply::End,
         Reply::Refused(Error::new(Errno::BUSY, "it is in use\n")),
         Reply::Number(7),

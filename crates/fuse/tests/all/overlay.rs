@@ -1,4 +1,4 @@
-//! A mount as the upper and work directory of overlayfs, compared with tmpfs.
+//! A mount as the upper and work directory of overlayfs, compared with tmpfs, and as the lower one.
 //!
 //! Needs root, to mount.
 
@@ -116,5 +116,45 @@ fn an_overlay_works_on_a_mount_as_on_tmpfs() {
         assert!(whiteouts.count() >= 2, "{name}: {:?}", found[1]);
     }
     drop((memory, on_disk));
+    volume.close().unwrap();
+}
+
+/// Above a mount, a file keeps its number when it is copied up only with `xino=on`; `git clone`
+/// refuses a link that has another one.
+#[test]
+fn git_clones_in_an_overlay_above_a_mount() {
+    let has_git = Command::new("git").arg("--version").output().is_ok();
+    if !is_root() || !has_git {
+        return skipped("git in an overlay");
+    }
+    let base = tempfile::tempdir().unwrap();
+    let volume = vfscale::volume(base.path().join("image")).create(64 << 20).open().unwrap();
+    let tree = volume.vfs().clone();
+    let Some(lower) = TestMount::of(tree, Sharing::Exclusive, |builder| builder) else { return };
+    let git = |dir: &Path, script: &str| {
+        let script = format!(
+            "export HOME=/nowhere; git() {{ command git -c safe.directory='*' -c \
+                              user.name=a -c user.email=a@b \"$@\"; }}; set -e; {script}"
+        );
+        Command::new("sh").args(["-c", &script]).current_dir(dir).output().unwrap()
+    };
+    let made = git(lower.dir(), "git init -q r; cd r; echo 1 > f; git add f; git commit -qm f");
+    assert!(made.status.success(), "{made:?}");
+    for (xino, is_good) in [("off", false), ("on", true)] {
+        let top = base.path().join(xino);
+        ["", "upper", "work", "at"].iter().for_each(|dir| fs::create_dir(top.join(dir)).unwrap());
+        let [upper, work] = ["upper", "work"].map(|dir| top.join(dir).display().to_string());
+        let lower = lower.dir().display();
+        let options = format!("lowerdir={lower},upperdir={upper},workdir={work},xino={xino}");
+        let args = ["-t", "overlay", "overlay", "-o", &options];
+        let overlay = match Mounted::new(&args, top.join("at")) {
+            Ok(overlay) => overlay,
+            Err(why) => return skipped(&format!("no overlayfs here: {why}")),
+        };
+        let cloned = git(&overlay.0, "git clone -q r c; cd c; git status --short; git fsck");
+        assert_eq!(cloned.status.success(), is_good, "xino={xino}: {cloned:?}");
+        drop(overlay);
+    }
+    drop(lower);
     volume.close().unwrap();
 }

@@ -2,11 +2,13 @@
 //!
 //! Linux describes it in `Documentation/filesystems/overlayfs.rst`.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use vfscale_vfs::{Errno, Error, FileType, Result, Stat};
@@ -29,6 +31,8 @@ pub(super) struct Part {
     root: OwnedFd,
     /// Its path on the host.
     pub(super) path: PathBuf,
+    /// The last parent of a path: files of one directory follow each other.
+    last: RefCell<Option<(PathBuf, Rc<Node>)>>,
 }
 
 impl Part {
@@ -38,7 +42,7 @@ impl Part {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(CWD, &path, flags, Mode::empty());
         let root = opened.map_err(|errno| failed(&path, &Error::new("openat", errno)))?;
-        Ok(Self { root, path })
+        Ok(Self { root, path, last: RefCell::default() })
     }
 
     /// Opens a directory by its path from the root. No symbolic link is followed.
@@ -51,9 +55,18 @@ impl Part {
     }
 
     /// Opens the directory of a path, and returns the name in it.
-    pub(super) fn parent(&self, path: &Path) -> Result<(Node, OsString)> {
-        let name = path.file_name().unwrap_or_default().to_owned();
-        Ok((self.dir(path.parent().unwrap_or(Path::new("")))?, name))
+    pub(super) fn parent<'p>(&self, path: &'p Path) -> Result<(Rc<Node>, &'p OsStr)> {
+        let name = path.file_name().unwrap_or_default();
+        let parent = path.parent().unwrap_or(Path::new(""));
+        let mut last = self.last.borrow_mut();
+        if let Some((known, dir)) = &*last
+            && known == parent
+        {
+            return Ok((dir.clone(), name));
+        }
+        let dir = Rc::new(self.dir(parent)?);
+        *last = Some((parent.to_owned(), dir.clone()));
+        Ok((dir, name))
     }
 }
 
@@ -135,6 +148,9 @@ impl Plan {
             let at = |error| failed(&frame.path, &error);
             let dir = upper.dir(&frame.path).map_err(at)?;
             let marks = Marks::of(Host.xattrs(&dir).map_err(at)?);
+            if frame.path.as_os_str().is_empty() {
+                check_marks(&marks, work)?;
+            }
             frame.has_marked = marks.opaque.as_deref() == Some(b"x");
             let names = Host.names(&dir).map_err(at)?;
             let lower = frame.lower.as_ref();
@@ -171,6 +187,19 @@ impl Plan {
 
     fn push(&mut self, path: PathBuf, kind: Kind) {
         self.entries.push(Entry { path, number: self.entries.len(), kind });
+    }
+}
+
+/// Fails unless the attributes of the overlay can be read: without them all would seem to be new.
+/// With an index the root has one.
+fn check_marks(root: &Marks, work: &Part) -> std::result::Result<(), PoolError> {
+    match root.origin.is_none() && work.dir(Path::new(INDEX)).is_ok() {
+        true => {
+            let what =
+                "its attributes can't be read: that needs CAP_SYS_ADMIN outside of containers";
+            Err(lie(Path::new(""), what, Errno::PERM))
+        }
+        false => Ok(()),
     }
 }
 

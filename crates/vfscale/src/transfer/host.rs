@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use rustix::buffer::spare_capacity;
 use rustix::fs::{
     self as sys, AtFlags, CWD, Dir, Mode, OFlags, SeekFrom, StatxFlags, Timespec, Timestamps,
     XattrFlags,
@@ -125,26 +126,29 @@ impl Side for Host {
     }
 
     fn xattrs(&self, node: &Node) -> Result<Vec<(OsString, Vec<u8>)>> {
-        let mut buf = vec![0; XATTR_BYTES_MAX];
+        let mut buf = Vec::with_capacity(XATTR_BYTES_MAX);
         let list = match node {
-            Node::Open(file) => sys::flistxattr(file, &mut buf[..]),
-            Node::Place(place) => sys::listxattr(path(place), &mut buf[..]),
+            Node::Open(file) => sys::flistxattr(file, spare_capacity(&mut buf)),
+            Node::Place(place) => sys::listxattr(path(place), spare_capacity(&mut buf)),
         };
-        let len = match list {
+        match list {
             Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
-            len => len.map_err(of("listxattr"))?,
+            listed => listed.map_err(of("listxattr"))?,
         };
-        let names = buf[..len].to_vec();
+        let names = buf.clone();
         let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
         names
             .map(|name| {
                 let name = OsString::from_vec(name.to_vec());
-                let len = match node {
-                    Node::Open(file) => sys::fgetxattr(file, &*name, &mut buf[..]),
-                    Node::Place(place) => sys::getxattr(path(place), &*name, &mut buf[..]),
+                buf.clear();
+                let got = match node {
+                    Node::Open(file) => sys::fgetxattr(file, &*name, spare_capacity(&mut buf)),
+                    Node::Place(place) => {
+                        sys::getxattr(path(place), &*name, spare_capacity(&mut buf))
+                    }
                 };
-                let len = len.map_err(of("getxattr"))?;
-                Ok((name, buf[..len].to_vec()))
+                got.map_err(of("getxattr"))?;
+                Ok((name, buf.clone()))
             })
             .collect()
     }

@@ -23,7 +23,11 @@ pub struct Counts {
 pub type Counted = HookedDevice<MemoryDevice, Counts>;
 
 pub fn counted(bytes: u64) -> Counted {
-    let device = MemoryDevice::new(bytes).unwrap();
+    counting(MemoryDevice::new(bytes).unwrap())
+}
+
+/// Returns a device that counts the calls of another one.
+pub fn counting(device: MemoryDevice) -> Counted {
     HookedDevice::new(device, Counts::default(), |device, counts, call| {
         match &call {
             Call::Read(..) => _ = counts.reads.fetch_add(1, Ordering::Relaxed),

@@ -20,7 +20,7 @@ use crate::common::{image, within};
 use crate::views::{Mounted, acl, change, of_kernel, of_library};
 
 /// An overlay above a view.
-struct Above {
+pub struct Above {
     dir: PathBuf,
     mounted: PathBuf,
     _view: Mounted,
@@ -29,7 +29,7 @@ struct Above {
 impl Above {
     /// Makes a view of `main`, and mounts an overlay above it; says why not if that can't be done
     /// here.
-    fn new(pool: &Pool, image: &Path) -> Option<Self> {
+    pub fn new(pool: &Pool, image: &Path) -> Option<Self> {
         let dir = image.parent().unwrap().to_owned();
         pool.fork_with("main", "base", ForkOptions::new().read_only(true)).unwrap();
         pool.view("base", &dir.join("view")).unwrap();
@@ -48,7 +48,7 @@ impl Above {
         Some(Self { dir, mounted, _view: view })
     }
 
-    fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+    pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         self.mounted.join(path)
     }
 
@@ -63,7 +63,7 @@ impl Drop for Above {
     }
 }
 
-fn ingest(pool: &Pool, dir: &Path) -> Result<Ingested, PoolError> {
+pub fn ingest(pool: &Pool, dir: &Path) -> Result<Ingested, PoolError> {
     let [view, upper, work] = &["view", "upper", "work"].map(|name| dir.join(name));
     pool.ingest("main", Overlay { base: "base", view, upper, work })
 }
@@ -372,6 +372,7 @@ impl Forged {
     fn refuses(&self, what: &str, fill: &dyn Fn()) {
         let made = ["upper", "work"].map(|name| self.path(name));
         made.iter().for_each(|dir| fs::create_dir(dir).unwrap());
+        self.mark("upper", "origin", &[]);
         fill();
         let refused = ingest(&self.pool, self.dir.path()).unwrap_err();
         assert!(refused.to_string().contains(what), "{what}: {refused}");
@@ -427,6 +428,22 @@ fn indexed(handle: &[u8]) -> String {
     handle.iter().fold("work/index/".to_owned(), |path, byte| path + &format!("{byte:02x}"))
 }
 
+/// A process that can't read the attributes of an overlay would take copies for new files.
+#[test]
+fn an_overlay_without_its_attributes_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), |task| task.write("/f", "base").unwrap());
+    let pool = vfscale::pool(&path).convert(true).open().unwrap();
+    let Some(above) = Above::new(&pool, &path) else { return };
+    fs::rename(above.path("f"), above.path("g")).unwrap();
+    rustix::fs::removexattr(dir.path().join("upper"), "trusted.overlay.origin").unwrap();
+    let error = above.ingest(&pool).unwrap_err();
+    assert_eq!(error.errno(), Errno::PERM);
+    assert!(error.to_string().contains("CAP_SYS_ADMIN"), "{error}");
+    within(&pool, "main", |task| assert!(task.exists("/f").unwrap()));
+    assert_eq!(names(&pool), ["base", "main"]);
+}
+
 #[test]
 fn a_hostile_index_changes_nothing() {
     let Some(forged) = Forged::new() else { return };
@@ -470,6 +487,7 @@ fn an_index_has_changes_of_files_of_the_base_only() {
     ["upper", "work", "work/index", "work/index/00fb"]
         .iter()
         .for_each(|dir| fs::create_dir(forged.path(dir)).unwrap());
+    forged.mark("upper", "origin", &[]);
     forged.file("work/index/#1");
     let device = FileType::CharacterDevice;
     mknodat(CWD, forged.path("work/index/00"), device, Mode::empty(), 0).unwrap();

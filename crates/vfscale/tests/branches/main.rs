@@ -11,6 +11,7 @@ mod full;
 mod given_back;
 #[path = "../holes_common/mod.rs"]
 mod holes_common;
+mod ingest_crashes;
 mod ingests;
 mod limit;
 mod opened;

@@ -1,0 +1,171 @@
+//! Power cuts while a branch takes over an overlay, and how much of its device that writes.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use vfscale::block::{Device, MemoryDevice};
+use vfscale::{Pool, Task, Timestamp};
+use vfscale_testkit::{Call, CrashPlan, HookedDevice, RecordingDevice};
+
+use crate::common::{image, within};
+use crate::counted::counting;
+use crate::ingests::{Above, ingest};
+
+/// The files of a branch, with mode, links, time, and what they have or lead to.
+type Contents = BTreeMap<PathBuf, (u32, u32, Timestamp, Vec<u8>)>;
+
+/// Reads a branch, which a cut may have damaged.
+fn contents(task: &Task) -> vfscale::Result<Contents> {
+    let (mut found, mut paths) = (Contents::new(), vec![PathBuf::from("/")]);
+    while let Some(path) = paths.pop() {
+        let stat = task.symlink_metadata(&path)?;
+        let mut bytes = Vec::new();
+        if stat.is_dir() {
+            for entry in task.read_dir(&path)? {
+                paths.push(path.join(entry?.file_name()));
+            }
+        } else if stat.is_symlink() {
+            bytes = task.read_link(&path)?.into_os_string().into_encoded_bytes();
+        } else {
+            bytes = task.read(&path)?;
+        }
+        found.insert(path, (stat.mode, stat.nlink, stat.mtime, bytes));
+    }
+    Ok(found)
+}
+
+/// Makes an image, and changes it in an overlay. Returns the image in memory, whose `main` has not
+/// taken the changes over.
+fn changed(dir: &Path, fill: impl FnOnce(&Task), act: impl FnOnce(&Above)) -> Option<MemoryDevice> {
+    let path = image(dir, fill);
+    let pool = vfscale::pool(&path).convert(true).open().unwrap();
+    let above = Above::new(&pool, &path)?;
+    act(&above);
+    drop(above);
+    pool.close().unwrap();
+    let (file, mut chunk) = (File::open(&path).unwrap(), vec![0; 1 << 16]);
+    let device = MemoryDevice::with_block_size(file.metadata().unwrap().len(), 4096).unwrap();
+    for at in (0..device.size()).step_by(chunk.len()) {
+        let read = file.read_at(&mut chunk, at).unwrap();
+        if chunk[..read].iter().any(|byte| *byte != 0) {
+            device.write_at(at, &chunk[..read]).unwrap();
+        }
+    }
+    Some(device)
+}
+
+/// Returns what `main` has in an image, and fails for a pool that is not whole.
+fn found(device: Arc<dyn Device>) -> Result<Contents, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let pool = vfscale::pool_on(device).open().map_err(|error| text(&error))?;
+    let names: Vec<_> = pool.branches().into_iter().map(|info| info.name).collect();
+    let main = pool.open("main").map_err(|error| text(&error))?;
+    let found = contents(&main.task()).map_err(|error| text(&error))?;
+    main.close().map_err(|error| text(&error))?;
+    let problems = pool.check().map_err(|error| text(&error))?;
+    match (&*names, &*problems) {
+        ([base, main], []) if base == "base" && main == "main" => Ok(found),
+        _ => Err(format!("{names:?}, {problems:?}")),
+    }
+}
+
+/// A device that records, and forgets flushes if the state says so.
+type Cut = HookedDevice<RecordingDevice<MemoryDevice>, bool>;
+
+/// Cuts the power at each write and flush of an ingest. Returns how often the branch was as before
+/// and as after it, or why it was neither.
+fn sweep(device: MemoryDevice, dir: &Path, is_planted: bool) -> Result<[usize; 2], String> {
+    let device: Arc<Cut> = Arc::new(HookedDevice::new(
+        RecordingDevice::new(device),
+        is_planted,
+        |device, is_planted, call| match call {
+            Call::Flush if *is_planted => Ok(()),
+            call => call.pass(device),
+        },
+    ));
+    let pool = vfscale::pool_on(device.clone()).open().unwrap();
+    let now = |pool: &Pool| within(pool, "main", |task| contents(task).unwrap());
+    let before = now(&pool);
+    let done = ingest(&pool, dir).unwrap();
+    assert_eq!(done.kept, None);
+    device.below.mark("ingested");
+    let after = now(&pool);
+    pool.close().unwrap();
+    assert!(before != after);
+    let mut met = [0; 2];
+    let plan = CrashPlan::default().exhaustive_bits(2).listed_max(3).samples(2);
+    for state in device.below.crash_states(plan) {
+        let found = found(state.device()).map_err(|why| format!("{}: {why}", state.id()))?;
+        match (found == before, found == after) {
+            (true, _) if state.marks() == 0 => met[0] += 1,
+            (_, true) => met[1] += 1,
+            _ => return Err(format!("{}: neither before nor after: {found:?}", state.id())),
+        }
+    }
+    Ok(met)
+}
+
+/// Changes a file, a link, attributes and names.
+fn change(above: &Above) {
+    let large = File::options().write(true).open(above.path("large")).unwrap();
+    large.write_all_at(&[9], 30_000).unwrap();
+    fs::rename(above.path("large"), above.path("larger")).unwrap();
+    fs::rename(above.path("a/b"), above.path("c")).unwrap();
+    fs::remove_dir_all(above.path("a")).unwrap();
+    File::options().append(true).open(above.path("one")).unwrap().write_all(b"!").unwrap();
+    fs::remove_file(above.path("one")).unwrap();
+    fs::set_permissions(above.path("c/inner"), PermissionsExt::from_mode(0o600)).unwrap();
+    for n in 0..20 {
+        fs::write(above.path(format!("new {n}")), vec![n; 3000]).unwrap();
+    }
+}
+
+#[test]
+fn a_power_cut_in_an_ingest_leaves_the_branch_as_before_or_after() {
+    for is_planted in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let fill = |task: &Task| {
+            task.create_dir_all("/a/b").unwrap();
+            task.write("/a/b/inner", "inner").unwrap();
+            task.write("/large", vec![1; 40_000]).unwrap();
+            task.write("/one", "linked").unwrap();
+            task.hard_link("/one", "/two").unwrap();
+        };
+        let Some(device) = changed(dir.path(), fill, change) else { return };
+        match sweep(device, dir.path(), is_planted) {
+            Ok([before, after]) if !is_planted => {
+                println!("{before} before, {after} after");
+                assert!(before > 20 && after > 5, "{before} before, {after} after");
+            }
+            swept => assert!(is_planted && swept.is_err(), "{is_planted}: {swept:?}"),
+        }
+    }
+}
+
+/// Of a large file, what differs is written, and little beside.
+#[test]
+fn a_small_change_of_a_large_file_is_a_small_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let fill = |task: &Task| {
+        let bytes: Vec<u8> = (0..50_u32 << 20).map(|at| (at / 4096) as u8 | 1).collect();
+        task.write("/large", bytes).unwrap();
+    };
+    let change = |above: &Above| {
+        let large = File::options().write(true).open(above.path("large")).unwrap();
+        large.write_all_at(&[0; 4096], 20 << 20).unwrap();
+    };
+    let Some(device) = changed(dir.path(), fill, change) else { return };
+    let device = Arc::new(counting(device));
+    let pool = vfscale::pool_on(device.clone()).open().unwrap();
+    device.state.take();
+    assert_eq!(ingest(&pool, dir.path()).unwrap().bytes, 4096);
+    let (kinds, bytes) = device.state.take();
+    // Most of it are the maps of the pool, and both copies of superblocks.
+    println!("{bytes} bytes: {kinds:?}");
+    assert!(bytes <= 384 << 10, "{bytes} bytes: {kinds:?}");
+    pool.close().unwrap();
+}
