@@ -465,14 +465,19 @@ impl Files {
     }
 
     /// Frees all blocks of an inode behind `size`, and drops its data in memory. The inode has no
-    /// user: it is freed (`size` 0), or a crash or an error has interrupted its truncation. Blocks
-    /// for I/O.
+    /// user: it is freed (`size` 0), or a crash or an error has interrupted its truncation. Leaves
+    /// the blocks of a file that [are freed with its
+    /// inode](crate::inode::core::InodeCore::last_extents). Blocks for
+    /// I/O.
     ///
     /// # Errors
     /// The errors of the device and the log, damage. Some blocks may be freed then.
     pub fn truncate_extents(&self, node: &Arc<Node>, size: u64) -> Result<(), Fault> {
         if let Some(file) = self.cached_file(node) {
             file.discard();
+        }
+        if node.stored().last_extents().is_some() {
+            return Ok(());
         }
         match self.blocks(node).cut(size) {
             Truncation::Whole => Ok(()),
