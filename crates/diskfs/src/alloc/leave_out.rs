@@ -67,7 +67,7 @@ impl Groups {
         finished: &mut Finished<'g>,
     ) -> Result<(), Error<N::Error>> {
         let mut part = part;
-        if group.is_left_out() {
+        if group.is_left_out() && !self.left_out.is_recovering.load(Ordering::Relaxed) {
             match self.remaining(group, nodes, part) {
                 Some(remaining) => part = remaining,
                 None => return Ok(()),
@@ -123,6 +123,11 @@ impl Groups {
             }
         }
         Some(part)
+    }
+
+    /// Sets whether a mount recovers orphans. Meanwhile no other transaction changes the volume.
+    pub(crate) fn set_recovering(&self, is_recovering: bool) {
+        self.left_out.is_recovering.store(is_recovering, Ordering::Relaxed);
     }
 
     /// Returns the number of groups that are left out.

@@ -95,7 +95,10 @@ impl Inactivator {
     /// # Errors
     /// Errors of the groups and of the log. Errors of single inodes are counted.
     pub fn recover(&self) -> Result<Orphans, Fault> {
-        recover(&self.volume, &self.table, &*self.cut)
+        self.volume.groups().set_recovering(true);
+        let recovered = recover(&self.volume, &self.table, &*self.cut);
+        self.volume.groups().set_recovering(false);
+        recovered
     }
 
     /// Queues an inode without names that has lost its last user. Never waits for slow operations.
