@@ -4,8 +4,10 @@ use std::fmt::Display;
 
 use vfscale_sync::atomic::Ordering;
 
+use super::ag_update::tell_lost;
 use super::alloc_group::Group;
 use super::changes::BlockChanges;
+use super::delayed::DelayedChunks;
 use super::finished::Finished;
 use super::left_out::{Failures, is_of_all};
 use super::space::Space;
@@ -123,6 +125,22 @@ impl Groups {
             }
         }
         Some(part)
+    }
+
+    /// Forgets delayed frees of a group that is to have none, as those of a transaction are. The
+    /// caller holds its lock.
+    pub(super) fn forget_delayed<N: GroupNodes>(
+        &self,
+        group: &Group,
+        nodes: &N,
+        delayed: &mut DelayedChunks,
+    ) {
+        if group.is_left_out() && (group.is_damaged() || nodes.leaves_out()) {
+            let blocks = delayed.runs.forget_frees();
+            if blocks > 0 {
+                tell_lost(group.whole().group(), blocks);
+            }
+        }
     }
 
     /// Sets whether a mount recovers orphans. Meanwhile no other transaction changes the volume.

@@ -37,8 +37,9 @@
 //! entered, or their transaction fails. The group and a file may contradict each other, and either
 //! may be wrong; so blocks which the group calls free are not given to others either.
 //!
-//! Delayed changes of inodes were accepted with all blocks that they need in memory, so the push
-//! can meet nothing but a wrong counter, and puts up with it.
+//! Delayed changes were accepted with all blocks that they need in memory, so the push can meet
+//! nothing but a wrong counter, and puts up with it. Delayed frees of a group that is left out in
+//! the meantime are forgotten like those of a transaction.
 //!
 //! # The count of free blocks
 //!
