@@ -59,6 +59,7 @@ mod agfl;
 mod alloc_group;
 pub mod changes;
 mod chunks;
+mod delay;
 mod delayed;
 mod extents;
 mod finished;
@@ -106,9 +107,9 @@ use crate::format::group::fault;
 use crate::format::inode::{CHUNK_INODES, INODES_PER_BLOCK, block_of, chunk_of};
 use crate::format::{BlockRange, Damage};
 use crate::{Geometry, LogPlace};
-use ag_update::{AgChanges, AgUpdate, impossible, in_order};
+use ag_update::{AgChanges, AgUpdate, impossible};
 use alloc_group::Group;
-use changes::{BlockChanges, InodeChange, Undo};
+use changes::{BlockChanges, InodeChange, Undo, in_order};
 use delayed::DelayedGroups;
 use finished::{BusyPart, Locked, Work};
 use headers::{Headers, Shared};
@@ -259,16 +260,21 @@ impl Groups {
     /// more than a level before the commit: that takes thousands of runs.
     #[must_use]
     pub fn log_blocks(&self, runs: u32, inodes: u32) -> u32 {
-        let trees = self.shared.largest_trees.load(Ordering::Relaxed);
-        // A tree of n levels has at least two blocks below its root, four below these, and so on.
-        let levels = (trees / 2 + 1).ilog2() + 2;
-        let levels = levels.min(self.levels_max.load(Ordering::Relaxed));
+        let levels = self.levels();
         let change = 6 * levels;
         let changes = runs.saturating_add(inodes);
         let groups = changes.min(self.count());
         runs.saturating_mul(change)
             .saturating_add(inodes.saturating_mul(change + 3 * levels))
             .saturating_add(groups.saturating_mul(change + 1))
+    }
+
+    /// Returns the most levels that a tree has, or may have at the end of a transaction.
+    fn levels(&self) -> u32 {
+        let trees = self.shared.largest_trees.load(Ordering::Relaxed);
+        // A tree of n levels has at least two blocks below its root, four below these, and so on.
+        let levels = (trees / 2 + 1).ilog2() + 2;
+        levels.min(self.levels_max.load(Ordering::Relaxed))
     }
 
     /// Returns a generation for a new inode. It differs from all earlier ones of this mount, unless
@@ -482,17 +488,19 @@ impl Groups {
     ) -> Result<(), Error<N::Error>> {
         let mut guard = group.lock_to_change();
         group.make_index(&mut guard, nodes)?;
+        self.forget_delayed(group, nodes, &mut guard.delayed);
         let there = &guard.delayed;
-        let of_inodes = part.of_inodes().filter(|_| self.delayed.is_open());
-        let delayed = match of_inodes {
-            Some(inodes) => group.delay(nodes, there, inodes)?,
-            None => None,
+        let delayed = if self.delayed.is_open() {
+            let left = nodes.log_left().saturating_sub(finished.log_bytes().0);
+            self.delay(group, nodes, there, &part, left)?
+        } else {
+            None
         };
         let work = match delayed {
             Some(update) => Work::Delayed(update),
             None => {
                 let (part, undo) = (part.into_changes(), &mut blocks.get_or_insert_default().undo);
-                let outcome = AgUpdate::run(group, nodes, undo, part, &there.masks)?;
+                let outcome = AgUpdate::run(group, nodes, undo, part, there)?;
                 Work::Written(outcome.into())
             }
         };
@@ -532,11 +540,12 @@ impl Groups {
         let Some(group) = self.at(group) else { return Ok(None) };
         let mut guard = group.lock.lock();
         guard.delayed.is_listed = false;
-        if guard.delayed.masks.is_empty() {
+        self.forget_delayed(group, nodes, &mut guard.delayed);
+        if guard.delayed.is_empty() && guard.delayed.expected == 0 {
             return Ok(None);
         }
-        let (masks, mut undo) = (&guard.delayed.masks, Undo::default());
-        let outcome = AgUpdate::run(group, nodes, &mut undo, AgChanges::default(), masks);
+        let (there, mut undo) = (&guard.delayed, Undo::default());
+        let outcome = AgUpdate::run(group, nodes, &mut undo, AgChanges::default(), there);
         let outcome = outcome.inspect_err(|error| {
             if let Error::Damage(_) = error {
                 self.leave_out(group, error);

@@ -11,7 +11,6 @@ mod file_blocks;
 mod files;
 mod flusher;
 mod gate;
-mod pace;
 mod read_ahead;
 mod renewed;
 mod requests;

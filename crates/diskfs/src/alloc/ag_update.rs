@@ -29,7 +29,7 @@ use zerocopy::little_endian::U64;
 use super::agfl::{FreeList, TreeNodes};
 use super::alloc_group::Group;
 use super::changes::{InodeChange, Inodes, Undo};
-use super::delayed::{DelayedChunks, DelayedUpdate, Masks};
+use super::delayed::{DelayedChunks, DelayedUpdate, Masks, RUNS_MAX, RunsToWrite};
 use super::index::Index;
 use super::load::{Source, chunk_masks};
 use super::{GroupNodes, Layout};
@@ -74,6 +74,14 @@ impl AgChanges {
             && !self.is_extended
     }
 
+    /// Returns whether these changes may be delayed: of existing inodes, and few runs of files.
+    pub(super) fn is_small(&self) -> bool {
+        self.destroyed.is_empty()
+            && self.new_chunks.is_empty()
+            && !self.is_extended
+            && self.claims.len() + self.frees.len() <= RUNS_MAX
+    }
+
     /// Returns whether nothing changes.
     pub(super) fn is_empty(&self) -> bool {
         self.is_of_inodes() && self.inodes.is_empty()
@@ -85,9 +93,14 @@ impl AgChanges {
         let runs = self.frees.drain(..).chain(self.destroyed.drain(..));
         let blocks: u64 = runs.map(|run| run.len()).sum();
         if blocks > 0 {
-            tracing::warn!(group = number, blocks, "freed blocks are lost until a repair");
+            tell_lost(number, blocks);
         }
     }
+}
+
+/// Tells that freed blocks of a group were forgotten.
+pub(super) fn tell_lost(group: u32, blocks: u64) {
+    tracing::warn!(group, blocks, "freed blocks are lost until a repair");
 }
 
 /// The result of applying [`AgChanges`].
@@ -149,14 +162,14 @@ const fn free_list_min(need: u64) -> u64 {
 type Done<N> = Result<(), Error<<N as Nodes>::Error>>;
 
 impl<'a, N: GroupNodes> AgUpdate<'a, N> {
-    /// Executes `part`, and writes the chunks that `delayed` lists. If this fails, `undo` lists
-    /// what was taken out of the index, and the transaction must not be committed.
+    /// Executes `part`, and writes the runs and chunks that are `delayed`. If this fails, `undo`
+    /// lists what was taken out of the index, and the transaction must not be committed.
     pub(super) fn run(
         group: &'a Group,
         nodes: &'a mut N,
         undo: &'a mut Undo,
         part: AgChanges,
-        delayed: &BTreeMap<u64, Masks>,
+        delayed: &DelayedChunks,
     ) -> Result<Outcome, Error<N::Error>> {
         let former = group.layout();
         let layout = if part.is_extended { group.whole() } else { former.clone() };
@@ -176,10 +189,13 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
             is_counters_only: true,
             has_fetched: false,
         };
-        if !part.is_of_inodes() {
+        if !part.is_of_inodes() || !delayed.runs.is_empty() {
             work.decode_free_list()?;
         }
-        let AgChanges { claims, mut frees, destroyed, inodes, new_chunks, .. } = part;
+        let AgChanges { claims, frees, destroyed, inodes, new_chunks, .. } = part;
+        let runs = delayed.runs.with(claims, frees, destroyed);
+        let runs = runs.map_err(|run| impossible(work.layout.header(), run, false))?;
+        let RunsToWrite { claims, mut frees, destroyed, gone } = runs;
         work.extend(former.blocks().end)?;
         work.donate(&mut frees)?;
         for run in &claims {
@@ -187,7 +203,7 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
             work.take(*run)?;
         }
         work.outcome.used.extend(claims);
-        work.delayed(delayed)?;
+        work.delayed(&delayed.masks)?;
         let empty = work.inodes(&new_chunks, &inodes)?;
         for run in frees.into_iter().chain(destroyed).chain(empty) {
             work.top_up()?;
@@ -195,6 +211,7 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
             work.outcome.busy.push(run);
         }
         work.drain()?;
+        work.outcome.busy.extend(gone);
         Ok(work.done())
     }
 
@@ -332,26 +349,11 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
     /// Returns the free runs that touch a run which is in use: the start and length of the one
     /// before it, and the length of the one behind it.
     fn neighbours(&mut self, run: BlockRange) -> Result<Neighbours, Error<N::Error>> {
-        let tree = self.layout.free_tree();
-        let not_in_use = GroupFault::NotInUse { start: run.start, blocks: run.len() };
-        if !self.layout.is_usable(run.start, run.len()) {
-            return self.fault(not_in_use);
+        let layout = self.layout.clone();
+        match touching(&layout, &self.tree_nodes(), run)? {
+            Some(neighbours) => Ok(neighbours),
+            None => self.fault(GroupFault::NotInUse { start: run.start, blocks: run.len() }),
         }
-        let nodes = self.tree_nodes();
-        let record = tree.at_or_before(&nodes, run.start.into())?;
-        let before = record.map(|record| (record.key.get(), record.value.get()));
-        let record = tree.at_or_after(&nodes, run.start.into())?;
-        let behind = record.map(|record| (record.key.get(), record.value.get()));
-        // A length that exceeds the range of u64 overlaps the next run, too.
-        let is_free = before.is_some_and(|(at, len)| at.saturating_add(len) > run.start)
-            || behind.is_some_and(|(at, _)| at < run.end());
-        if is_free {
-            return self.fault(not_in_use);
-        }
-        Ok(Neighbours {
-            before: before.filter(|(at, len)| at + len == run.start),
-            behind: behind.filter(|(at, _)| *at == run.end()).map(|(_, len)| len),
-        })
     }
 
     /// Adds a run to the tree of free space.
@@ -599,8 +601,31 @@ impl Group {
     }
 }
 
+/// Returns the free runs that touch a run, unless some of it is free, or it can't be.
+pub(super) fn touching<N: Nodes>(
+    layout: &Layout,
+    nodes: &N,
+    run: BlockRange,
+) -> Result<Option<Neighbours>, Error<N::Error>> {
+    if !layout.is_usable(run.start, run.len()) {
+        return Ok(None);
+    }
+    let tree = layout.free_tree();
+    let record = tree.at_or_before(nodes, run.start.into())?;
+    let before = record.map(|record| (record.key.get(), record.value.get()));
+    let record = tree.at_or_after(nodes, run.start.into())?;
+    let behind = record.map(|record| (record.key.get(), record.value.get()));
+    // A length that exceeds the range of u64 overlaps the next run, too.
+    let is_free = before.is_some_and(|(at, len)| at.saturating_add(len) > run.start)
+        || behind.is_some_and(|(at, _)| at < run.end());
+    Ok((!is_free).then(|| Neighbours {
+        before: before.filter(|(at, len)| at + len == run.start),
+        behind: behind.filter(|(at, _)| *at == run.end()).map(|(_, len)| len),
+    }))
+}
+
 /// The free runs that touch a run.
-struct Neighbours {
+pub(super) struct Neighbours {
     before: Option<(u64, u64)>,
     behind: Option<u64>,
 }
@@ -628,27 +653,6 @@ fn apply((free, orphan): &mut Masks, bit: u64, change: InodeChange) -> bool {
         *orphan &= !bit;
     }
     true
-}
-
-/// Sorts and merges runs, and finds the group of each. Returns as an error a run that overlaps
-/// another, is empty, or does not lie in exactly one group.
-pub(super) fn in_order(
-    mut runs: Vec<BlockRange>,
-    mut group_of: impl FnMut(BlockRange) -> Option<u32>,
-) -> Result<Vec<(u32, BlockRange)>, BlockRange> {
-    runs.sort_unstable_by_key(|run| run.start);
-    let mut ordered: Vec<(u32, BlockRange)> = Vec::with_capacity(runs.len());
-    for run in runs {
-        let group = group_of(run).ok_or(run)?;
-        match ordered.last_mut() {
-            Some((_, last)) if last.end() > run.start => return Err(run),
-            Some((same, last)) if *same == group && last.end() == run.start => {
-                last.blocks = last.blocks.checked_add(run.blocks).ok_or(run)?;
-            }
-            _ => ordered.push((group, run)),
-        }
-    }
-    Ok(ordered)
 }
 
 /// Returns the corruption that describes a run which can't be used or freed.

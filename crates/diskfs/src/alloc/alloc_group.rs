@@ -221,8 +221,7 @@ impl Group {
         let state = self.lock.lock();
         let index = self.index.lock();
         let has_pending = index.as_ref().is_some_and(|index| !index.pending.is_empty());
-        let is_settled =
-            !has_pending && state.delayed.masks.is_empty() && self.layout() == self.whole();
+        let is_settled = !has_pending && state.delayed.is_empty() && self.layout() == self.whole();
         // Claims publish the count under the lock of the index.
         is_settled.then(|| self.totals())
     }

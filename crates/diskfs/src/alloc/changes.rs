@@ -208,3 +208,24 @@ impl Changes {
         self.blocks().into_iter().flat_map(of).flatten()
     }
 }
+
+/// Sorts and merges runs, and finds the group of each. Returns as an error a run that overlaps
+/// another, is empty, or does not lie in exactly one group.
+pub(super) fn in_order(
+    mut runs: Vec<BlockRange>,
+    mut group_of: impl FnMut(BlockRange) -> Option<u32>,
+) -> Result<Vec<(u32, BlockRange)>, BlockRange> {
+    runs.sort_unstable_by_key(|run| run.start);
+    let mut ordered: Vec<(u32, BlockRange)> = Vec::with_capacity(runs.len());
+    for run in runs {
+        let group = group_of(run).ok_or(run)?;
+        match ordered.last_mut() {
+            Some((_, last)) if last.end() > run.start => return Err(run),
+            Some((same, last)) if *same == group && last.end() == run.start => {
+                last.blocks = last.blocks.checked_add(run.blocks).ok_or(run)?;
+            }
+            _ => ordered.push((group, run)),
+        }
+    }
+    Ok(ordered)
+}

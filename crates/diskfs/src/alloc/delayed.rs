@@ -1,5 +1,5 @@
-//! Delayed changes of inodes: which inodes are free and which are orphans, in memory first. As the
-//! delayed items of btrfs, but for the inode chunks of a group.
+//! Delayed changes of groups: which inodes are free and which are orphans, and which runs of blocks
+//! are free, in memory first. As the delayed items and references of btrfs.
 //!
 //! # Purpose
 //!
@@ -9,6 +9,10 @@
 //! space aside for the two blocks. A transaction at the end of the context
 //! ([`Hooks::run_delayed`](vfscale_journal::Hooks::run_delayed)), or an earlier one that changes
 //! the trees of the group anyway, writes the bits of all of them.
+//!
+//! Small files come and go with a run of blocks each, and likewise change one tree and the header.
+//! A few runs of files are noted in the same way ([`DelayedRuns`]). Runs that touch enter the tree
+//! as one, and what comes and goes within a context does not enter it.
 //!
 //! # Invariants
 //!
@@ -28,6 +32,12 @@
 //! * Log space is set aside for the header of the group, and a leaf for each chunk. Writing a
 //!   record in place takes no other block. Hence a chunk that becomes empty, and may have to be
 //!   removed from its tree, is not delayed.
+//! * A run is delayed by a transaction that has found in the tree that it is free, or in use, so
+//!   damage is met by the call. Until it is in the tree it stays as it was in the index: a claim
+//!   is pending, and a free is none of the free blocks. A freed run counts as expected
+//!   ([`Space::expect`](super::space::Space::expect)) from the commit on.
+//! * The blocks of the tree of free space that a run may take stay in memory as well, and log space
+//!   is set aside for as many as it may create, and for all that exist, each once.
 //!
 //! # When changes are delayed
 //!
@@ -36,19 +46,28 @@
 //!
 //! [`ChangeList::follow`]: vfscale_journal::ChangeList::follow
 
+mod runs;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 use vfscale_journal::{DelayedList, Reservation};
-use vfscale_sync::atomic::{AtomicU64, Ordering};
+use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+pub(super) use runs::{DelayedRuns, RunsToWrite};
 
 use crate::base::ranks::DelayedGroupsLock;
 use crate::buffer::Buffer;
-use crate::format::BLOCK_BYTES;
+use crate::format::{BLOCK_BYTES, BlockRange};
 
 /// The share of the log that may be set aside for delayed changes.
-const LOG_SHARE: u64 = 16;
+const LOG_SHARE: u64 = 8;
+
+/// Most runs of a transaction in a group that are delayed: what a
+/// [reservation](super::Groups::log_blocks) has for the group as a whole is more than so many need
+/// here beyond their own.
+pub(super) const RUNS_MAX: usize = 4;
 
 /// Masks of the inodes of a chunk: the free ones, and the orphans.
 pub(super) type Masks = (u64, u64);
@@ -70,6 +89,13 @@ pub(super) struct GroupState {
 pub(super) struct DelayedChunks {
     /// The chunks that differ from their records, by their first blocks.
     pub(super) masks: BTreeMap<u64, Masks>,
+    pub(super) runs: DelayedRuns,
+    /// Number of blocks that were freed, and are expected to be available again.
+    pub(super) expected: u64,
+    /// The ranges of blocks whose records, and those beside them, are in leaves that are held.
+    pub(super) covered: Vec<Covered>,
+    /// Number of existing tree blocks for which space is set aside.
+    pub(super) existing: u64,
     /// Number of blocks that can be logged in the space that is set aside.
     pub(super) blocks: u64,
     /// That space, in bytes of log.
@@ -81,6 +107,47 @@ pub(super) struct DelayedChunks {
     pub(super) held: Vec<Arc<Buffer>>,
 }
 
+impl DelayedChunks {
+    /// Returns whether nothing differs from the trees.
+    pub(super) fn is_empty(&self) -> bool {
+        self.masks.is_empty() && self.runs.is_empty()
+    }
+
+    /// Notes that all changes are in the trees.
+    pub(super) fn clear(&mut self) {
+        self.masks.clear();
+        self.runs = DelayedRuns::default();
+        self.covered.clear();
+        self.held.clear();
+        (self.expected, self.existing) = (0, 0);
+    }
+
+    /// Notes the runs and the blocks of the changes of a transaction.
+    pub(super) fn note(&mut self, update: &mut DelayedUpdate) {
+        self.held.append(&mut update.held);
+        self.expected += update.expected();
+        if let Some(mut runs) = update.runs.take() {
+            self.covered.append(&mut runs.covered);
+            self.existing += runs.existing;
+            runs.claims.into_iter().for_each(|run| self.runs.claim(run));
+            runs.frees.into_iter().for_each(|run| self.runs.free(run));
+        }
+    }
+}
+
+/// A range of blocks: the first one, and the one behind, if there is one.
+pub(super) type Covered = (u64, Option<u64>);
+
+/// The runs of one transaction in one group, not noted yet.
+#[derive(Debug, Default)]
+pub(super) struct RunsUpdate {
+    pub(super) claims: Vec<BlockRange>,
+    pub(super) frees: Vec<BlockRange>,
+    /// The ranges that are held for them besides those of earlier transactions.
+    pub(super) covered: Vec<Covered>,
+    pub(super) existing: u64,
+}
+
 /// The delayed changes of one transaction in one group, not noted yet.
 #[derive(Debug, Default)]
 pub(super) struct DelayedUpdate {
@@ -88,6 +155,8 @@ pub(super) struct DelayedUpdate {
     pub(super) masks: SmallVec<[(u64, Masks); 1]>,
     /// Freed inodes: the chunk, and a mask.
     pub(super) freed: SmallVec<[(u64, u64); 1]>,
+    /// Apart, for most change inodes only.
+    pub(super) runs: Option<Box<RunsUpdate>>,
     /// By how much the numbers of free inodes and of orphans change.
     pub(super) free_inodes: i64,
     pub(super) orphans: i64,
@@ -98,6 +167,11 @@ pub(super) struct DelayedUpdate {
 }
 
 impl DelayedUpdate {
+    /// Returns the number of freed blocks.
+    pub(super) fn expected(&self) -> u64 {
+        self.runs.iter().flat_map(|runs| &runs.frees).map(|run| run.len()).sum()
+    }
+
     pub(super) fn add(&mut self, chunk: u64, masks: Masks) {
         match self.masks.iter_mut().find(|(other, _)| *other == chunk) {
             Some((_, now)) => *now = masks,
@@ -117,14 +191,18 @@ pub(crate) struct DelayedGroups {
     /// The log space that is set aside in all groups, and its limit, in bytes.
     log_bytes: AtomicU64,
     log_bytes_max: AtomicU64,
+    /// Whether runs are delayed.
+    has_runs: AtomicBool,
 }
 
 impl DelayedGroups {
     /// Permits transactions to delay changes of inodes, on a volume with a log of `log_bytes`
     /// bytes: each push of that log closes the [list](Self::list), has
     /// [`Groups::write_delayed`](super::Groups::write_delayed) called for all groups on it, and
-    /// opens it again.
-    pub(crate) fn open(&self, log_bytes: u64) {
+    /// opens it again. Without `has_runs` only inodes are delayed, as it was before there was a
+    /// list of busy extents for each CPU.
+    pub(crate) fn open(&self, log_bytes: u64, has_runs: bool) {
+        self.has_runs.store(has_runs, Ordering::Relaxed);
         self.log_bytes_max.store(log_bytes / LOG_SHARE, Ordering::Relaxed);
         self.list.open();
     }
@@ -134,6 +212,11 @@ impl DelayedGroups {
         let has_log =
             || self.log_bytes.load(Ordering::Relaxed) < self.log_bytes_max.load(Ordering::Relaxed);
         self.list.is_open() && has_log()
+    }
+
+    /// Returns whether runs are delayed.
+    pub(super) fn has_runs(&self) -> bool {
+        self.has_runs.load(Ordering::Relaxed)
     }
 
     /// Counts log space that is set aside. Most changes need none, and write nothing here.

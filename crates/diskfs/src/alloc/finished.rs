@@ -20,6 +20,11 @@ use crate::format::BlockRange;
 pub struct Busy {
     pub(super) parts: Vec<BusyPart>,
     blocks: u64,
+    /// Of these, the blocks that transactions before have freed, and noted as
+    /// [expected](Busy::expected).
+    noted: u64,
+    /// Number of blocks that the transaction has freed, and a later one enters into the trees.
+    delayed: u64,
 }
 
 /// The runs freed in one group.
@@ -38,6 +43,12 @@ impl Busy {
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.blocks
+    }
+
+    /// Returns the number of blocks that were not expected to become available before; less than
+    /// none for those that don't.
+    pub(crate) fn expected(&self) -> i64 {
+        (self.blocks + self.delayed) as i64 - self.noted as i64
     }
 
     /// Returns the runs that were freed.
@@ -123,8 +134,15 @@ impl Finished<'_> {
     /// commit.
     pub fn busy(&mut self) -> Busy {
         let mut busy = Busy::default();
-        for Locked { group, work, .. } in &mut self.parts {
-            let Work::Written(outcome) = work else { continue };
+        for Locked { group, work, guard } in &mut self.parts {
+            let outcome = match work {
+                Work::Written(outcome) => outcome,
+                Work::Delayed(update) => {
+                    busy.delayed += update.expected();
+                    continue;
+                }
+            };
+            busy.noted += guard.delayed.expected;
             let runs = std::mem::take(&mut outcome.busy);
             let freed: u64 = runs.iter().map(|run| run.len()).sum();
             if !group.is_left_out() {
@@ -154,13 +172,12 @@ impl Finished<'_> {
             match &mut *work {
                 Work::Written(outcome) => {
                     headers::raise(self.largest_trees, outcome.header.tree_blocks);
-                    guard.delayed.masks.clear();
-                    guard.delayed.held.clear();
+                    guard.delayed.clear();
                     group.counts.set(&outcome.header);
                     group.account(outcome.header.blocks);
                 }
                 Work::Delayed(update) => {
-                    guard.delayed.held.append(&mut update.held);
+                    guard.delayed.note(update);
                     for (chunk, masks) in &update.masks {
                         guard.delayed.masks.insert(*chunk, *masks);
                     }

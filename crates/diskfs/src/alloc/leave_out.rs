@@ -4,8 +4,10 @@ use std::fmt::Display;
 
 use vfscale_sync::atomic::Ordering;
 
+use super::ag_update::tell_lost;
 use super::alloc_group::Group;
 use super::changes::BlockChanges;
+use super::delayed::DelayedChunks;
 use super::finished::Finished;
 use super::left_out::{Failures, is_of_all};
 use super::space::Space;
@@ -67,7 +69,7 @@ impl Groups {
         finished: &mut Finished<'g>,
     ) -> Result<(), Error<N::Error>> {
         let mut part = part;
-        if group.is_left_out() {
+        if group.is_left_out() && !self.left_out.is_recovering.load(Ordering::Relaxed) {
             match self.remaining(group, nodes, part) {
                 Some(remaining) => part = remaining,
                 None => return Ok(()),
@@ -123,6 +125,27 @@ impl Groups {
             }
         }
         Some(part)
+    }
+
+    /// Forgets delayed frees of a group that is to have none, as those of a transaction are. The
+    /// caller holds its lock.
+    pub(super) fn forget_delayed<N: GroupNodes>(
+        &self,
+        group: &Group,
+        nodes: &N,
+        delayed: &mut DelayedChunks,
+    ) {
+        if group.is_left_out() && (group.is_damaged() || nodes.leaves_out()) {
+            let blocks = delayed.runs.forget_frees();
+            if blocks > 0 {
+                tell_lost(group.whole().group(), blocks);
+            }
+        }
+    }
+
+    /// Sets whether a mount recovers orphans. Meanwhile no other transaction changes the volume.
+    pub(crate) fn set_recovering(&self, is_recovering: bool) {
+        self.left_out.is_recovering.store(is_recovering, Ordering::Relaxed);
     }
 
     /// Returns the number of groups that are left out.

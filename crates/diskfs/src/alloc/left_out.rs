@@ -29,13 +29,17 @@
 //! forget what they free there: blocks, and inodes that the tree of chunks does not know as they
 //! are ([`Groups::finish_or_leave_out`](super::Groups::finish_or_leave_out)).
 //!
+//! The recovery of orphans by a mount forgets nothing: it fails, and what it has not freed is left
+//! to the next mount, which may read what this one could not.
+//!
 //! Nothing is written over by that. A free that is forgotten leaves more in use on disk than is, at
 //! this opening and at all later ones. A claim and a new inode are never forgotten: they are
 //! entered, or their transaction fails. The group and a file may contradict each other, and either
 //! may be wrong; so blocks which the group calls free are not given to others either.
 //!
-//! Delayed changes of inodes were accepted with all blocks that they need in memory, so the push
-//! can meet nothing but a wrong counter, and puts up with it.
+//! Delayed changes were accepted with all blocks that they need in memory, so the push can meet
+//! nothing but a wrong counter, and puts up with it. Delayed frees of a group that is left out in
+//! the meantime are forgotten like those of a transaction.
 //!
 //! # The count of free blocks
 //!
@@ -62,6 +66,8 @@ pub(super) struct LeftOut {
     pub(super) count: AtomicU32,
     /// Whether blocks of some were not withdrawn yet.
     pub(super) is_due: AtomicBool,
+    /// Whether a mount recovers orphans, for which nothing is forgotten.
+    pub(super) is_recovering: AtomicBool,
 }
 
 /// The groups in which a search has failed.

@@ -49,6 +49,12 @@ pub trait GroupNodes: Nodes {
         expected: &Expected,
     ) -> Result<Option<Arc<Buffer>>, Error<Self::Error>>;
 
+    /// Returns the rest of the transaction's reservation of log space, in bytes of items: what it
+    /// may set aside for delayed runs; 0 if it is to delay none.
+    fn log_left(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Returns whether the transaction must not fail because of a group that can't be read: such
     /// groups are [left out](super::left_out), and their freed blocks are forgotten.
     fn leaves_out(&self) -> bool {

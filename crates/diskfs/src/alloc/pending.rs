@@ -75,7 +75,6 @@ impl Pending {
     }
 
     /// Lists all runs.
-    #[cfg(test)]
     pub(super) fn runs(&self) -> impl Iterator<Item = (u64, u64)> {
         self.runs.iter().map(|(start, blocks)| (*start, *blocks))
     }

@@ -244,9 +244,10 @@ impl Space {
     }
 
     /// Notes that a transaction which is about to be committed has freed `blocks` blocks. They
-    /// [come back](Self::come_back) when it is durable.
-    pub fn expect(&self, blocks: u64) {
-        self.coming.freed.add(blocks as i64);
+    /// [come back](Self::come_back) when it is durable. Less than none are blocks that were
+    /// expected, and don't.
+    pub fn expect(&self, blocks: i64) {
+        self.coming.freed.add(blocks);
     }
 
     /// Reserves free blocks for a moment, after which the caller lets them
@@ -255,7 +256,7 @@ impl Space {
     #[must_use]
     pub fn borrow(&self, blocks: u64) -> bool {
         // Before `take`: see `Coming`.
-        self.expect(blocks);
+        self.expect(blocks as i64);
         let is_taken = self.take(blocks, false);
         if !is_taken {
             self.coming.given.add(blocks as i64);

@@ -50,7 +50,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use vfscale_sync::atomic::thread;
 use vfscale_sync::cpu;
@@ -60,7 +60,6 @@ use super::bad_blocks::BadBlocks;
 use super::file_blocks::{FileBlocks, Throttle};
 use super::flusher::Woken;
 use super::gate::{Gate, Inside, Shut};
-use super::pace::Pace;
 use super::read_ahead::{READERS, ReadAhead};
 use super::renewed::Renewed;
 use super::state::FilesState;
@@ -86,12 +85,6 @@ const PAGES_ENOUGH: u64 = PAGES_LEFT + PAGES_LEFT / 4;
 const ROUNDS: u32 = 8;
 /// How often a pass writes back before it forces the log, if files become dirty meanwhile.
 const PASS_ROUNDS: u32 = 3;
-/// The pages that a writer which is short of memory writes at a time if the device is quick. Then
-/// eight threads that do so on two CPUs are done in their turn of the scheduler. Larger pieces are
-/// for slow devices, which writers wait for in any case.
-const PART_PAGES: u64 = 256;
-/// A device is quick if it writes so many pages in a few milliseconds.
-const QUICK_PAGES: u64 = 1024;
 /// The number of blocks of 512 bytes, which `stat` counts in, per block of the volume.
 const SECTORS_PER_BLOCK: u64 = 8;
 
@@ -125,7 +118,6 @@ impl Files {
                 bad_blocks: BadBlocks::default(),
                 untold: 0.into(),
                 gate: Gate::new(slots),
-                pace: Pace::new(),
                 log_blocks_max: u32::try_from(log_blocks / LOG_SHARE).unwrap_or(u32::MAX),
                 flusher: Arc::default(),
                 discarder: Arc::default(),
@@ -378,18 +370,6 @@ impl Files {
         written.and(stored)
     }
 
-    /// Writes back some pages of a file that was taken from the lists, if its writers would wait
-    /// for long otherwise. Returns whether dirty pages are left, and the caller is to put it back.
-    /// False also after an error. Blocks for I/O.
-    fn write_part_back(&self, node: &Arc<Node>) -> bool {
-        if !self.state.pace.is_quick(QUICK_PAGES) {
-            return false;
-        }
-        let Some(file) = self.cached_file(node) else { return false };
-        self.store_times_early(node);
-        file.write_part_back(PART_PAGES).unwrap_or(false)
-    }
-
     /// Writes back everything that is dirty at the call, so it is in the log, and waits for the
     /// files that other threads are writing back. Continues after an error. Blocks for I/O.
     ///
@@ -426,27 +406,20 @@ impl Files {
         self.state.gate.enter()
     }
 
-    /// Lets little become dirty while the result is held, and writes what is dirty, unless that is
-    /// little, and is expected to be written in a few milliseconds when the gate is shut. Blocks
-    /// for I/O.
+    /// Lets little become dirty while the result is held, and writes what is dirty until little is.
+    /// Blocks for I/O.
     ///
     /// # Errors
     /// The first error of write-back that this thread has met.
     pub fn drain(&self) -> Result<LowDirty<'_>, Fault> {
         let low = self.pages().lower_dirty(PAGES_LEFT);
-        for round in 0..ROUNDS {
-            let left = self.pages().unstable();
-            if left <= PAGES_ENOUGH && (round > 0 || self.state.pace.is_quick(left)) {
+        for _ in 0..ROUNDS {
+            self.write_back_all()?;
+            if self.pages().unstable() <= PAGES_ENOUGH {
                 break;
             }
-            self.write_back_all()?;
         }
         Ok(low)
-    }
-
-    #[cfg(test)]
-    pub(super) fn pace(&self) -> &Pace {
-        &self.state.pace
     }
 
     /// Shuts the gate: waits for the calls that are inside, and writes what is dirty. While the
@@ -456,9 +429,7 @@ impl Files {
     /// The first error of write-back that this thread has met. The gate is open then.
     pub fn shut(&self) -> Result<Shut<'_>, Fault> {
         let shut = self.state.gate.shut();
-        let (pages, begun) = (self.pages().unstable(), Instant::now());
         self.write_back_all()?;
-        self.state.pace.note(pages, begun.elapsed());
         Ok(shut)
     }
 
@@ -494,14 +465,19 @@ impl Files {
     }
 
     /// Frees all blocks of an inode behind `size`, and drops its data in memory. The inode has no
-    /// user: it is freed (`size` 0), or a crash or an error has interrupted its truncation. Blocks
-    /// for I/O.
+    /// user: it is freed (`size` 0), or a crash or an error has interrupted its truncation. Leaves
+    /// the blocks of a file that [are freed with its
+    /// inode](crate::inode::core::InodeCore::last_extents). Blocks for
+    /// I/O.
     ///
     /// # Errors
     /// The errors of the device and the log, damage. Some blocks may be freed then.
     pub fn truncate_extents(&self, node: &Arc<Node>, size: u64) -> Result<(), Fault> {
         if let Some(file) = self.cached_file(node) {
             file.discard();
+        }
+        if node.stored().last_extents().is_some() {
+            return Ok(());
         }
         match self.blocks(node).cut(size) {
             Truncation::Whole => Ok(()),
@@ -525,9 +501,7 @@ impl Throttle for Files {
             thread::sleep(OTHERS_WRITE);
             return false;
         };
-        if self.write_part_back(&node) {
-            node.put_back();
-        } else if let Err(fault) = self.write_node_back(&node) {
+        if let Err(fault) = self.write_node_back(&node) {
             tracing::error!(ino = node.ino(), %fault, "a file can't be written back");
         }
         true

@@ -9,7 +9,6 @@ use super::bad_blocks::BadBlocks;
 use super::discarder::Discarder;
 use super::flusher::Flusher;
 use super::gate::Gate;
-use super::pace::Pace;
 use super::read_ahead::ReadAhead;
 use super::renewed::Renewed;
 use super::write_behind::WriteBehind;
@@ -36,7 +35,6 @@ pub(super) struct FilesState {
     pub(super) untold: AtomicU32,
     /// Calls that change data are inside.
     pub(super) gate: Gate,
-    pub(super) pace: Pace,
     /// The most log blocks that a transaction reserves.
     pub(super) log_blocks_max: u32,
     pub(super) flusher: Arc<Flusher>,

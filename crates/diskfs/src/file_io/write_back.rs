@@ -73,8 +73,6 @@ struct Pass<'s> {
     may_inline: bool,
     /// Number of pages that have been written.
     written: u64,
-    /// The most pages that may still be written or given up, unless all may.
-    left: Option<u64>,
     first_fault: Option<Fault>,
     /// The most pages of the next segment: fewer behind a write that has failed, so the pages that
     /// can be written are written.
@@ -106,7 +104,6 @@ impl Pass<'_> {
             last,
             may_inline: true,
             written: 0,
-            left: None,
             first_fault: None,
             pages_max: WRITE_PAGES_MAX,
             failures_left: FAILURES_MAX,
@@ -116,23 +113,16 @@ impl Pass<'_> {
         }
     }
 
-    /// Takes pages off those that may still be written.
-    fn take(&mut self, pages: u64) {
-        self.left = self.left.map(|left| left.saturating_sub(pages));
-    }
-
     /// Notes that a segment was written.
     fn succeed(&mut self, segment: Segment) {
         self.cursor = segment.range().1;
         self.written += segment.pages;
-        self.take(segment.pages);
         self.pages_max = (self.pages_max * 2).min(WRITE_PAGES_MAX);
         self.blocks_tried = 0;
     }
 
     /// Notes that the pages up to `next` were given up, or cannot be written now.
     fn fail(&mut self, fault: Fault, next: u64) {
-        self.take(next.saturating_sub(self.cursor));
         self.cursor = next;
         self.first_fault.get_or_insert(fault);
         self.blocks_tried = 0;
@@ -215,27 +205,6 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let mut pass = Pass::new(from, last);
         self.write_pass_back(&mut pass)?;
         pass.first_fault.map_or(Ok(()), Err)
-    }
-
-    /// Writes back up to `most` dirty pages, beginning behind those that the last such call has
-    /// written, so each gets its turn however often a writer changes others. Returns whether some
-    /// are left that another such call may write. Continues after an error, which the store
-    /// records. Blocks for I/O.
-    ///
-    /// # Errors
-    /// The first error.
-    pub fn write_part_back(&self, most: u64) -> Result<bool, Fault> {
-        let from = self.pages.part_end.load(Ordering::Relaxed);
-        let mut pass = Pass::new(from, u64::MAX);
-        pass.left = Some(most);
-        self.write_pass_back(&mut pass)?;
-        let next = if pass.left == Some(0) { pass.cursor } else { 0 };
-        self.pages.part_end.store(next, Ordering::Relaxed);
-        match pass.first_fault {
-            Some(fault) => Err(fault),
-            None if from == 0 && pass.written == 0 => Ok(false),
-            None => Ok(self.pages.read().next_dirty(0).is_some()),
-        }
     }
 
     /// Writes the segments of a pass.
@@ -334,7 +303,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
             SegmentTarget::Mapped(_) => None,
             SegmentTarget::Unwritten(_) | SegmentTarget::Inline => return None,
         };
-        if pass.begins_left == 0 || pass.pages_max < WRITE_PAGES_MAX || pass.left.is_some() {
+        if pass.begins_left == 0 || pass.pages_max < WRITE_PAGES_MAX {
             return None;
         }
         let (size, first) = (self.size(), segment.range().1);
@@ -387,7 +356,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let first = next.min(behind);
         // A page behind the end is being added by a writer: the size will follow.
         let end = pages_of(size).min(pass.last.saturating_add(1));
-        let most = end.checked_sub(first)?.min(pass.pages_max).min(pass.left.unwrap_or(u64::MAX));
+        let most = end.checked_sub(first)?.min(pass.pages_max);
         if most == 0 {
             return None;
         }

@@ -94,6 +94,10 @@ impl FileKind {
 /// The largest size of a file, in bytes.
 pub const SIZE_MAX: u64 = i64::MAX as u64;
 
+/// Most extents that are freed together with their inode: as many as a transaction changes in the
+/// smallest log.
+const LAST_EXTENTS_MAX: usize = 2;
+
 /// The location of a file's data, a directory's entries, or a symbolic link's target. Counterpart
 /// of the data fork of XFS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -233,6 +237,19 @@ impl InodeCore {
     #[must_use]
     pub fn is_regular(&self) -> bool {
         self.file_type() == TYPE_REGULAR
+    }
+
+    /// Returns the extents of a regular file without names, if they are so few that they are freed
+    /// together with the inode.
+    #[must_use]
+    pub fn last_extents(&self) -> Option<&[Extent]> {
+        match &self.data {
+            DataFork::Extents(list) if self.is_regular() && self.nlink == 0 => {
+                let is_small = list.len() <= LAST_EXTENTS_MAX;
+                (is_small && !matches!(self.attr, AttrFork::Tree { .. })).then_some(list)
+            }
+            _ => None,
+        }
     }
 
     /// Returns whether the inode is a symbolic link.

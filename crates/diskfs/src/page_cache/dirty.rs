@@ -12,10 +12,6 @@
 //! Each file on a list has a number, in the order of arrival. Files that were dirty at some moment
 //! have numbers below the list's next one of that moment ([`Mark`]); so a thread that waits for
 //! them never waits for files that arrived later.
-//!
-//! A writer that is short of memory may write a part of a file, and put the file back
-//! ([`Taken::put_back`]). It keeps its number, for some of what was dirty at a mark still is. So
-//! such a thread looks again after it has waited ([`DirtyFiles::write_all`]).
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -72,17 +68,6 @@ impl<F> DirtyState<F> {
         self.taken.push(first.0);
         Some(first)
     }
-
-    /// Adds a file that was taken, at its place.
-    fn put_back(&mut self, number: u64, file: F) {
-        let at = self.waiting.partition_point(|(other, _)| *other < number);
-        self.waiting.insert(at, (number, file));
-    }
-
-    /// Returns whether a file waits whose number is below `end`.
-    fn has_before(&self, end: u64) -> bool {
-        self.waiting.front().is_some_and(|(number, _)| *number < end)
-    }
 }
 
 /// A file that a thread has taken to write it back. Threads that wait for it wait until this is
@@ -92,14 +77,6 @@ pub struct Taken<'a, F> {
     list: &'a List<F>,
     number: u64,
     file: F,
-}
-
-impl<F: Clone> Taken<'_, F> {
-    /// Puts the file back on its list, at its place, because a part of it is dirty that was dirty
-    /// before it was taken. It is still marked as queued.
-    pub fn put_back(self) {
-        self.list.state.lock().put_back(self.number, self.file.clone());
-    }
 }
 
 impl<F> Deref for Taken<'_, F> {
@@ -168,27 +145,14 @@ impl<F> DirtyFiles<F> {
     /// writing back takes.
     pub fn write_all(&self, mut write: impl FnMut(&F)) {
         let mark = self.mark();
-        loop {
-            while let Some(file) = self.take_before(&mark) {
-                write(&file);
-            }
-            if self.wait(&mark) {
-                return;
-            }
+        while let Some(file) = self.take_before(&mark) {
+            write(&file);
         }
-    }
-
-    /// Waits for the files that were dirty at the moment of `mark` and that other threads have
-    /// taken. Returns true if all of them are written, and false at once if one of them was put
-    /// back.
-    fn wait(&self, mark: &Mark) -> bool {
-        self.lists.iter().zip(&mark.0).all(|(list, end)| {
-            let is_taken = |state: &DirtyState<F>| state.taken.iter().any(|number| number < end);
-            let state = list.state.lock();
-            let wait = |state: &mut DirtyState<F>| is_taken(state) && !state.has_before(*end);
-            let state = list.written.wait_while(state, wait);
-            !state.has_before(*end)
-        })
+        for (list, end) in self.lists.iter().zip(&mark.0) {
+            let is_taken =
+                |state: &mut DirtyState<F>| state.taken.iter().any(|number| number < end);
+            drop(list.written.wait_while(list.state.lock(), is_taken));
+        }
     }
 
     /// Returns whether all files are written: none waits, and no thread has taken one.

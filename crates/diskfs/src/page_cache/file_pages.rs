@@ -62,9 +62,6 @@ pub struct FilePages {
     /// the last request for write-behind. Changed under the inode's lock.
     pub(crate) write_end: AtomicU64,
     pub(crate) behind_from: AtomicU64,
-    /// The page behind those that were last written back in part
-    /// ([`write_part_back`](crate::file_io::RegularFile::write_part_back)).
-    pub(crate) part_end: AtomicU64,
 }
 
 impl FilePages {
@@ -85,7 +82,6 @@ impl FilePages {
             has_pages: AtomicBool::new(false),
             write_end: AtomicU64::new(0),
             behind_from: AtomicU64::new(0),
-            part_end: AtomicU64::new(0),
             read_end: AtomicU64::new(0),
             read_ahead: AtomicU32::new(0),
             ahead_to: AtomicU64::new(0),

@@ -2,8 +2,7 @@
 //!
 //! # Order
 //!
-//! 1. Writers are held to 8 MiB of dirty data. What is dirty is written while calls go on, unless
-//!    step 3 is about to write it in a few milliseconds (`data/pace.rs`).
+//! 1. Writers are held to 8 MiB of dirty data. What is dirty is written while calls go on.
 //! 2. The log is forced, so the last push is small.
 //! 3. The gate of data is shut, and what is left is written. Then the gate of the journal, and what
 //!    was committed is pushed to the log. Nothing is written home: whoever opens the contents

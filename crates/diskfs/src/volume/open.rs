@@ -111,7 +111,7 @@ impl Volume {
                 opened.update_superblock(|superblock| superblock.note_mount(log_seen))?;
             }
             opened.hooks.set_delayed(Box::new(DelayedWriter::new(Arc::clone(&opened.metadata))));
-            opened.groups().delayed().open(log_bytes);
+            opened.groups().delayed().open(log_bytes, settings.journal.scaling.busy_extents());
             opened.metadata.dirs().open();
             grow::finish(&opened)?;
         }

@@ -587,9 +587,11 @@ impl<'v> Tx<'v> {
                 changed.add_image(node, image, |node| node.publish(core, before, home));
             }
         }
+        if busy.expected() != 0 {
+            metadata.space().expect(busy.expected());
+        }
         if !busy.is_empty() {
             let shared = metadata.keep();
-            shared.space.expect(busy.blocks());
             changed.on_durable(move |durable| {
                 if durable.is_ok() {
                     let blocks = busy.blocks();
@@ -716,6 +718,15 @@ impl GroupNodes for Tx<'_> {
 
     fn hold(&self, address: u64, expected: &Expected) -> Result<Option<Arc<Buffer>>, Error<Fault>> {
         Ok(Some(self.metadata.cache().get(address, expected)?))
+    }
+
+    fn log_left(&self) -> u64 {
+        // With nothing to log, the commit would not tell which checkpoint has the runs.
+        if self.nodes.is_empty() {
+            return 0;
+        }
+        let inodes = self.nodes.len() as u64 * Reservation::item_bytes(RECORD_BYTES as u64);
+        self.log_bytes.saturating_sub(self.shadows.log_bytes() + inodes)
     }
 
     fn leaves_out(&self) -> bool {

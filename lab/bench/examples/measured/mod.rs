@@ -121,6 +121,25 @@ pub const KINDS: &[Kind] = &[
         file.write(&[b'a'; PAGE])?;
         file.sync_data()
     }),
+    // A file with a page of data that comes and goes before anybody makes it durable.
+    on_volume("small", &[], |task, _| {
+        task.write("new", [b's'; PAGE])?;
+        task.remove_file("new")
+    }),
+    // A file with a page of data that has its block when it is removed.
+    on_volume("synced", &[], |task, _| {
+        let new = task.posix().open("new", OFlags::CREATE | OFlags::WRONLY, MODE)?;
+        new.write(&[b's'; PAGE])?;
+        new.sync_data()?;
+        drop(new);
+        task.remove_file("new")
+    }),
+    // A page of data that replaces a file: by a new file that is renamed over it, and in place.
+    on_volume("put", &["orphan"], |task, _| {
+        task.write("new", [b'p'; PAGE])?;
+        task.rename("new", "kept")
+    }),
+    on_volume("rewrite", &[], |task, _| task.write("kept", [b'r'; PAGE])),
 ];
 
 fn stat(task: &Task, path: &str) -> vfscale::Result<()> {

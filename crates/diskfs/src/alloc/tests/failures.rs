@@ -25,8 +25,11 @@ fn refused(world: &mut World, fill: impl FnOnce(&mut Changes)) -> Option<u32> {
 }
 
 /// Creates a world with twenty blocks in use.
-fn with_run() -> (World, BlockRange) {
+fn with_run(is_delayed: bool) -> (World, BlockRange) {
     let mut world = World::new(4096, 10);
+    if is_delayed {
+        world.groups.delayed().open(1 << 24, true);
+    }
     let run = world.claim(500, 20, 20).unwrap();
     let mut changes = Changes::new();
     world.use_claim(0, &mut changes);
@@ -37,6 +40,16 @@ fn with_run() -> (World, BlockRange) {
 /// Blocks that no transaction can have are a fault of who frees or uses them, and of no group.
 #[test]
 fn a_group_refuses_to_free_free_blocks_and_to_use_used_ones() {
+    refuses(false);
+}
+
+#[test]
+fn a_group_with_delayed_runs_refuses_the_same() {
+    refuses(true);
+}
+
+fn refuses(is_delayed: bool) {
+    let with_run = || with_run(is_delayed);
     let (mut world, run) = with_run();
     let (start, end) = (run.start, run.end());
     for (start, blocks) in
@@ -88,7 +101,7 @@ fn inodes_are_freed_once_and_only_where_there_are_any() {
 /// so are all others in the group. Nothing is claimed there.
 #[test]
 fn a_damaged_group_loses_what_is_freed_in_it() {
-    let (mut world, run) = with_run();
+    let (mut world, run) = with_run(false);
     let group = world.groups.group_of(run.start).unwrap();
     let freed = |world: &mut World, run| {
         let mut changes = Changes::new();
@@ -152,6 +165,20 @@ fn a_failure_at_any_call_leaves_nothing_behind() {
     world.commit(changes);
     world.durable();
     world.check();
+    // Delayed runs remain as they are, whatever fails of those who write them.
+    world.groups.delayed().open(1 << 26, true);
+    for at in 0..20 {
+        let mut changes = Changes::new();
+        world.claim(at * 1300, 2, 5).unwrap();
+        world.use_claim(0, &mut changes);
+        let used = world.used.iter().copied().nth(at as usize * 31 + 5).unwrap();
+        changes.free(BlockRange::new(used, 1));
+        world.commit(changes);
+    }
+    world.groups.delayed().list.close();
+    world.check();
+    let delayed = world.groups.at(0).unwrap().lock.lock().delayed.runs.all();
+    assert!(delayed.iter().map(Vec::len).sum::<usize>() > 10, "{delayed:?}");
     let mut failed = 0;
     for call in 1.. {
         let before = world.nodes.clone();

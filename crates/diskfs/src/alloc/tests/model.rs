@@ -113,12 +113,12 @@ fn step(world: &mut World, call: Call) {
         Call::Commit { claims, frees } => {
             let mut changes = Changes::new();
             let mut freed: Vec<BlockRange> = Vec::new();
-            for (number, (near, blocks)) in frees.into_iter().enumerate() {
+            for (near, blocks) in frees {
                 let Some(run) = piece(world, near, blocks) else { continue };
                 if !freed.iter().any(|other| other.start < run.end() && run.start < other.end()) {
                     freed.push(run);
                     // Blocks of metadata are freed one by one.
-                    if number % 2 == 0 {
+                    if near % 4 == 0 {
                         run.range().for_each(|block| changes.free_destroyed(block));
                     } else {
                         changes.free(run);
@@ -144,7 +144,7 @@ fn step(world: &mut World, call: Call) {
         Call::Durable => world.durable(),
         Call::Shrink => world.shrink(),
         call @ (Call::Inode(..) | Call::Orphan(..)) => inode_step(world, &call),
-        Call::Delay(true) => world.groups.delayed().open(1 << 20),
+        Call::Delay(true) => world.groups.delayed().open(1 << 24, true),
         Call::Delay(false) => world.groups.delayed().list.close(),
         Call::WriteDelayed => world.write_delayed(),
         Call::Reopen => world.reopen(),
@@ -172,7 +172,7 @@ proptest! {
     #[test]
     fn every_block_is_one_thing(calls in prop::collection::vec(call(), 1..120)) {
         let mut world = World::new(4096, 10);
-        world.groups.delayed().open(1 << 20);
+        world.groups.delayed().open(1 << 24, true);
         world.check();
         calls.into_iter().for_each(|call| step(&mut world, call));
     }

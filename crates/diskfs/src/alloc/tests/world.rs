@@ -177,6 +177,7 @@ impl World {
         for group in 0..self.groups.count() {
             let written = self.groups.write_delayed(&mut self.nodes, group).unwrap();
             if let Some(mut finished) = written {
+                self.busy.push(finished.busy());
                 finished.committed(&Changes::new(), 0);
             }
             self.nodes.commit();
@@ -278,7 +279,12 @@ impl World {
         }
         assert_eq!((header.inodes, (header.free_inodes, header.orphans)), (inodes, stored));
         (header.free_inodes, header.orphans) = shown;
-        let of_files: BTreeSet<_> = self.used.range(layout.blocks()).copied().collect();
+        let mut of_files: BTreeSet<_> = self.used.range(layout.blocks()).copied().collect();
+        // As the tree has them: without the delayed claims, and with the delayed frees.
+        let [claims, frees, gone] = group.lock.lock().delayed.runs.all().map(blocks_of);
+        assert!(of_files.is_superset(&claims) && of_files.is_disjoint(&frees));
+        assert!(of_files.is_disjoint(&gone) && free.is_superset(&gone));
+        of_files = of_files.difference(&claims).chain(&frees).copied().collect();
         assert!(whole == of_files, "all other blocks are of files");
         (header, free)
     }
@@ -289,6 +295,8 @@ impl World {
         let records = layout.chunk_tree().range(&self.nodes, ..).unwrap().map(Result::unwrap);
         let free_inodes: Vec<_> =
             records.map(|record| (record.key.get(), self.masks(&record).0)).collect();
+        let [claims, _, gone] = group.lock.lock().delayed.runs.all();
+        let delayed = [claims, gone];
         let guard = group.index.lock();
         let Some(index) = guard.as_ref() else { return };
         let (mut taken, mut drained) = (BTreeSet::new(), 0);
@@ -300,6 +308,7 @@ impl World {
         }
         let claims = self.claims.iter().filter(|run| layout.blocks().contains(&run.start));
         taken.extend(claims.flat_map(|run| run.range()));
+        taken.extend(delayed.into_iter().flat_map(blocks_of));
         let pending: BTreeSet<_> =
             index.pending.runs().flat_map(|(at, len)| at..at + len).collect();
         assert!(pending == taken, "group {number}");
@@ -333,6 +342,10 @@ impl World {
             }
         }
     }
+}
+
+fn blocks_of(runs: Vec<BlockRange>) -> BTreeSet<u64> {
+    runs.into_iter().flat_map(BlockRange::range).collect()
 }
 
 /// Checks the index of the inodes of a group, of whose chunks these inodes are free.

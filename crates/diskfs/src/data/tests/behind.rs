@@ -9,7 +9,6 @@ use vfscale_testkit::{Fault as DeviceFault, FaultyDevice, Gate};
 use super::syncs::crashed;
 use super::volume::{Mounted, made};
 use super::*;
-use crate::data::file_blocks::Throttle;
 use crate::inode::incore::Node;
 
 /// So large that nothing is written back because much is dirty.
@@ -83,37 +82,5 @@ fn a_sync_waits_for_what_is_being_written_behind() {
         sync.join().unwrap()
     });
     assert_eq!(left.contents(&left.node(node.ino())), vec![7; 4 << 20]);
-    mounted.close();
-}
-
-#[test]
-fn write_behind_writes_a_part_for_memory_and_a_sync_the_rest() {
-    let device = made();
-    let mounted = Mounted::open(&device, CACHE);
-    let node = mounted.create();
-    // In descending order, so it is not written behind.
-    let dirty = |pages: u64| {
-        for page in (0..pages).rev() {
-            mounted.files.file(&node).write(page * PAGE, &[7; PAGE_SIZE]).unwrap();
-        }
-    };
-    let unstable = || mounted.files.pages().unstable();
-    dirty(600);
-    mounted.files.pace().note(1000, Duration::from_millis(1));
-    assert!(mounted.files.write_back_one());
-    assert_eq!((unstable(), mounted.files.is_written()), (600 - 256, false));
-    mounted.files.sync_all().unwrap();
-    assert_eq!((unstable(), mounted.files.is_written()), (0, true));
-    let left = crashed(&*device);
-    assert_eq!(left.contents(&left.node(node.ino())), vec![7; 600 * PAGE_SIZE]);
-    // To the end by parts; then nobody has it any more.
-    dirty(600);
-    while mounted.files.write_back_one() {}
-    assert_eq!((unstable(), mounted.files.is_written()), (0, true));
-    // A slow device gets the whole file at once.
-    (0..20).for_each(|_| mounted.files.pace().note(1000, Duration::from_secs(1)));
-    dirty(600);
-    assert!(mounted.files.write_back_one());
-    assert_eq!((unstable(), mounted.files.is_written()), (0, true));
     mounted.close();
 }

@@ -255,24 +255,6 @@ fn files_give_room_to_each_other() {
 }
 
 #[test]
-fn parts_of_a_file_are_written_in_turn() {
-    let file = Disk::new(4000).open(&PageCache::new(64 << 20, 1));
-    let (data, part) = (file.data(), vec![5; 600 * PAGE_SIZE]);
-    data.write(0, &part).unwrap();
-    let written = || file.disk.state.lock().unwrap().written.clone();
-    assert!(data.write_part_back(256).unwrap());
-    assert_eq!(written(), [256]);
-    // Pages that change again do not keep the others waiting.
-    data.write(0, &part[..256 * PAGE_SIZE]).unwrap();
-    assert!(data.write_part_back(256).unwrap() && data.write_part_back(256).unwrap());
-    assert_eq!((written(), data.pages.read().next_dirty(0)), (vec![256, 256, 88], Some(0)));
-    assert!(!data.write_part_back(256).unwrap());
-    assert_eq!((written(), data.pages.read().next_dirty(0)), (vec![256, 256, 88, 256], None));
-    assert!(!data.write_part_back(256).unwrap());
-    assert_eq!(contents(&file), part);
-}
-
-#[test]
 fn large_writes_set_space_aside_and_go_to_the_device_in_large_pieces() {
     let cache = PageCache::new(64 << 20, 1);
     let file = Disk::new(3000).open(&cache);

@@ -19,7 +19,7 @@ use crate::volume::tx::{Tx, TxReservation};
 
 /// Frees the blocks of a file behind a size in bytes, in transactions of its own, and discards its
 /// data in memory. The size of the file is at least that. If the file has no name and was an
-/// orphan, it stays one.
+/// orphan, it stays one, and may keep its [last extents](InodeCore::last_extents).
 pub type CutFn = dyn Fn(&Arc<Node>, u64) -> Result<(), Fault> + Send + Sync;
 
 /// Records that one transaction removes from the trees of an inode: with a normal and with a small
@@ -95,7 +95,10 @@ impl Inactivator {
     /// # Errors
     /// Errors of the groups and of the log. Errors of single inodes are counted.
     pub fn recover(&self) -> Result<Orphans, Fault> {
-        recover(&self.volume, &self.table, &*self.cut)
+        self.volume.groups().set_recovering(true);
+        let recovered = recover(&self.volume, &self.table, &*self.cut);
+        self.volume.groups().set_recovering(false);
+        recovered
     }
 
     /// Queues an inode without names that has lost its last user. Never waits for slow operations.
@@ -278,7 +281,9 @@ fn inactivate(volume: &Volume, node: &Arc<Node>, cut: &CutFn) -> Result<(), Faul
 
 /// Executes one transaction; returns true if it was the last.
 fn step(volume: &Volume, node: &Arc<Node>) -> Result<bool, Fault> {
-    let (records, need) = step_of(volume, &node.core());
+    let core = node.core();
+    let few = core.last_extents().map_or(0, <[_]>::len);
+    let (records, need) = step_of(volume, &core);
     let mut tx = volume.begin(need)?;
     let _guard = node.lock();
     let mut core = InodeCore::clone(&tx.core(node));
@@ -286,9 +291,15 @@ fn step(volume: &Volume, node: &Arc<Node>) -> Result<bool, Fault> {
         return Ok(true);
     }
     if core.is_regular() && has_blocks(&core) {
-        // Data were written after the cut: the inode is in use, and will be queued again at its
-        // last release.
-        return Err(Fault::Refused(Errno::BUSY));
+        let Some(extents) = core.last_extents().filter(|extents| extents.len() <= few) else {
+            // Data were written after the cut: the inode is in use, and will be queued again at its
+            // last release.
+            return Err(Fault::Refused(Errno::BUSY));
+        };
+        extents.iter().for_each(|extent| tx.free(extent.run()));
+        let blocks: u64 = extents.iter().map(|extent| u64::from(extent.blocks)).sum();
+        core.blocks = core.blocks.saturating_sub(blocks);
+        core.data = DataFork::None;
     }
     let is_bare = strip(&mut tx, node.ino(), &mut core, records)?;
     if is_bare {
@@ -310,8 +321,11 @@ fn step_of(volume: &Volume, core: &InodeCore) -> (usize, TxReservation) {
     let need = |records: usize| {
         // Half as many leaves as records, because a leaf has at least two; one more at the end of a
         // tree, a block above them, and the root.
-        let (runs, blocks) =
-            if has_trees { (records as u32 / 2 + 3, TREE_BLOCKS_AT_ONCE) } else { (0, 0) };
+        let (runs, blocks) = match core.last_extents() {
+            Some(extents) => (extents.len() as u32, 0),
+            None if has_trees => (records as u32 / 2 + 3, TREE_BLOCKS_AT_ONCE),
+            None => (0, 0),
+        };
         let log_blocks = volume.groups().log_blocks(runs, 1) + blocks + 1;
         TxReservation { log_blocks, space: 0, from_pool: true }
     };

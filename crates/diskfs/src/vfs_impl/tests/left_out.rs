@@ -3,6 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use vfscale_testkit::Fault as DeviceFault;
+use vfscale_vfs::OFlags;
+
 use super::unreadable::{Unreadable, lose, made};
 use super::*;
 use crate::format::byte_of_block;
@@ -343,4 +346,28 @@ fn damage_that_a_free_a_claim_or_a_push_meets_costs_its_group() {
             use_damaged(&image, (start, at), first);
         }
     }
+}
+
+/// A mount that reads a group wrong forgets no blocks of its orphans: the next one frees them.
+#[test]
+fn a_mount_that_reads_a_group_wrong_leaves_its_orphans_to_the_next() {
+    let mounted = made(64 * MIB);
+    mounted.mkdir("/1");
+    mounted.write("/1/gone", &[1; 9000]);
+    let start = group_of(&mounted, "/1");
+    let gone = mounted.task.posix().open("/1/gone", OFlags::RDONLY, Mode::empty()).unwrap();
+    mounted.task.posix().sync();
+    mounted.task.remove_file("/1/gone").unwrap();
+    mounted.fs.volume().journal().unwrap().quiesce().unwrap();
+    let image = mounted.copy();
+    for at in [HEADER_AT, FREE_ROOT_AT, CHUNK_ROOT_AT] {
+        let device = Arc::new(FaultyDevice::new(copy_of(&*image)));
+        let wrong = DeviceFault::on(Operation::Read);
+        device.arm(wrong.flip(byte_of_block(start + at) + 2000, 4));
+        let volume = Unreadable::on(device, 0);
+        assert!(volume.device.fired() > 0, "block {at}");
+        volume.again(false).again();
+    }
+    drop(gone);
+    mounted.again();
 }

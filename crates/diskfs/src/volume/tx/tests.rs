@@ -185,6 +185,46 @@ fn freed_blocks_come_back_when_that_is_durable_and_not_before() {
     assert_eq!(keys(&volume.reader(), tree), [0; 0]);
 }
 
+/// The blocks of files wait for the push, which enters what has come and gone in no tree. Until
+/// then they are expected like all freed blocks, so a thread that lacks them waits.
+#[test]
+fn runs_of_files_are_delayed_and_come_back_when_they_are_durable() {
+    let device = made();
+    let volume = open(&device);
+    let root = NodeTable::new(1000).get(&volume, ROOT_INO).unwrap().unwrap();
+    let change = |space: u64, runs: &mut dyn FnMut(&mut Tx<'_>)| {
+        let mut tx = volume.begin(need(&volume, space)).unwrap();
+        let _guard = root.lock();
+        tx.edit(&root, |_, core| {
+            core.uid += 1;
+            Ok(())
+        })
+        .unwrap();
+        runs(&mut tx);
+        tx.commit().unwrap()
+    };
+    // The first transactions of an opening are not delayed after small contexts.
+    let (free, mut claimed) = (available(&volume), Vec::new());
+    for _ in 0..5 {
+        change(3, &mut |tx| claimed.push(tx.claim(200, 3, 3).unwrap()));
+    }
+    assert!(volume.groups().delayed().log_bytes() > 0, "nothing was delayed");
+    assert_eq!((left(&volume), volume.space().is_coming()), (free - 15, false));
+    let sequence = change(0, &mut |tx| claimed[1..4].iter().for_each(|run| tx.free(*run)));
+    assert_eq!((left(&volume), volume.space().figures().coming), (free - 15, 9));
+    volume.force(sequence).unwrap();
+    assert_eq!(volume.groups().delayed().log_bytes(), 0);
+    assert_eq!((available(&volume), volume.space().is_coming()), (free - 6, false));
+    drop(volume);
+    // As a crash leaves it.
+    let volume = open(&device);
+    assert_eq!(available(&volume), free - 6);
+    let left = |run: &&BlockRange| {
+        volume.groups().claim(&volume.reader(), run.start, 3, 3).unwrap() == Some(**run)
+    };
+    assert_eq!(claimed[1..4].iter().filter(left).count(), 3);
+}
+
 /// Each freed block is a run of its own, so the tree of free space grows and uses some of them
 /// itself: the transactions that free these blocks have nothing else to return.
 #[test]

@@ -10,6 +10,7 @@ use crate::Settings;
 use crate::data::Files;
 use crate::dir::{Directory, NameHash};
 use crate::format::BLOCK_BYTES;
+use crate::format::extent::Extent;
 use crate::format::inode::INODES_PER_BLOCK;
 use crate::format::superblock::LOG_BLOCKS_MIN;
 use crate::inode::attr;
@@ -129,6 +130,41 @@ fn everything_of_an_inode_is_free_again() {
         assert!(fix.table.get(&fix.volume, node.ino()).unwrap().is_none());
     }
     assert_eq!(fix.free(), before);
+    assert_eq!(fix.volume.overruns(), 0);
+}
+
+/// Gives an inode so many extents of a block each.
+fn add_extents(fix: &Fixture, node: &Arc<Node>, extents: u64) {
+    let mut tx = fix.volume.begin(fix.need()).unwrap();
+    let _guard = node.lock();
+    let claimed = (0..extents).map(|at| {
+        let start = tx.claim(node.block() + 100 * at, 1, 1).unwrap().start;
+        Extent { file_block: 2 * at, start, blocks: 1, is_unwritten: false }
+    });
+    let list: Vec<_> = claimed.collect();
+    tx.edit(node, |_, core| {
+        (core.data, core.blocks) = (DataFork::Extents(list.into()), core.blocks + extents);
+        Ok(())
+    })
+    .unwrap();
+    tx.commit().unwrap();
+}
+
+#[test]
+fn the_blocks_of_a_small_file_are_freed_with_its_inode() {
+    let fix = Fixture::new();
+    let before = fix.free();
+    for extents in [1, 2] {
+        let node = fix.orphan(TYPE_REGULAR, 0, 0, 0);
+        add_extents(&fix, &node, extents);
+        assert_eq!(fix.free().0, before.0 - extents);
+        assert!(step(&fix.volume, &node).unwrap());
+        assert_eq!(fix.free(), before);
+    }
+    // Transactions of their own free more.
+    let node = fix.orphan(TYPE_REGULAR, 0, 0, 0);
+    add_extents(&fix, &node, 3);
+    assert!(matches!(step(&fix.volume, &node), Err(Fault::Refused(Errno::BUSY))));
     assert_eq!(fix.volume.overruns(), 0);
 }
 
