@@ -69,7 +69,6 @@ use crate::volume::{CacheBudget, Volume, VolumeBuilder, VolumeError};
 
 mod maker;
 
-use crate::diff::diff;
 pub use crate::diff::{Changes, Difference, DifferenceKind};
 pub use crate::error::pool::PoolError;
 use crate::place::convert::{Converted, convert, discard_free};
@@ -402,7 +401,8 @@ impl Pool {
     /// opened meanwhile.
     ///
     /// Blocks for the I/O: two flushes for each branch that has changed since its last fork, and
-    /// the reading. The memory depends on the differences and on the largest directory.
+    /// the reading, which takes the time of the differences and not of all files. The memory
+    /// depends on the differences and on the largest directory.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -427,12 +427,7 @@ impl Pool {
     /// [`PoolError::Branches`] if there is no such branch, or the pool is full;
     /// [`PoolError::Damage`], [`PoolError::Sync`].
     pub fn diff(&self, a: &str, b: &str) -> Result<Vec<Difference>, PoolError> {
-        let one = self.shared.snapshot(a)?;
-        if a == b {
-            return Ok(Vec::new());
-        }
-        let other = self.shared.snapshot(b)?;
-        diff(one.side(), other.side())
+        self.shared.diff(a, b)
     }
 
     /// Writes a *view* of a branch that can only be read to the file `out`, whole or not at all:

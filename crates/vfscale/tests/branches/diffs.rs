@@ -14,6 +14,9 @@ use crate::common::{image, within};
 /// The inode number, the generation and the type: of the same inode in two branches.
 type Object = (u64, u32, u32);
 
+/// Leads from a path of the first branch to one of the second.
+type Way<'w> = &'w dyn Fn(&Path) -> Option<PathBuf>;
+
 /// All that is compared of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Known {
@@ -76,21 +79,42 @@ fn naive(a: &BTreeMap<PathBuf, Known>, b: &BTreeMap<PathBuf, Known>) -> Vec<Diff
             found.push(Difference { path: path.into(), kind });
         }
     };
+    // A name is the same one if it is in the same directory, too.
+    let above = |tree: &BTreeMap<PathBuf, Known>, path: &Path| {
+        path.parent().and_then(|above| tree.get(above)).map(|above| above.object)
+    };
+    let is_kept = |path: &Path| above(a, path) == above(b, path);
     let mut lost: HashMap<Object, [Vec<PathBuf>; 2]> = HashMap::new();
     for (path, one) in a {
-        match b.get(path).filter(|other| other.object == one.object) {
+        match b.get(path).filter(|other| other.object == one.object && is_kept(path)) {
             Some(other) => compare(path, one, other),
             None => lost.entry(one.object).or_default()[0].push(path.clone()),
         }
     }
     for (path, other) in b {
-        if a.get(path).is_none_or(|one| one.object != other.object) {
+        if a.get(path).is_none_or(|one| one.object != other.object || !is_kept(path)) {
             lost.entry(other.object).or_default()[1].push(path.clone());
         }
     }
+    let moved: HashMap<PathBuf, PathBuf> = lost
+        .values()
+        .filter_map(|[gone, come]| Some((gone.first()?.clone(), come.first()?.clone())))
+        .filter(|(from, _)| a[from].is_dir)
+        .collect();
     let mut pairs: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
     let mut only = Vec::new();
-    for [gone, come] in lost.into_values() {
+    for [mut gone, mut come] in lost.into_values() {
+        // First the names that have moved with their directory, then those with the same path.
+        let with_above = |from: &Path| Some(moved.get(from.parent()?)?.join(from.file_name()?));
+        let ways: [Way<'_>; 2] = [&with_above, &|it| Some(it.into())];
+        for to in ways {
+            gone.retain(|from| {
+                let at = to(from).and_then(|to| come.iter().position(|path| *path == to));
+                let path = at.map(|at| come.remove(at));
+                path.as_ref().inspect(|path| compare(path, &a[from], &b[*path]));
+                path.is_none()
+            });
+        }
         let both = gone.len().min(come.len());
         only.extend(gone[both..].iter().map(|path| (path.clone(), DifferenceKind::Removed)));
         only.extend(come[both..].iter().map(|path| (path.clone(), DifferenceKind::Added)));
@@ -108,14 +132,10 @@ fn naive(a: &BTreeMap<PathBuf, Known>, b: &BTreeMap<PathBuf, Known>) -> Vec<Diff
         };
         found.push(Difference { path: path.clone(), kind });
     }
-    for (from, path) in &pairs {
-        let above = from.parent().and_then(|above| pairs.get(above));
-        let implied = above.map(|above| above.join(from.file_name().unwrap()));
-        if implied.as_ref() != Some(path) {
-            let kind = DifferenceKind::Moved { from: from.clone() };
-            found.push(Difference { path: path.clone(), kind });
-        }
-    }
+    found.extend(pairs.into_iter().map(|(from, path)| {
+        let kind = DifferenceKind::Moved { from };
+        Difference { path, kind }
+    }));
     found.sort();
     found
 }
