@@ -40,6 +40,10 @@ pub struct Difference {
     pub path: PathBuf,
     /// The kind.
     pub kind: DifferenceKind,
+    /// Type and permission bits of what `path` is in that branch, as in `st_mode`.
+    pub mode: u32,
+    /// Its length in bytes.
+    pub size: u64,
 }
 
 /// The kind of a [`Difference`].
@@ -110,7 +114,7 @@ fn replaced(found: Vec<Difference>) -> Vec<Difference> {
     let mut told: Vec<Difference> = Vec::with_capacity(found.len());
     for difference in found {
         match told.last_mut() {
-            Some(Difference { path, kind: kind @ DifferenceKind::Added })
+            Some(Difference { path, kind: kind @ DifferenceKind::Added, .. })
                 if difference.kind == DifferenceKind::Removed && *path == difference.path =>
             {
                 *kind = DifferenceKind::Replaced;
@@ -181,17 +185,29 @@ impl<'d> Diff<'d> {
         let mut stay = paired(&mut gone, &mut come, with_parent);
         stay.extend(paired(&mut gone, &mut come, |from| Some(from.to_owned())));
         let both = gone.len().min(come.len());
-        let only = |path, kind| Difference { path, kind };
-        self.found.extend(gone.drain(both..).map(|path| only(path, DifferenceKind::Removed)));
-        self.found.extend(come.drain(both..).map(|path| only(path, DifferenceKind::Added)));
+        for path in gone.drain(both..) {
+            let core = self.a.inode(object.0, &path)?;
+            self.tell(path, DifferenceKind::Removed, &core);
+        }
+        for path in come.drain(both..) {
+            let core = self.b.inode(object.0, &path)?;
+            self.tell(path, DifferenceKind::Added, &core);
+        }
         let moves = gone.into_iter().zip(come).collect::<Vec<_>>();
         for (from, path) in stay.iter().chain(&moves) {
             let (one, other) = (self.a.inode(object.0, from)?, self.b.inode(object.0, path)?);
             self.same(object.0, (&one, &other), path)?;
         }
-        let moved = |(from, path)| Difference { path, kind: DifferenceKind::Moved { from } };
-        self.found.extend(moves.into_iter().map(moved));
+        for (from, path) in moves {
+            let core = self.b.inode(object.0, &path)?;
+            self.tell(path, DifferenceKind::Moved { from }, &core);
+        }
         Ok(())
+    }
+
+    /// Adds a difference; `core` is what has the path.
+    fn tell(&mut self, path: PathBuf, kind: DifferenceKind, core: &InodeCore) {
+        self.found.push(Difference { path, kind, mode: core.mode, size: core.size });
     }
 
     /// Compares an inode that both branches have, at `path` in the second one.
@@ -210,8 +226,7 @@ impl<'d> Diff<'d> {
             self.known.insert(object, changes);
         }
         if changes.any() {
-            let kind = DifferenceKind::Changed(changes);
-            self.found.push(Difference { path: path.to_owned(), kind });
+            self.tell(path.to_owned(), DifferenceKind::Changed(changes), other);
         }
         Ok(())
     }

@@ -132,6 +132,18 @@ fn differences_are_shown_and_a_branch_adopted() {
     assert_eq!(found[0]["path"], "/f");
     assert_eq!(found[0]["parts"], serde_json::json!(["content", "attributes"]));
     assert_eq!(found[1]["kind"], "removed");
+    let file = ["type", "mode", "size"].map(|key| found[0][key].clone());
+    assert_eq!(file, ["file".into(), "100644".into(), serde_json::json!(5)]);
+    for (options, paths, status, expected) in [
+        (&["diff", "--name-only"][..], &["main", "trial"][..], 1, "/f\n/g\\nh\n"),
+        (&["diff", "--stat"], &["main", "trial"], 1, "1 added, 1 changed\n"),
+        (&["diff"], &["trial", "main", "/g\nh", "/d"], 1, "removed /g\\nh\n"),
+        (&["diff", "--stat"], &["main", "trial", "g"], 0, ""),
+    ] {
+        let output = image.call(options, paths);
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), expected, "{options:?} {paths:?}");
+        assert_eq!(output.status.code(), Some(status), "{options:?} {paths:?}");
+    }
     image.bad(2, &["diff"], &["main", "none"]);
 
     image.write("main", "/other", "x");

@@ -104,7 +104,8 @@ fn replies_are_decoded_as_they_were_encoded() {
         DifferenceKind::Moved { from: "/x y".into() },
         DifferenceKind::Changed(changes),
     ];
-    let difference = |kind| Reply::Difference(Difference { path: path(), kind });
+    let (mode, size) = (0o100_644, 9);
+    let difference = |kind| Reply::Difference(Difference { path: path(), kind, mode, size });
     let info = BranchInfo { name: "a".into(), size: 1, read_only: true, depth: 2, own: 3 };
     let mut replies = vec![
         Reply::End,
@@ -121,7 +122,13 @@ fn replies_are_decoded_as_they_were_encoded() {
     for reply in replies {
         assert_eq!(Reply::decode(&reply.encode()), Some(reply));
     }
-    for wrong in [&["difference", "added", "/x", "y"][..], &["stage", "x"], &["refused", "why"]] {
+    let difference = ["difference", "added", "1", "2", "/x", "y"];
+    for wrong in [
+        &difference[..],
+        &["difference", "added", "1", "x", "/x"],
+        &["stage", "x"],
+        &["refused", "why"],
+    ] {
         let wrong: Vec<OsString> = wrong.iter().map(Into::into).collect();
         assert_eq!(Reply::decode(&wrong), None);
     }

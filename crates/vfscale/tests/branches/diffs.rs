@@ -22,9 +22,22 @@ type Way<'w> = &'w dyn Fn(&Path) -> Option<PathBuf>;
 struct Known {
     object: Object,
     is_dir: bool,
+    mode: u32,
+    size: u64,
     content: Vec<u8>,
     attributes: String,
     xattrs: Vec<(OsString, Option<Vec<u8>>)>,
+}
+
+impl Known {
+    fn told(&self, path: &Path, kind: DifferenceKind) -> Difference {
+        Difference { path: path.into(), kind, mode: self.mode, size: self.size }
+    }
+}
+
+/// The paths of differences, and their kinds.
+fn kinds(found: Vec<Difference>) -> Vec<(PathBuf, DifferenceKind)> {
+    found.into_iter().map(|it| (it.path, it.kind)).collect()
 }
 
 /// Reads everything in a tree.
@@ -62,7 +75,7 @@ fn look(task: &Task, path: &Path) -> Known {
     let mtime = if is_dir { None } else { Some(stat.mtime) };
     let attributes = format!("{:?}", (stat.mode, stat.uid, stat.gid, stat.rdev, mtime));
     let object = (stat.ino, stat.generation, stat.mode & 0o170_000);
-    Known { object, is_dir, content, attributes, xattrs }
+    Known { object, is_dir, mode: stat.mode, size: stat.size, content, attributes, xattrs }
 }
 
 /// Compares two trees that were read whole.
@@ -75,8 +88,7 @@ fn naive(a: &BTreeMap<PathBuf, Known>, b: &BTreeMap<PathBuf, Known>) -> Vec<Diff
             xattrs: one.xattrs != other.xattrs,
         };
         if changes != Changes::default() {
-            let kind = DifferenceKind::Changed(changes);
-            found.push(Difference { path: path.into(), kind });
+            found.push(other.told(path, DifferenceKind::Changed(changes)));
         }
     };
     // A name is the same one if it is in the same directory, too.
@@ -130,12 +142,12 @@ fn naive(a: &BTreeMap<PathBuf, Known>, b: &BTreeMap<PathBuf, Known>) -> Vec<Diff
             DifferenceKind::Removed if twice(path) => DifferenceKind::Replaced,
             kind => kind.clone(),
         };
-        found.push(Difference { path: path.clone(), kind });
+        let side = if kind == DifferenceKind::Removed { a } else { b };
+        found.push(side[path].told(path, kind));
     }
-    found.extend(pairs.into_iter().map(|(from, path)| {
-        let kind = DifferenceKind::Moved { from };
-        Difference { path, kind }
-    }));
+    found.extend(
+        pairs.into_iter().map(|(from, path)| b[&path].told(&path, DifferenceKind::Moved { from })),
+    );
     found.sort();
     found
 }
@@ -242,9 +254,10 @@ fn forged_times_hide_nothing() {
         }
     });
     let content = Changes { content: true, ..Changes::default() };
-    let changed =
-        |path: &str| Difference { path: path.into(), kind: DifferenceKind::Changed(content) };
-    assert_eq!(pool.diff("main", "a").unwrap(), [changed("/large"), changed("/small")]);
+    let changed = |path: &str| (path.into(), DifferenceKind::Changed(content));
+    let found = pool.diff("main", "a").unwrap();
+    assert_eq!((found[0].mode, found[0].size), (0o100_644, 8 << 20));
+    assert_eq!(kinds(found), [changed("/large"), changed("/small")]);
     pool.close().unwrap();
 }
 
@@ -258,9 +271,9 @@ fn an_open_branch_is_compared() {
     let (main, a) = (pool.open("main").unwrap(), pool.open("a").unwrap());
     a.task().write("/d/f", "new").unwrap();
     a.task().rename("/d", "/e").unwrap();
-    let moved = Difference { path: "/e".into(), kind: DifferenceKind::Moved { from: "/d".into() } };
-    let added = Difference { path: "/e/f".into(), kind: DifferenceKind::Added };
-    assert_eq!(pool.diff("main", "a").unwrap(), [moved, added]);
+    let moved = ("/e".into(), DifferenceKind::Moved { from: "/d".into() });
+    let added = ("/e/f".into(), DifferenceKind::Added);
+    assert_eq!(kinds(pool.diff("main", "a").unwrap()), [moved, added]);
     assert_eq!(pool.branches().len(), 2);
     a.close().unwrap();
     main.close().unwrap();
@@ -283,14 +296,14 @@ fn a_replaced_file_is_told_once() {
         task.rename("/kept", "/kept~").unwrap();
         task.write("/kept", "new").unwrap();
     });
-    let told = |path: &str, kind| Difference { path: path.into(), kind };
+    let told = |path: &str, kind| (path.into(), kind);
     let moved = DifferenceKind::Moved { from: "/kept".into() };
     let expected = [
         told("/index", DifferenceKind::Replaced),
         told("/kept", DifferenceKind::Added),
         told("/kept~", moved),
     ];
-    assert_eq!(pool.diff("main", "a").unwrap(), expected);
+    assert_eq!(kinds(pool.diff("main", "a").unwrap()), expected);
     pool.close().unwrap();
 }
 
