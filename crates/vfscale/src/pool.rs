@@ -265,7 +265,7 @@ impl Pool {
         Ok(main.close()?)
     }
 
-    /// Lists the branches, by name.
+    /// Lists the branches by name: `t2` before `t10`.
     ///
     /// Waits for changes of the pool that are under way.
     #[must_use]
@@ -464,7 +464,7 @@ impl Pool {
     /// [`PoolError::View`] and [`PoolError::Damage`] name the file that can't be in a view;
     /// [`PoolError::Output`].
     pub fn view(&self, branch: &str, out: &Path) -> Result<View, PoolError> {
-        if !self.shared.pool().info(branch).is_none_or(|info| info.read_only) {
+        if self.shared.pool().is_read_only(branch) == Some(false) {
             let why = "it can be written; a view is one of a branch that can only be read";
             let refused = vfscale_pool::Error::Refused { name: branch.to_owned(), why };
             return self.shared.call(Err(refused));

@@ -89,8 +89,9 @@ fn branches_are_made_listed_renamed_and_deleted() {
     image.good(&["branch", "create"], &["a"]);
     image.good(&["branch", "create", "--from", "a", "--read-only"], &["kept"]);
     assert_eq!(image.names(), ["a", "kept", "main"]);
+    // A fork of a branch that has changed nothing is one of its parent.
     let words = image.good(&["branch", "list"], &[]);
-    assert!(words.contains("kept: 0 KiB of its own, read-only\n"), "{words}");
+    assert!(words.contains("kept: 0 KiB of its own, from main, read-only\n"), "{words}");
     image.good(&["branch", "rename"], &["a", "b"]);
     image.write("b", "/f", "changed");
     let says = image.good(&["branch", "rollback"], &["b"]);

@@ -93,11 +93,13 @@ impl Reply {
             Self::Statistics(numbers) => {
                 ["statistics".into()].into_iter().chain(statistics::encode(numbers)).collect()
             }
-            Self::Branch(BranchInfo { name, size, read_only, depth, own }) => {
+            Self::Branch(BranchInfo { name, parent, size, read_only, depth, own }) => {
                 let access = if *read_only { READ_ONLY } else { "" };
                 let numbers = [size.to_string(), own.to_string(), depth.to_string()];
                 let [size, own, depth] = numbers;
-                vec!["branch".into(), name.clone(), size, own, depth, access.into()]
+                // No branch has an empty name.
+                let parent = parent.clone().unwrap_or_default();
+                vec!["branch".into(), name.clone(), size, own, depth, access.into(), parent]
             }
             Self::Difference(difference) => return encode_difference(difference),
             Self::Kept(name) => vec!["kept".into(), name.clone()],
@@ -137,8 +139,9 @@ impl Reply {
             ["statistics", ref numbers @ ..] => {
                 Self::Statistics(Box::new(statistics::decode(numbers)))
             }
-            ["branch", name, size, own, depth, access] => Self::Branch(BranchInfo {
+            ["branch", name, size, own, depth, access, parent] => Self::Branch(BranchInfo {
                 name: name.to_owned(),
+                parent: (!parent.is_empty()).then(|| parent.to_owned()),
                 size: size.parse().ok()?,
                 own: own.parse().ok()?,
                 depth: depth.parse().ok()?,

@@ -106,13 +106,14 @@ fn replies_are_decoded_as_they_were_encoded() {
     ];
     let (mode, size) = (0o100_644, 9);
     let difference = |kind| Reply::Difference(Difference { path: path(), kind, mode, size });
-    let info = BranchInfo { name: "a".into(), size: 1, read_only: true, depth: 2, own: 3 };
+    let (name, parent) = ("a".into(), Some("b".into()));
+    let info = BranchInfo { name, parent, size: 1, read_only: true, depth: 2, own: 3 };
     let mut replies = vec![
         Reply::End,
         Reply::Refused(Error::new(Errno::BUSY, "it is in use\n")),
         Reply::Number(7),
         Reply::Statistics(Box::default()),
-        Reply::Branch(BranchInfo { read_only: false, ..info.clone() }),
+        Reply::Branch(BranchInfo { read_only: false, parent: None, ..info.clone() }),
         Reply::Branch(info),
         Reply::Kept("main@1".into()),
         Reply::Stage(Stage::Last),

@@ -299,8 +299,7 @@ impl PoolShared {
 
     /// Returns whether a branch can only be read; false if there is none.
     pub(crate) fn is_read_only(&self, name: &str) -> bool {
-        let is_frozen = || self.pool.info(name).is_some_and(|info| info.read_only);
-        self.read_only || is_frozen()
+        self.read_only || self.pool.is_read_only(name) == Some(true)
     }
 
     /// Forks a branch. If it is open, the fork has all that calls have returned for, unless
