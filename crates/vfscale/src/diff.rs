@@ -42,7 +42,7 @@ pub struct Difference {
     pub kind: DifferenceKind,
     /// Type and permission bits of what `path` is in that branch, as in `st_mode`.
     pub mode: u32,
-    /// Its length in bytes.
+    /// Its length in bytes; 0 of a directory.
     pub size: u64,
 }
 
@@ -207,7 +207,8 @@ impl<'d> Diff<'d> {
 
     /// Adds a difference; `core` is what has the path.
     fn tell(&mut self, path: PathBuf, kind: DifferenceKind, core: &InodeCore) {
-        self.found.push(Difference { path, kind, mode: core.mode, size: core.size });
+        let size = if core.is_directory() { 0 } else { core.size };
+        self.found.push(Difference { path, kind, mode: core.mode, size });
     }
 
     /// Compares an inode that both branches have, at `path` in the second one.

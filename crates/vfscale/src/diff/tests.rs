@@ -1,10 +1,10 @@
 //! Comparisons by blocks against walks of both trees.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use vfscale_sync::random::{Random, seed};
 
-use super::{Diff, Difference};
+use super::{Changes, Diff, Difference, DifferenceKind};
 use crate::posix::{At, OFlags, RenameFlags};
 use crate::{ForkOptions, Mode, Pool, Task};
 
@@ -99,4 +99,81 @@ fn a_comparison_by_blocks_is_that_of_a_walk() {
     }
     assert!(clear * 10 > all * 9, "{clear} of {all} are clear");
     assert!(differences > 1000, "{differences}");
+}
+
+/// Makes a pool with a branch `trial`, of a volume that `fill` fills.
+fn pool_of(dir: &Path, fill: impl FnOnce(&Task)) -> Pool {
+    let path = dir.join("disk.vfs");
+    let volume = crate::volume(&path).create(64 << 20).open().unwrap();
+    fill(&volume.task());
+    volume.close().unwrap();
+    let pool = crate::pool(&path).convert(true).open().unwrap();
+    pool.fork("main", "trial").unwrap();
+    pool
+}
+
+/// A power cut may leave data that were written, and an inode that does not say so.
+#[test]
+fn data_that_changed_without_their_inode_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let (old, new) = (vec![0xa7; 4096], vec![0xb8; 4096]);
+    let pool = pool_of(dir.path(), |task| {
+        task.write("/file", &old).unwrap();
+        task.write("/other", "small").unwrap();
+    });
+    let device = pool.device("trial").unwrap();
+    let mut block = vec![0; 4096];
+    let at = (0..device.size()).step_by(4096).find(|at| {
+        device.read_at(*at, &mut block).unwrap();
+        block == old
+    });
+    device.write_at(at.unwrap(), &new).unwrap();
+    device.flush().unwrap();
+    drop(device);
+    let (by_blocks, walked) = both(&pool, "main", "trial");
+    assert_eq!(by_blocks, None, "the blocks do not tell whose they are");
+    let found = pool.diff("main", "trial").unwrap();
+    let content = Changes { content: true, ..Changes::default() };
+    assert_eq!(found, walked);
+    assert_eq!(found[0].path.to_str(), Some("/file"));
+    assert_eq!(found[0].kind, DifferenceKind::Changed(content));
+    assert_eq!(found.len(), 1);
+}
+
+/// Files that were moved away from where they were made, some with several names.
+#[test]
+fn files_far_from_their_directories_are_found() {
+    let mut random = Random::new(seed());
+    let dir = tempfile::tempdir().unwrap();
+    let (dirs, files) = (30, 50);
+    let path = |number: u64| format!("/d{}/f{number}", number / files);
+    let mut moved = |number| format!("/d{}/m{number}", random.below(dirs));
+    let pool = pool_of(dir.path(), |task| {
+        for number in 0..dirs * files {
+            if number % files == 0 {
+                task.create_dir(format!("/d{}", number / files)).unwrap();
+            }
+            task.write(path(number), "contents").unwrap();
+        }
+        for number in (0..dirs * files).step_by(3) {
+            task.rename(path(number), moved(number)).unwrap();
+        }
+        for number in (1..dirs * files).step_by(9) {
+            task.hard_link(path(number), moved(number)).unwrap();
+        }
+    });
+    let trial = pool.open("trial").unwrap();
+    let mut changed = 0;
+    for number in 0..dirs {
+        for entry in trial.task().read_dir(format!("/d{number}")).unwrap() {
+            if random.below(20) == 0 {
+                trial.task().write(entry.unwrap().path(), "changed").unwrap();
+                changed += 1;
+            }
+        }
+    }
+    trial.close().unwrap();
+    let (by_blocks, walked) = both(&pool, "main", "trial");
+    assert!(changed > 20 && walked.len() >= changed, "{changed} {}", walked.len());
+    assert_eq!(by_blocks, Some(walked));
 }

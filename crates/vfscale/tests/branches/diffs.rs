@@ -75,7 +75,8 @@ fn look(task: &Task, path: &Path) -> Known {
     let mtime = if is_dir { None } else { Some(stat.mtime) };
     let attributes = format!("{:?}", (stat.mode, stat.uid, stat.gid, stat.rdev, mtime));
     let object = (stat.ino, stat.generation, stat.mode & 0o170_000);
-    Known { object, is_dir, mode: stat.mode, size: stat.size, content, attributes, xattrs }
+    let size = if is_dir { 0 } else { stat.size };
+    Known { object, is_dir, mode: stat.mode, size, content, attributes, xattrs }
 }
 
 /// Compares two trees that were read whole.
