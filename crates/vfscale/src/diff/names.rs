@@ -37,16 +37,7 @@ impl Diff<'_> {
         }
         names.check(&inodes, (&mut a, &mut b))?;
         let changed = self.changed(&inodes, (&mut a, &mut b))?;
-        let mut wanted = HashMap::new();
-        for ino in &changed {
-            let Some((core, object)) = b.inode(*ino)?.zip(b.object(*ino)?) else { continue };
-            let come = names.come.get(&object).map_or(0, Vec::len);
-            let kept = names.kept.get(ino).map_or(0, Vec::len);
-            let missing = (core.nlink as usize).checked_sub(come + kept).ok_or(Unclear);
-            if !core.is_directory() && missing? > 0 {
-                wanted.insert(*ino, core.nlink as usize - come - kept);
-            }
-        }
+        let wanted = names.missing(&changed, &mut b)?;
         search(self.b, wanted, &inodes, &mut names.kept)?;
         for ino in changed {
             let (Some(one), Some(other)) = (a.inode(ino)?, b.inode(ino)?) else { continue };
@@ -129,6 +120,24 @@ impl Names {
             self.come.entry(object).or_default().push(Edge { dir, name: name.into() });
         }
         Ok(())
+    }
+
+    /// Returns those of the inodes of which not all names are known, and how many are missing.
+    fn missing(&self, inodes: &[u64], b: &mut Tree<'_>) -> Result<HashMap<u64, usize>, Unclear> {
+        let mut wanted = HashMap::new();
+        for ino in inodes {
+            let (Some(core), Some(object)) = (b.inode(*ino)?, b.object(*ino)?) else { continue };
+            let edges = [self.come.get(&object), self.kept.get(ino)];
+            let known = edges.into_iter().flatten().map(Vec::len).sum();
+            match links_of(*ino, &core).checked_sub(known) {
+                // A directory tells its parent.
+                _ if core.is_directory() => {}
+                None => return Err(Unclear),
+                Some(0) => {}
+                Some(missing) => _ = wanted.insert(*ino, missing),
+            }
+        }
+        Ok(wanted)
     }
 
     /// Compares the changes of the names of each inode with those of its number of links.
