@@ -21,6 +21,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -192,6 +193,12 @@ impl CowDevice {
     /// Replaces all own changes.
     pub fn replace(&self, own: Layer) {
         *self.own.write() = own;
+    }
+
+    /// Returns the ranges of bytes that were written or discarded in this copy, in order.
+    #[must_use]
+    pub fn changed(&self) -> Vec<Range<u64>> {
+        self.own.read().extents.iter().map(|(start, (end, _))| *start..*end).collect()
     }
 
     /// Returns whether the contents of a whole range equal the base's.

@@ -232,17 +232,17 @@ pub(crate) enum Command {
 
     /// Show the differences between two branches
     ///
-    /// Prints a line for each file that was added, removed, moved or changed from A to B: its
-    /// contents, attributes or extended attributes. Contents are compared, not times; blocks that
-    /// both branches share are not read. The memory depends on the differences and on the largest
-    /// directory.
+    /// Prints a line for each file that was added, removed, replaced by another one, moved or
+    /// changed from A to B: its contents, attributes or extended attributes. Contents are compared,
+    /// not times; blocks that both branches share are not read. Time and memory depend on the
+    /// differences, not on the number of files.
     ///
     /// If the image is mounted, the process that serves it compares them: a branch that is mounted
     /// as it is at the beginning, with all changes whose calls have returned.
     ///
     /// Exits as diff(1) does: 0 without differences, 1 with some, 2 if they can't be compared.
     ///
-    /// Example: vfscale diff disk.vfs main trial
+    /// Examples: vfscale diff disk.vfs main trial; vfscale diff --stat disk.vfs main trial /etc
     Diff(diff::DiffArgs),
 
     /// Give a branch the contents of a branch that was forked from it

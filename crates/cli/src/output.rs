@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 use serde_json::Value;
+use vfscale::FileType;
 
 use crate::error::Failure;
 
@@ -30,6 +31,22 @@ pub(crate) fn path_members(key: &str, path: &Path) -> Vec<(String, Value)> {
         members.push((format!("{key}_bytes"), digits.into()));
     }
     members
+}
+
+/// Returns the members of a type and a mode, and of a size.
+pub(crate) fn file_members(mode: u32, size: u64) -> [(String, Value); 3] {
+    let kind = match FileType::from_raw_mode(mode) {
+        FileType::RegularFile => "file",
+        FileType::Directory => "directory",
+        FileType::Symlink => "symlink",
+        FileType::Fifo => "fifo",
+        FileType::Socket => "socket",
+        FileType::CharacterDevice => "character_device",
+        FileType::BlockDevice => "block_device",
+        FileType::Unknown => "unknown",
+    };
+    let mode = format!("{mode:06o}");
+    [("type".into(), kind.into()), ("mode".into(), mode.into()), ("size".into(), size.into())]
 }
 
 /// Shows on a terminal that the command works, until it is dropped.

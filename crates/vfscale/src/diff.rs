@@ -1,27 +1,37 @@
 //! The differences between two branches.
 //!
-//! Both trees are walked side by side, directory by directory, with a stack of its own. A file that
-//! has the same name in both is compared by its inode, its attributes and its contents. Contents
-//! are read only where the pool says that the branches do not share the blocks. Names that only one
-//! side has are matched at the end by inode number and generation: a file that has come elsewhere
-//! was moved.
+//! The pool tells the blocks that the branches do not share. They lead to the inodes that may
+//! differ ([`candidates`]), and these to the names that do ([`names`]). So the time is that of the
+//! difference, but for the path of a file that was changed and not renamed: the directories near it
+//! are searched for its name, which is where files are made.
 //!
-//! Memory: the differences, the largest directory, and what is below directories that have gone or
-//! come. No times are relied on.
+//! Where the blocks do not tell all of it, both trees are walked, directory by directory
+//! ([`walk`]): branches of other volumes, damage, and data that were written without a change of
+//! their inode, which a power cut may leave. The results are the same.
+//!
+//! A file is compared by its inode, its attributes and its contents, which are read only where the
+//! branches do not share the blocks. Names that only one side has are matched at the end by inode
+//! number and generation: a file that has come elsewhere was moved.
+//!
+//! Memory: the differences, the directories that differ, and what is below directories that have
+//! gone or come. No times are relied on.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use vfscale_diskfs::{InodeCore, ROOT_INO};
+use vfscale_diskfs::{FileKind, InodeCore};
 
 use crate::error::pool::PoolError;
 pub use compare::Changes;
 use side::Side;
 
+mod candidates;
 mod compare;
+mod names;
+mod near;
 pub(crate) mod side;
+mod tree;
+mod walk;
 
 /// A difference between two branches, by its path from the root of the volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +40,10 @@ pub struct Difference {
     pub path: PathBuf,
     /// The kind.
     pub kind: DifferenceKind,
+    /// Type and permission bits of what `path` is in that branch, as in `st_mode`.
+    pub mode: u32,
+    /// Its length in bytes; 0 of a directory.
+    pub size: u64,
 }
 
 /// The kind of a [`Difference`].
@@ -60,6 +74,10 @@ fn object(ino: u64, core: &InodeCore) -> Object {
     (ino, core.generation, core.file_type())
 }
 
+fn is_directory(file_type: u32) -> bool {
+    FileKind::of_mode(file_type) == Some(FileKind::Directory)
+}
+
 /// The paths of an inode that only one branch has.
 #[derive(Debug, Default)]
 struct Paths {
@@ -82,13 +100,12 @@ struct Diff<'d> {
 /// # Errors
 /// [`PoolError::Damage`] and errors of reading.
 pub(crate) fn diff(a: &Side, b: &Side) -> Result<Vec<Difference>, PoolError> {
-    let (lost, known, found) = (HashMap::new(), HashMap::new(), Vec::new());
-    let mut diff = Diff { a, b, lost, known, found };
-    diff.walk()?;
-    diff.moves()?;
-    let mut found = diff.found;
-    found.sort();
-    Ok(replaced(found))
+    let mut diff = Diff::new(a, b);
+    if diff.by_blocks().is_err() {
+        diff = Diff::new(a, b);
+        diff.walk()?;
+    }
+    diff.told()
 }
 
 /// Makes one difference of a file that has come and another that has gone at the same path, which
@@ -97,7 +114,7 @@ fn replaced(found: Vec<Difference>) -> Vec<Difference> {
     let mut told: Vec<Difference> = Vec::with_capacity(found.len());
     for difference in found {
         match told.last_mut() {
-            Some(Difference { path, kind: kind @ DifferenceKind::Added })
+            Some(Difference { path, kind: kind @ DifferenceKind::Added, .. })
                 if difference.kind == DifferenceKind::Removed && *path == difference.path =>
             {
                 *kind = DifferenceKind::Replaced;
@@ -108,98 +125,90 @@ fn replaced(found: Vec<Difference>) -> Vec<Difference> {
     told
 }
 
-impl Diff<'_> {
-    /// Compares what has the same path in both branches, and collects the rest.
-    fn walk(&mut self) -> Result<(), PoolError> {
-        let root = PathBuf::from("/");
-        let (one, other) = (self.a.inode(ROOT_INO, &root)?, self.b.inode(ROOT_INO, &root)?);
-        self.same(ROOT_INO, (&one, &other), &root)?;
-        let mut stack = vec![(root, ROOT_INO, one, other)];
-        while let Some((path, ino, one, other)) = stack.pop() {
-            let before = self.a.names(ino, &one, &path)?;
-            let mut after: HashMap<_, _> =
-                self.b.names(ino, &other, &path)?.into_iter().map(|it| (it.name, it.ino)).collect();
-            for name in before {
-                let path = path.join(OsStr::from_bytes(&name.name));
-                let core = self.a.inode(name.ino, &path)?;
-                let Some(ino) = after.remove(&name.name) else {
-                    self.lose(self.a, path, name.ino, core)?;
-                    continue;
-                };
-                let new = self.b.inode(ino, &path)?;
-                if object(ino, &new) != object(name.ino, &core) {
-                    self.lose(self.a, path.clone(), name.ino, core)?;
-                    self.lose(self.b, path, ino, new)?;
-                    continue;
-                }
-                self.same(ino, (&core, &new), &path)?;
-                if core.is_directory() {
-                    stack.push((path, ino, core, new));
-                }
-            }
-            for (name, ino) in after {
-                let path = path.join(OsStr::from_bytes(&name));
-                let core = self.b.inode(ino, &path)?;
-                self.lose(self.b, path, ino, core)?;
-            }
-        }
-        Ok(())
+/// Takes the pairs out of two sorted lists whose second path is the one that the first leads to.
+fn paired(
+    gone: &mut Vec<PathBuf>,
+    come: &mut Vec<PathBuf>,
+    to: impl Fn(&Path) -> Option<PathBuf>,
+) -> Vec<(PathBuf, PathBuf)> {
+    let mut pairs = Vec::new();
+    gone.retain(|from| {
+        let path = to(from).and_then(|path| Some(come.remove(come.binary_search(&path).ok()?)));
+        let is_left = path.is_none();
+        pairs.extend(path.map(|path| (from.clone(), path)));
+        is_left
+    });
+    pairs
+}
+
+impl<'d> Diff<'d> {
+    fn new(a: &'d Side, b: &'d Side) -> Self {
+        Self { a, b, lost: HashMap::new(), known: HashMap::new(), found: Vec::new() }
     }
 
-    /// Notes a path that only one side has, with all that is below it.
-    fn lose(
-        &mut self,
-        side: &Side,
-        path: PathBuf,
-        ino: u64,
-        core: InodeCore,
-    ) -> Result<(), PoolError> {
-        let is_old = std::ptr::eq(side, self.a);
-        let mut stack = vec![(path, ino, core)];
-        while let Some((path, ino, core)) = stack.pop() {
-            if core.is_directory() {
-                for name in side.names(ino, &core, &path)? {
-                    let path = path.join(OsStr::from_bytes(&name.name));
-                    let core = side.inode(name.ino, &path)?;
-                    stack.push((path, name.ino, core));
-                }
-            }
-            let paths = self.lost.entry(object(ino, &core)).or_default();
-            if is_old { &mut paths.gone } else { &mut paths.come }.push(path);
-        }
-        Ok(())
+    /// Returns the differences, when all that may differ was looked at.
+    fn told(mut self) -> Result<Vec<Difference>, PoolError> {
+        self.moves()?;
+        self.found.sort();
+        Ok(replaced(self.found))
     }
 
     /// Tells what was moved, added and removed.
     fn moves(&mut self) -> Result<(), PoolError> {
-        let mut pairs = Vec::new();
-        // Where directories that were moved are now.
-        let mut now = HashMap::new();
-        for (object, mut paths) in std::mem::take(&mut self.lost) {
+        let mut lost: Vec<(Object, Paths)> = std::mem::take(&mut self.lost).into_iter().collect();
+        for (_, paths) in &mut lost {
             paths.gone.sort();
             paths.come.sort();
-            let both = paths.gone.len().min(paths.come.len());
-            let only = |path, kind| Difference { path, kind };
-            let removed = paths.gone.drain(both..).map(|path| only(path, DifferenceKind::Removed));
-            self.found.extend(removed);
-            let added = paths.come.drain(both..).map(|path| only(path, DifferenceKind::Added));
-            self.found.extend(added);
-            for (from, path) in paths.gone.into_iter().zip(paths.come) {
-                now.insert(from.clone(), path.clone());
-                pairs.push((object.0, from, path));
-            }
         }
-        for (ino, from, path) in pairs {
-            let (one, other) = (self.a.inode(ino, &from)?, self.b.inode(ino, &path)?);
-            self.same(ino, (&one, &other), &path)?;
-            let is_implied = from.file_name() == path.file_name()
-                && from.parent().and_then(|parent| now.get(parent)).map(PathBuf::as_path)
-                    == path.parent();
-            if !is_implied {
-                self.found.push(Difference { path, kind: DifferenceKind::Moved { from } });
-            }
+        // Where directories that were moved are now; each has one path.
+        let moved = lost.iter().filter_map(|((.., kind), paths)| {
+            let (from, path) = (paths.gone.first()?, paths.come.first()?);
+            is_directory(*kind).then(|| (from.clone(), path.clone()))
+        });
+        let now: HashMap<PathBuf, PathBuf> = moved.collect();
+        for (object, paths) in lost {
+            self.moved(object, paths, &now)?;
         }
         Ok(())
+    }
+
+    /// Tells what has become of the paths of one inode. `now` says where directories are that were
+    /// moved.
+    fn moved(
+        &mut self,
+        object: Object,
+        Paths { mut gone, mut come }: Paths,
+        now: &HashMap<PathBuf, PathBuf>,
+    ) -> Result<(), PoolError> {
+        // Names that have moved with their directory, and those that others have made again.
+        let with_parent = |from: &Path| Some(now.get(from.parent()?)?.join(from.file_name()?));
+        let mut stay = paired(&mut gone, &mut come, with_parent);
+        stay.extend(paired(&mut gone, &mut come, |from| Some(from.to_owned())));
+        let both = gone.len().min(come.len());
+        for path in gone.drain(both..) {
+            let core = self.a.inode(object.0, &path)?;
+            self.tell(path, DifferenceKind::Removed, &core);
+        }
+        for path in come.drain(both..) {
+            let core = self.b.inode(object.0, &path)?;
+            self.tell(path, DifferenceKind::Added, &core);
+        }
+        let moves = gone.into_iter().zip(come).collect::<Vec<_>>();
+        for (from, path) in stay.iter().chain(&moves) {
+            let (one, other) = (self.a.inode(object.0, from)?, self.b.inode(object.0, path)?);
+            self.same(object.0, (&one, &other), path)?;
+        }
+        for (from, path) in moves {
+            let core = self.b.inode(object.0, &path)?;
+            self.tell(path, DifferenceKind::Moved { from }, &core);
+        }
+        Ok(())
+    }
+
+    /// Adds a difference; `core` is what has the path.
+    fn tell(&mut self, path: PathBuf, kind: DifferenceKind, core: &InodeCore) {
+        let size = if core.is_directory() { 0 } else { core.size };
+        self.found.push(Difference { path, kind, mode: core.mode, size });
     }
 
     /// Compares an inode that both branches have, at `path` in the second one.
@@ -218,9 +227,11 @@ impl Diff<'_> {
             self.known.insert(object, changes);
         }
         if changes.any() {
-            let kind = DifferenceKind::Changed(changes);
-            self.found.push(Difference { path: path.to_owned(), kind });
+            self.tell(path.to_owned(), DifferenceKind::Changed(changes), other);
         }
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

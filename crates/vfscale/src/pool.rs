@@ -69,7 +69,6 @@ use crate::volume::{CacheBudget, Volume, VolumeBuilder, VolumeError};
 
 mod maker;
 
-use crate::diff::diff;
 pub use crate::diff::{Changes, Difference, DifferenceKind};
 pub use crate::error::pool::PoolError;
 use crate::place::convert::{Converted, convert, discard_free};
@@ -266,7 +265,7 @@ impl Pool {
         Ok(main.close()?)
     }
 
-    /// Lists the branches, by name.
+    /// Lists the branches by name: `t2` before `t10`.
     ///
     /// Waits for changes of the pool that are under way.
     #[must_use]
@@ -402,7 +401,8 @@ impl Pool {
     /// opened meanwhile.
     ///
     /// Blocks for the I/O: two flushes for each branch that has changed since its last fork, and
-    /// the reading. The memory depends on the differences and on the largest directory.
+    /// the reading, which takes the time of the differences and not of all files. The memory
+    /// depends on the differences and on the largest directory.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -427,12 +427,7 @@ impl Pool {
     /// [`PoolError::Branches`] if there is no such branch, or the pool is full;
     /// [`PoolError::Damage`], [`PoolError::Sync`].
     pub fn diff(&self, a: &str, b: &str) -> Result<Vec<Difference>, PoolError> {
-        let one = self.shared.snapshot(a)?;
-        if a == b {
-            return Ok(Vec::new());
-        }
-        let other = self.shared.snapshot(b)?;
-        diff(one.side(), other.side())
+        self.shared.diff(a, b)
     }
 
     /// Writes a *view* of a branch that can only be read to the file `out`, whole or not at all:
@@ -469,7 +464,7 @@ impl Pool {
     /// [`PoolError::View`] and [`PoolError::Damage`] name the file that can't be in a view;
     /// [`PoolError::Output`].
     pub fn view(&self, branch: &str, out: &Path) -> Result<View, PoolError> {
-        if !self.shared.pool().info(branch).is_none_or(|info| info.read_only) {
+        if self.shared.pool().is_read_only(branch) == Some(false) {
             let why = "it can be written; a view is one of a branch that can only be read";
             let refused = vfscale_pool::Error::Refused { name: branch.to_owned(), why };
             return self.shared.call(Err(refused));

@@ -13,7 +13,7 @@ use vfscale::{Escaped, FileType, Metadata};
 use super::place::{self, Place};
 use super::tree::{Found, Tree, Walk};
 use crate::error::Failure;
-use crate::output::{path_members, written};
+use crate::output::{file_members, path_members, written};
 
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
@@ -157,30 +157,18 @@ fn device(found: &Metadata) -> Option<(u32, u32)> {
 
 fn as_json(file: &Found) -> Value {
     let found = &file.metadata;
-    let kind = match found.file_type() {
-        FileType::RegularFile => "file",
-        FileType::Directory => "directory",
-        FileType::Symlink => "symlink",
-        FileType::Fifo => "fifo",
-        FileType::Socket => "socket",
-        FileType::CharacterDevice => "character_device",
-        FileType::BlockDevice => "block_device",
-        FileType::Unknown => "unknown",
-    };
     let (seconds, nanos) = (found.mtime.secs(), found.mtime.nanos());
     let mut value = json!({
-        "type": kind,
-        "mode": format!("{:06o}", found.mode),
         "inode": found.ino,
         "links": found.nlink,
         "uid": found.uid,
         "gid": found.gid,
-        "size": found.len(),
         "mtime": format!("{}.{nanos:09}Z", calendar::moment(seconds, 'T')),
     });
     let target = |to: &PathBuf| path_members("target", to);
     let device = device(found).map(|(major, minor)| json!(format!("{major}:{minor}")));
     let members = path_members("path", &file.path).into_iter();
+    let members = members.chain(file_members(found.mode, found.len()));
     let members = members.chain(file.target.iter().flat_map(target));
     for (key, member) in members.chain(device.map(|numbers| ("device".to_owned(), numbers))) {
         value[key] = member;

@@ -30,7 +30,7 @@ enum BranchCommand {
     /// branches refuse the image. The image gets twice the size, and stays sparse. If it is
     /// mounted, calls that change it wait until all changes are written.
     Create(CreateArgs),
-    /// List the branches, with what each has for itself
+    /// List the branches, with what each has for itself and where it comes from
     List(ListArgs),
     /// Delete a branch, and free its space
     Delete(NameArgs),
@@ -182,12 +182,16 @@ fn branches(image: &Path, dir: &Path) -> Result<Vec<BranchInfo>, Failure> {
 }
 
 fn as_json(info: &BranchInfo) -> serde_json::Value {
-    let BranchInfo { name, size, read_only, depth, own } = info;
-    json!({ "name": name, "size": size, "own": own, "read_only": read_only, "depth": depth })
+    let BranchInfo { name, parent, size, read_only, depth, own } = info;
+    json!({
+        "name": name, "parent": parent, "size": size, "own": own, "read_only": read_only,
+        "depth": depth,
+    })
 }
 
 fn words(info: &BranchInfo) -> String {
     let access = if info.read_only { ", read-only" } else { "" };
-    let (name, kib) = (Escaped::new(&info.name), info.own >> 10);
-    format!("{name}: {kib} KiB of its own{access}")
+    let from = info.parent.as_ref().map(|parent| format!(", from {}", Escaped::new(parent)));
+    let (name, kib, from) = (Escaped::new(&info.name), info.own >> 10, from.unwrap_or_default());
+    format!("{name}: {kib} KiB of its own{from}{access}")
 }

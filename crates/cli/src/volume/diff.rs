@@ -13,7 +13,7 @@ use vfscale_fuse::control::{Reply, Request};
 use super::reached::{Access, at_server_or_here, with_pool};
 use crate::elsewhere;
 use crate::error::Failure;
-use crate::output::{path_members, written};
+use crate::output::{file_members, path_members, written};
 
 /// The command to use if another process has the image open, and no mount of it is found.
 const COMMAND: &str = "diff DIR A B";
@@ -24,6 +24,14 @@ pub(crate) struct DiffArgs {
     /// hexadecimal ("path_bytes", "from_bytes")
     #[arg(long)]
     json: bool,
+
+    /// Print only the path of each file
+    #[arg(long, conflicts_with = "json")]
+    name_only: bool,
+
+    /// Print only how many files there are of each kind
+    #[arg(long, conflicts_with_all = ["json", "name_only"])]
+    stat: bool,
 
     /// The image file or block device, mounted or not
     #[arg(value_name = "IMAGE")]
@@ -36,6 +44,11 @@ pub(crate) struct DiffArgs {
     /// The branch that it is compared with
     #[arg(value_name = "B")]
     b: String,
+
+    /// Tell only what is at these paths from the root of the volume, or below them, or was moved
+    /// from there
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -56,12 +69,18 @@ pub(crate) struct AdoptArgs {
 /// Prints the differences. Exits as diff(1) does: 0 without differences, 1 with some, 2 for an
 /// error.
 pub(crate) fn diff(args: &DiffArgs) -> Result<ExitCode, Failure> {
-    let found = found(args).map_err(|failure| Failure::Diff(Box::new(failure)))?;
+    let mut found = found(args).map_err(|failure| Failure::Diff(Box::new(failure)))?;
+    let paths: Vec<PathBuf> = args.paths.iter().map(|path| Path::new("/").join(path)).collect();
+    found.retain(|difference| paths.is_empty() || is_at(difference, &paths));
     let mut out = io::stdout().lock();
     written(if args.json {
         let value: Value = found.iter().map(as_json).collect();
         let text = serde_json::to_string_pretty(&value).map_err(io::Error::from);
         text.and_then(|text| writeln!(out, "{text}"))
+    } else if args.stat {
+        totals(&found).map_or(Ok(()), |totals| writeln!(out, "{totals}"))
+    } else if args.name_only {
+        found.iter().try_for_each(|found| writeln!(out, "{}", Escaped::new(&found.path)))
     } else {
         found.iter().try_for_each(|difference| writeln!(out, "{}", words(difference)))
     })?;
@@ -108,6 +127,36 @@ pub(crate) fn adopt(args: &AdoptArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Returns whether a difference is at one of these paths, or below it.
+fn is_at(difference: &Difference, paths: &[PathBuf]) -> bool {
+    let from = match &difference.kind {
+        DifferenceKind::Moved { from } => Some(from),
+        _ => None,
+    };
+    let mut places = [&difference.path].into_iter().chain(from);
+    places.any(|place| paths.iter().any(|path| place.starts_with(path)))
+}
+
+/// Returns how many differences there are of each kind, in words; `None` without any.
+fn totals(found: &[Difference]) -> Option<String> {
+    let kinds = ["added", "removed", "replaced", "moved", "changed"];
+    let count = |kind| found.iter().filter(|it| name_of(&it.kind) == kind).count();
+    let some = kinds.map(|kind| (count(kind), kind)).into_iter().filter(|(count, _)| *count > 0);
+    some.map(|(count, kind)| format!("{count} {kind}")).reduce(|all, one| format!("{all}, {one}"))
+}
+
+/// Returns the name of a kind.
+fn name_of(kind: &DifferenceKind) -> &'static str {
+    match kind {
+        DifferenceKind::Added => "added",
+        DifferenceKind::Removed => "removed",
+        DifferenceKind::Replaced => "replaced",
+        DifferenceKind::Moved { .. } => "moved",
+        DifferenceKind::Changed(_) => "changed",
+        _ => "other",
+    }
+}
+
 /// Returns the names of the parts that differ.
 fn parts(changes: &Changes) -> Vec<&'static str> {
     let all = [
@@ -120,32 +169,26 @@ fn parts(changes: &Changes) -> Vec<&'static str> {
 
 /// Returns a line, with escaped paths.
 pub(super) fn words(difference: &Difference) -> String {
-    let path = Escaped::new(&difference.path);
+    let (path, name) = (Escaped::new(&difference.path), name_of(&difference.kind));
     match &difference.kind {
-        DifferenceKind::Added => format!("added {path}"),
-        DifferenceKind::Removed => format!("removed {path}"),
-        DifferenceKind::Replaced => format!("replaced {path}"),
-        DifferenceKind::Moved { from } => format!("moved {} to {path}", Escaped::new(from)),
+        DifferenceKind::Moved { from } => format!("{name} {} to {path}", Escaped::new(from)),
         DifferenceKind::Changed(changes) => {
-            format!("changed {path} ({})", parts(changes).join(", "))
+            format!("{name} {path} ({})", parts(changes).join(", "))
         }
-        other => format!("{other:?} {path}"),
+        _ => format!("{name} {path}"),
     }
 }
 
 fn as_json(difference: &Difference) -> Value {
     let mut members = path_members("path", &difference.path);
-    let (kind, more) = match &difference.kind {
-        DifferenceKind::Added => ("added".into(), Vec::new()),
-        DifferenceKind::Removed => ("removed".into(), Vec::new()),
-        DifferenceKind::Replaced => ("replaced".into(), Vec::new()),
-        DifferenceKind::Moved { from } => ("moved".into(), path_members("from", from)),
+    members.push(("kind".to_owned(), name_of(&difference.kind).into()));
+    members.extend(file_members(difference.mode, difference.size));
+    match &difference.kind {
+        DifferenceKind::Moved { from } => members.extend(path_members("from", from)),
         DifferenceKind::Changed(changes) => {
-            ("changed".into(), vec![("parts".to_owned(), json!(parts(changes)))])
+            members.push(("parts".to_owned(), json!(parts(changes))));
         }
-        other => (format!("{other:?}").into(), Vec::new()),
-    };
-    members.push(("kind".to_owned(), kind));
-    members.extend(more);
+        _ => {}
+    }
     Value::Object(members.into_iter().collect())
 }

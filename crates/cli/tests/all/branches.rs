@@ -85,8 +85,9 @@ fn branches_are_made_listed_renamed_and_deleted() {
     image.good(&["branch", "create"], &["a"]);
     image.good(&["branch", "create", "--from", "a", "--read-only"], &["kept"]);
     assert_eq!(image.names(), ["a", "kept", "main"]);
+    // A fork of a branch that has changed nothing is one of its parent.
     let words = image.good(&["branch", "list"], &[]);
-    assert!(words.contains("kept: 0 KiB of its own, read-only\n"), "{words}");
+    assert!(words.contains("kept: 0 KiB of its own, from main, read-only\n"), "{words}");
     image.good(&["branch", "rename"], &["a", "b"]);
     image.write("b", "/f", "changed");
     let says = image.good(&["branch", "rollback"], &["b"]);
@@ -128,6 +129,18 @@ fn differences_are_shown_and_a_branch_adopted() {
     assert_eq!(found[0]["path"], "/f");
     assert_eq!(found[0]["parts"], serde_json::json!(["content", "attributes"]));
     assert_eq!(found[1]["kind"], "removed");
+    let file = ["type", "mode", "size"].map(|key| found[0][key].clone());
+    assert_eq!(file, ["file".into(), "100644".into(), serde_json::json!(5)]);
+    for (options, paths, status, expected) in [
+        (&["diff", "--name-only"][..], &["main", "trial"][..], 1, "/f\n/g\\nh\n"),
+        (&["diff", "--stat"], &["main", "trial"], 1, "1 added, 1 changed\n"),
+        (&["diff"], &["trial", "main", "/g\nh", "/d"], 1, "removed /g\\nh\n"),
+        (&["diff", "--stat"], &["main", "trial", "g"], 0, ""),
+    ] {
+        let output = image.call(options, paths);
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), expected, "{options:?} {paths:?}");
+        assert_eq!(output.status.code(), Some(status), "{options:?} {paths:?}");
+    }
     image.bad(2, &["diff"], &["main", "none"]);
 
     image.write("main", "/other", "x");

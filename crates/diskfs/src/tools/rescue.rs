@@ -24,11 +24,12 @@
 //!
 //! None. No other program or thread writes to the device; the caller ensures that.
 
+mod blocks;
 mod data;
 mod longer;
 
-use std::cell::{OnceCell, RefCell};
-use std::collections::BTreeSet;
+use std::cell::{Cell, OnceCell, Ref, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -41,7 +42,8 @@ use crate::dir::{DirTree, Directory, NameHash, is_name};
 use crate::format::attr::CHUNK_BYTES;
 use crate::format::group::{CHUNK_ROOT_AT, FREE_ROOT_AT, FreeSpace, InodeChunks};
 use crate::format::inode::{
-    CHUNK_BLOCKS, INODE_MAGIC, InodeRecord, block_of, chunk_of, ino_at, records, slot_of,
+    CHUNK_BLOCKS, INODE_MAGIC, INODES_PER_BLOCK, InodeRecord, block_of, chunk_of, ino_at, records,
+    slot_of,
 };
 use crate::format::{Block, Damage};
 use crate::inode::attr::{self, Attribute};
@@ -51,6 +53,7 @@ use crate::inode::extents::ExtentTree;
 use crate::tools::check::{Media, NoChange};
 use crate::volume::{Places, copies, replay_in_memory};
 use crate::{OpenError, Superblock};
+pub use blocks::BlockUse;
 use longer::Longer;
 
 /// The result of reading the log of a volume that is rescued.
@@ -102,12 +105,22 @@ pub struct Rescue {
     device: Arc<dyn Device>,
     superblock: Superblock,
     log: LogRead,
+    /// The bytes that the replay of the log has changed.
+    replayed: Vec<Range<u64>>,
     /// The size of the device in bytes, if the volume is larger.
     cut_off: Option<u64>,
     strays: OnceCell<Vec<Stray>>,
-    /// The block of inodes that was read last: files of a directory are often in one.
-    last_inodes: RefCell<Option<(u64, Box<Block>)>>,
+    /// Blocks of inodes that were read last: files of a directory are often in few.
+    last_inodes: RefCell<BTreeMap<u64, Box<Block>>>,
+    /// The chunk of inodes that was looked up last, and whether there is one.
+    last_chunk: Cell<Option<(u64, bool)>>,
 }
+
+/// Most blocks of inodes that are retained.
+const INODE_BLOCKS_MAX: usize = 256;
+
+/// The records in a block of inodes.
+type Records = [InodeRecord; INODES_PER_BLOCK as usize];
 
 /// A block of a tree by its own header: magic number, owner and address.
 type Stray = ([u8; 4], u64, u64);
@@ -133,20 +146,26 @@ impl Rescue {
         let places = Places::new(&superblock);
         let replay =
             |may_lack| replay_in_memory(device.clone(), &superblock, &places, &options, may_lack);
-        let (device, log) = match replay(false) {
-            Ok((copy, recovered)) => (copy, LogRead::Replayed { items: recovered.items }),
-            Err(fault) => {
-                let part = replay(true).map(|(copy, _)| copy);
-                (part.unwrap_or(device), LogRead::Unusable(fault))
+        let (replayed, log) = match replay(false) {
+            Ok(replayed) => {
+                let items = replayed.recovered.items;
+                (Some(replayed), LogRead::Replayed { items })
             }
+            Err(fault) => (replay(true).ok(), LogRead::Unusable(fault)),
+        };
+        let (device, replayed) = match replayed {
+            Some(replayed) => (replayed.device, replayed.changed),
+            None => (device, Vec::new()),
         };
         Ok(Self {
             device,
             superblock,
             log,
+            replayed,
             cut_off,
             strays: OnceCell::new(),
             last_inodes: RefCell::default(),
+            last_chunk: Cell::default(),
         })
     }
 
@@ -176,12 +195,21 @@ impl Rescue {
         if !media.is_one(block_of(ino)) {
             return Ok(None);
         }
-        let mut last = self.last_inodes.borrow_mut();
-        if last.as_ref().is_none_or(|(address, _)| *address != block_of(ino)) {
-            *last = Some((block_of(ino), media.inodes(block_of(ino))?.0));
+        let record = self.records(&media, block_of(ino))?[slot_of(ino)].clone();
+        Ok(decoded(&media, ino, &record)?)
+    }
+
+    /// Returns the records in a block of inodes.
+    fn records(&self, media: &Media<'_>, block: u64) -> Result<Ref<'_, Records>, Damage> {
+        if !self.last_inodes.borrow().contains_key(&block) {
+            let found = media.inodes(block)?.0;
+            let mut last = self.last_inodes.borrow_mut();
+            if last.len() >= INODE_BLOCKS_MAX {
+                last.clear();
+            }
+            last.insert(block, found);
         }
-        let Some((_, block)) = &*last else { return Ok(None) };
-        Ok(decoded(&media, ino, &records(block)[slot_of(ino)])?)
+        Ok(Ref::map(self.last_inodes.borrow(), |last| records(&last[&block])))
     }
 
     /// Returns the names in a directory, and its damage. Blocks for I/O.

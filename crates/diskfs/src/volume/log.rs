@@ -1,5 +1,6 @@
 //! The log of a volume: its location, and its opening or replay.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use vfscale_block::{CowDevice, Device};
@@ -40,13 +41,21 @@ pub(super) fn read_log(
     if settings.no_recovery {
         return Ok(Logged::read_only(device, Recovered::default()));
     }
-    let (device, recovered) = replay_in_memory(device, superblock, places, settings, true)?;
-    Ok(Logged::read_only(device, recovered))
+    let replayed = replay_in_memory(device, superblock, places, settings, true)?;
+    Ok(Logged::read_only(replayed.device, replayed.recovered))
 }
 
-/// Replays the log in memory. Returns a copy of the device with the changes, or the device itself
-/// if there is nothing to replay. If `may_lack`, changes and inodes that can't be read are missing
-/// in it, and are logged as errors.
+/// A log that was replayed in memory.
+pub(crate) struct Replayed {
+    /// A copy of the device with the changes, or the device itself if there is nothing to replay.
+    pub(crate) device: Arc<dyn Device>,
+    /// The bytes that the replay has changed.
+    pub(crate) changed: Vec<Range<u64>>,
+    pub(crate) recovered: Recovered,
+}
+
+/// Replays the log in memory. If `may_lack`, changes and inodes that can't be read are missing in
+/// the copy, and are logged as errors.
 ///
 /// # Errors
 /// The errors of the device and the log, and damage in the contents of the log.
@@ -56,7 +65,7 @@ pub(crate) fn replay_in_memory(
     places: &Places,
     settings: &Settings,
     may_lack: bool,
-) -> Result<(Arc<dyn Device>, Recovered), Fault> {
+) -> Result<Replayed, Fault> {
     let (log_device, region) = log_of(&device, superblock, settings)?;
     let volume = log_id(superblock);
     let copy = Arc::new(CowDevice::in_place_of(device.clone()));
@@ -65,10 +74,10 @@ pub(crate) fn replay_in_memory(
     let (mut sink, known) = (sink.lacking(lacking), known(superblock));
     let recovered = Journal::replay(&*log_device, region, volume, &known, may_lack, &mut sink)?;
     if recovered.items == 0 {
-        return Ok((device, recovered));
+        return Ok(Replayed { device, changed: Vec::new(), recovered });
     }
     tracing::info!(items = recovered.items, "the log was replayed in memory");
-    Ok((copy, recovered))
+    Ok(Replayed { changed: copy.changed(), device: copy, recovered })
 }
 
 /// Opens the log and replays it.

@@ -95,11 +95,13 @@ impl Reply {
             Self::Statistics(numbers) => {
                 ["statistics".into()].into_iter().chain(statistics::encode(numbers)).collect()
             }
-            Self::Branch(BranchInfo { name, size, read_only, depth, own }) => {
+            Self::Branch(BranchInfo { name, parent, size, read_only, depth, own }) => {
                 let access = if *read_only { READ_ONLY } else { "" };
                 let numbers = [size.to_string(), own.to_string(), depth.to_string()];
                 let [size, own, depth] = numbers;
-                vec!["branch".into(), name.clone(), size, own, depth, access.into()]
+                // No branch has an empty name.
+                let parent = parent.clone().unwrap_or_default();
+                vec!["branch".into(), name.clone(), size, own, depth, access.into(), parent]
             }
             Self::Difference(difference) => return encode_difference(difference),
             Self::Kept(name) => vec!["kept".into(), name.clone()],
@@ -140,8 +142,9 @@ impl Reply {
             ["statistics", ref numbers @ ..] => {
                 Self::Statistics(Box::new(statistics::decode(numbers)))
             }
-            ["branch", name, size, own, depth, access] => Self::Branch(BranchInfo {
+            ["branch", name, size, own, depth, access, parent] => Self::Branch(BranchInfo {
                 name: name.to_owned(),
+                parent: (!parent.is_empty()).then(|| parent.to_owned()),
                 size: size.parse().ok()?,
                 own: own.parse().ok()?,
                 depth: depth.parse().ok()?,
@@ -156,26 +159,28 @@ impl Reply {
 }
 
 fn encode_difference(difference: &Difference) -> Fields {
-    let path = difference.path.as_os_str();
-    let fields: Vec<&OsStr> = match &difference.kind {
-        DifferenceKind::Added => vec![OsStr::new("added"), path],
-        DifferenceKind::Removed => vec![OsStr::new("removed"), path],
-        DifferenceKind::Replaced => vec![OsStr::new("replaced"), path],
-        DifferenceKind::Moved { from } => vec![OsStr::new("moved"), path, from.as_os_str()],
+    let Difference { path, kind, mode, size } = difference;
+    let (kind, rest): (&str, Vec<&OsStr>) = match kind {
+        DifferenceKind::Added => ("added", Vec::new()),
+        DifferenceKind::Removed => ("removed", Vec::new()),
+        DifferenceKind::Replaced => ("replaced", Vec::new()),
+        DifferenceKind::Moved { from } => ("moved", vec![from.as_os_str()]),
         DifferenceKind::Changed(Changes { content, attributes, xattrs, .. }) => {
             let parts = [(content, CONTENT), (attributes, ATTRIBUTES), (xattrs, XATTRS)];
             let parts = parts.into_iter().filter(|(differs, _)| **differs);
-            let parts = parts.map(|(_, part)| OsStr::new(part));
-            [OsStr::new("changed"), path].into_iter().chain(parts).collect()
+            ("changed", parts.map(|(_, part)| OsStr::new(part)).collect())
         }
         // Its word is one that the other side does not know.
-        _ => vec![OsStr::new("other"), path],
+        _ => ("other", Vec::new()),
     };
-    [OsStr::new("difference")].into_iter().chain(fields).map(OsStr::to_owned).collect()
+    let numbers = [mode.to_string(), size.to_string()].map(OsString::from);
+    let words = ["difference", kind].map(OsString::from).into_iter();
+    let fields = words.chain(numbers).chain([path.as_os_str().to_owned()]);
+    fields.chain(rest.into_iter().map(OsStr::to_owned)).collect()
 }
 
 fn decode_difference(fields: &[OsString]) -> Option<Difference> {
-    let [kind, path, rest @ ..] = fields else { return None };
+    let [kind, mode, size, path, rest @ ..] = fields else { return None };
     let kind = match (kind.to_str()?, rest) {
         ("added", []) => DifferenceKind::Added,
         ("removed", []) => DifferenceKind::Removed,
@@ -188,5 +193,6 @@ fn decode_difference(fields: &[OsString]) -> Option<Difference> {
         }
         _ => return None,
     };
-    Some(Difference { path: PathBuf::from(path), kind })
+    let (mode, size) = (mode.to_str()?.parse().ok()?, size.to_str()?.parse().ok()?);
+    Some(Difference { path: PathBuf::from(path), kind, mode, size })
 }

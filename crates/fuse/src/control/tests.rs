@@ -107,15 +107,17 @@ fn replies_are_decoded_as_they_were_encoded() {
         DifferenceKind::Moved { from: "/x y".into() },
         DifferenceKind::Changed(changes),
     ];
-    let difference = |kind| Reply::Difference(Difference { path: path(), kind });
-    let info = BranchInfo { name: "a".into(), size: 1, read_only: true, depth: 2, own: 3 };
+    let (mode, size) = (0o100_644, 9);
+    let difference = |kind| Reply::Difference(Difference { path: path(), kind, mode, size });
+    let (name, parent) = ("a".into(), Some("b".into()));
+    let info = BranchInfo { name, parent, size: 1, read_only: true, depth: 2, own: 3 };
     let mut replies = vec![
         Reply::State([0xfe; 16]),
         Reply::End,
         Reply::Refused(Error::new(Errno::BUSY, "it is in use\n")),
         Reply::Number(7),
         Reply::Statistics(Box::default()),
-        Reply::Branch(BranchInfo { read_only: false, ..info.clone() }),
+        Reply::Branch(BranchInfo { read_only: false, parent: None, ..info.clone() }),
         Reply::Branch(info),
         Reply::Kept("main@1".into()),
         Reply::Stage(Stage::Last),
@@ -125,7 +127,13 @@ fn replies_are_decoded_as_they_were_encoded() {
     for reply in replies {
         assert_eq!(Reply::decode(&reply.encode()), Some(reply));
     }
-    for wrong in [&["difference", "added", "/x", "y"][..], &["stage", "x"], &["refused", "why"]] {
+    let difference = ["difference", "added", "1", "2", "/x", "y"];
+    for wrong in [
+        &difference[..],
+        &["difference", "added", "1", "x", "/x"],
+        &["stage", "x"],
+        &["refused", "why"],
+    ] {
         let wrong: Vec<OsString> = wrong.iter().map(Into::into).collect();
         assert_eq!(Reply::decode(&wrong), None);
     }

@@ -56,6 +56,18 @@ impl Inner {
         Ok(entries(self)? == entries(other)?)
     }
 
+    /// Returns the blocks that have other places in another branch, if both can only be read: their
+    /// maps don't change, so no lock of readers is needed.
+    ///
+    /// # Errors
+    /// Errors of reading and [`Error::Damage`].
+    pub(crate) fn differing(&self, other: &Inner) -> Result<Vec<Range<u64>>, Error> {
+        match self.node() == other.node() {
+            true => Ok(Vec::new()),
+            false => self.map().differing(other.map()),
+        }
+    }
+
     /// Returns the rows of places that blocks have, each with its length.
     ///
     /// # Errors

@@ -102,6 +102,20 @@ impl Branch {
         one.shares(other, blocks)
     }
 
+    /// Returns the blocks of 4096 bytes that two branches do not share, in order: all others have
+    /// the same contents. `None` if one of them can be written, or they are in different pools.
+    ///
+    /// May block for the I/O: reads nodes of the maps, as many as lead to these blocks.
+    ///
+    /// # Errors
+    /// Errors of the device, [`Error::Damage`] and [`Error::Closed`].
+    pub fn differing(&self, other: &Branch) -> Result<Option<Vec<Range<u64>>>, Error> {
+        let (one, other) = (self.inner()?, other.inner()?);
+        let is_frozen = one.is_read_only() && other.is_read_only();
+        let can_tell = is_frozen && Arc::ptr_eq(&one.shared, &other.shared);
+        can_tell.then(|| one.differing(other)).transpose()
+    }
+
     /// Returns where blocks of 4096 bytes are on the device of the pool: for each row of blocks
     /// whose places are in a row, its number of blocks and the first place; `None` for blocks that
     /// read as zeros. The places of a branch that can only be read keep their contents as long as

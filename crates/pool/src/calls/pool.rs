@@ -1,5 +1,6 @@
 //! A pool, and the list of its branches.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use vfscale_block::{CowDevice, Device};
@@ -11,6 +12,7 @@ use crate::disk::device::Disk;
 use crate::disk::format::PLACE_BYTES;
 use crate::disk::layout::Layout;
 use crate::disk::record::{BLOCKS_MAX, Record};
+use crate::state::branch_table::Table;
 use crate::state::commit::{Change, Shared, State, check_layout};
 use crate::state::head::Purpose;
 use crate::{Branch, Error};
@@ -27,6 +29,9 @@ pub struct Pool {
 pub struct BranchInfo {
     /// The name.
     pub name: String,
+    /// The branch that it was forked from; the parent of that if it had changed nothing; if it is
+    /// gone, the next one that it comes from. `None` if there is none.
+    pub parent: Option<String>,
     /// The size of its device, in bytes.
     pub size: u64,
     /// Whether it can only be read.
@@ -51,9 +56,10 @@ pub struct Usage {
 }
 
 impl BranchInfo {
-    fn of(record: &Record) -> Self {
+    fn of(record: &Record, table: &Table) -> Self {
         Self {
             name: record.name.clone(),
+            parent: table.parent_branch(record).map(|parent| parent.name.clone()),
             size: record.blocks * PLACE_BYTES as u64,
             read_only: record.is_frozen(),
             depth: record.depth,
@@ -142,26 +148,35 @@ impl Pool {
         self.shared.usage()
     }
 
-    /// Lists the branches, by name.
+    /// Lists the branches by name: `t2` before `t10`.
     ///
     /// Waits for a commit that is under way.
     #[must_use]
     pub fn list(&self) -> Vec<BranchInfo> {
         let state = self.shared.state.lock();
         let named = state.table.records().filter(|record| !record.name.is_empty());
-        let mut list: Vec<_> = named.map(BranchInfo::of).collect();
-        list.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut list: Vec<_> = named.map(|record| BranchInfo::of(record, &state.table)).collect();
+        list.sort_by(|a, b| by_number(&a.name, &b.name));
         list
     }
 
-    /// Returns a branch as [`list`](Self::list) tells it, in a time that does not depend on the
-    /// number of branches; `None` if there is none of that name.
+    /// Returns a branch as [`list`](Self::list) tells it; `None` if there is none of that name.
+    /// Takes time for each fork of the branch.
     ///
     /// Waits for a commit that is under way.
     #[must_use]
     pub fn info(&self, name: &str) -> Option<BranchInfo> {
         let state = self.shared.state.lock();
-        state.table.find(name).map(BranchInfo::of)
+        state.table.find(name).map(|record| BranchInfo::of(record, &state.table))
+    }
+
+    /// Returns whether a branch can only be read; `None` if there is none of that name. Takes the
+    /// same time for any history.
+    ///
+    /// Waits for a commit that is under way.
+    #[must_use]
+    pub fn is_read_only(&self, name: &str) -> Option<bool> {
+        self.shared.state.lock().table.find(name).map(Record::is_frozen)
     }
 
     /// Adds a branch that reads as zeros, of `size` bytes rounded down to blocks of 4096. The size
@@ -253,6 +268,30 @@ impl Pool {
             registry::close(&mut branches, &name, 0)?;
         }
         Ok(())
+    }
+}
+
+/// Compares two names, numbers in them by their values.
+fn by_number(a: &str, b: &str) -> Ordering {
+    let (mut one, mut other) = (a, b);
+    loop {
+        let digits = [one, other].map(|rest| rest.bytes().take_while(u8::is_ascii_digit).count());
+        let order = if digits[0] > 0 && digits[1] > 0 {
+            let [left, right] = [&one[..digits[0]], &other[..digits[1]]]
+                .map(|number| number.trim_start_matches('0'));
+            left.len().cmp(&right.len()).then(left.cmp(right))
+        } else {
+            one.chars().next().cmp(&other.chars().next())
+        };
+        if order != Ordering::Equal || one.is_empty() {
+            // Names may differ in zeros only.
+            return order.then(a.cmp(b));
+        }
+        let step = |rest: &str, digits: usize| match digits {
+            0 => rest.chars().next().map_or(0, char::len_utf8),
+            digits => digits,
+        };
+        (one, other) = (&one[step(one, digits[0])..], &other[step(other, digits[1])..]);
     }
 }
 

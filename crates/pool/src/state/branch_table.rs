@@ -37,6 +37,8 @@ pub(crate) struct Table {
     slots: Vec<Option<Record>>,
     slot_of: HashMap<u64, usize>,
     id_of: HashMap<String, u64>,
+    /// The branches by their origins.
+    origins: HashMap<u64, u64>,
     kids: HashMap<u64, Kids>,
     /// The nodes without a name that the reaper looks for, but for damaged ones, by their fates.
     nameless: [BTreeSet<u64>; 3],
@@ -89,6 +91,7 @@ impl Table {
             slots: Vec::new(),
             slot_of: HashMap::new(),
             id_of: HashMap::new(),
+            origins: HashMap::new(),
             kids: HashMap::new(),
             nameless: Default::default(),
             free: BTreeSet::new(),
@@ -226,6 +229,21 @@ impl Table {
         }
     }
 
+    /// Returns the branch that a branch was forked from, or the next one that it comes from and
+    /// that is there: a branch retains its origin when others are forked from it.
+    pub(crate) fn parent_branch<'t>(&'t self, record: &'t Record) -> Option<&'t Record> {
+        let (mut at, mut origin) = (record, record.origin);
+        loop {
+            at = self.get(at.parent)?;
+            if at.origin != origin {
+                origin = at.origin;
+                if let Some(parent) = self.origins.get(&origin).and_then(|id| self.get(*id)) {
+                    return Some(parent);
+                }
+            }
+        }
+    }
+
     /// Returns the last node that two nodes come from, or are: what both had in common. It is there
     /// as long as both are, since two lines hang from it.
     pub(crate) fn common<'t>(&'t self, a: &'t Record, b: &'t Record) -> Option<&'t Record> {
@@ -265,6 +283,9 @@ impl Table {
 
     fn put_in(&mut self, slot: usize, record: Record) {
         let (id, parent) = (record.id, record.parent);
+        if !record.name.is_empty() {
+            self.origins.insert(record.origin, id);
+        }
         self.slots[slot] = Some(record);
         let kids = self.kids.entry(parent).or_default();
         (kids.count, kids.ids) = (kids.count + 1, kids.ids ^ id);
@@ -315,6 +336,9 @@ impl Table {
         self.dirty.insert(slot / TABLE_RECORDS);
         self.free.insert(slot);
         self.id_of.remove(&record.name);
+        if self.origins.get(&record.origin) == Some(&id) {
+            self.origins.remove(&record.origin);
+        }
         if let hash_map::Entry::Occupied(mut kids) = self.kids.entry(record.parent) {
             let Kids { count, ids } = *kids.get();
             match count {

@@ -30,6 +30,8 @@ use crate::disk::format::{self, Bytes, Entry, FANOUT, NODE, NodeBlock};
 use crate::disk::layout::Layout;
 use crate::space::bitmaps::Purse;
 
+mod differing;
+
 /// Most levels of nodes.
 pub(crate) const LEVELS_MAX: usize = 4;
 

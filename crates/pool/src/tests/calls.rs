@@ -50,6 +50,41 @@ fn names_are_checked() {
     assert_eq!(names, ["ein Ast".into(), "main".into(), "n".repeat(128)]);
 }
 
+/// A branch stays the child of its parent whatever is forked, rolled back or deleted.
+#[test]
+fn branches_are_listed_by_number_with_their_parents() {
+    let pool = pool();
+    let fork = |parent: &str, name: &str| {
+        put(&pool, parent, 1, name.len() as u8);
+        pool.fork(parent, name, false).unwrap();
+    };
+    fork("main", "t10");
+    fork("main", "t2");
+    fork("t2", "t2b");
+    fork("t2", "t02");
+    fork("t2b", "é1");
+    let listed = || -> Vec<(String, Option<String>)> {
+        pool.list().into_iter().map(|info| (info.name, info.parent)).collect()
+    };
+    let expected = |of: &[(&str, &str)]| -> Vec<(String, Option<String>)> {
+        let parent = |name: &str| (!name.is_empty()).then(|| name.to_owned());
+        of.iter().map(|(name, of)| ((*name).to_owned(), parent(of))).collect()
+    };
+    let all = [
+        ("main", ""),
+        ("t02", "t2"),
+        ("t2", "main"),
+        ("t2b", "t2"),
+        ("t10", "main"),
+        ("é1", "t2b"),
+    ];
+    assert_eq!(listed(), expected(&all));
+    pool.delete("t2b").unwrap();
+    while pool.reap(1000).unwrap().more {}
+    let without = [("main", ""), ("t02", "t2"), ("t2", "main"), ("t10", "main"), ("é1", "t2")];
+    assert_eq!(listed(), expected(&without));
+}
+
 #[test]
 fn ranges_are_checked() {
     let pool = pool();

@@ -40,6 +40,11 @@ impl Side {
         &self.branch
     }
 
+    /// Returns the volume.
+    pub(super) fn volume(&self) -> &Rescue {
+        &self.volume
+    }
+
     pub(crate) fn damaged(&self, path: &Path, what: impl ToString) -> PoolError {
         let (name, path, what) = (self.name.clone(), path.to_owned(), what.to_string());
         PoolError::Damage { name, path, what }

@@ -18,8 +18,8 @@ use vfscale_pool::{Adoption, Branch, Error, Kind, Repaired};
 use vfscale_sync::worker::{Priority, WorkItem};
 
 use super::convert;
-use crate::diff;
 use crate::diff::side::Side;
+use crate::diff::{self, Difference};
 use crate::error::pool::PoolError;
 use crate::place::devices::Opened;
 
@@ -303,8 +303,7 @@ impl PoolShared {
 
     /// Returns whether a branch can only be read; false if there is none.
     pub(crate) fn is_read_only(&self, name: &str) -> bool {
-        let is_frozen = || self.pool.info(name).is_some_and(|info| info.read_only);
-        self.read_only || is_frozen()
+        self.read_only || self.pool.is_read_only(name) == Some(true)
     }
 
     /// Forks a branch. If it is open, the fork has all that calls have returned for, unless
@@ -350,11 +349,33 @@ impl PoolShared {
     /// # Errors
     /// [`PoolError`].
     pub(crate) fn snapshot(&self, name: &str) -> Result<Snapshot<'_>, PoolError> {
+        self.look(name)?.open(name)
+    }
+
+    /// Compares two branches; see [`Pool::diff`](crate::Pool::diff). If they share all blocks, not
+    /// even their logs are read.
+    ///
+    /// # Errors
+    /// [`PoolError`].
+    pub(crate) fn diff(&self, a: &str, b: &str) -> Result<Vec<Difference>, PoolError> {
+        let one = self.look(a)?;
+        if a == b {
+            return Ok(Vec::new());
+        }
+        let other = self.look(b)?;
+        let differing = one.branch.differing(&other.branch);
+        if matches!(differing, Ok(Some(blocks)) if blocks.is_empty()) {
+            return Ok(Vec::new());
+        }
+        let (one, other) = (one.open(a)?, other.open(b)?);
+        diff::diff(one.side(), other.side())
+    }
+
+    /// Freezes what a branch has now.
+    fn look(&self, name: &str) -> Result<Looked<'_>, PoolError> {
         let is_frozen = self.is_read_only(name);
         let branch = self.of_one_moment(name, is_frozen, |it| self.pool.snapshot(name, it))?;
-        let branch = Looked { pool: self, branch };
-        let side = Side::open(format!("{}:{name}", self.name), branch.branch.clone())?;
-        Ok(Snapshot { side, _branch: branch })
+        Ok(Looked { pool: self, branch })
     }
 
     /// Gives a branch the contents of its child, if it has not changed.
@@ -519,6 +540,14 @@ impl Snapshot<'_> {
 struct Looked<'p> {
     pool: &'p PoolShared,
     branch: Arc<Branch>,
+}
+
+impl<'p> Looked<'p> {
+    /// Opens the volume in it.
+    fn open(self, name: &str) -> Result<Snapshot<'p>, PoolError> {
+        let side = Side::open(format!("{}:{name}", self.pool.name), self.branch.clone())?;
+        Ok(Snapshot { side, _branch: self })
+    }
 }
 
 impl Drop for Looked<'_> {

@@ -14,14 +14,30 @@ use crate::common::{image, within};
 /// The inode number, the generation and the type: of the same inode in two branches.
 type Object = (u64, u32, u32);
 
+/// Leads from a path of the first branch to one of the second.
+type Way<'w> = &'w dyn Fn(&Path) -> Option<PathBuf>;
+
 /// All that is compared of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Known {
     object: Object,
     is_dir: bool,
+    mode: u32,
+    size: u64,
     content: Vec<u8>,
     attributes: String,
     xattrs: Vec<(OsString, Option<Vec<u8>>)>,
+}
+
+impl Known {
+    fn told(&self, path: &Path, kind: DifferenceKind) -> Difference {
+        Difference { path: path.into(), kind, mode: self.mode, size: self.size }
+    }
+}
+
+/// The paths of differences, and their kinds.
+fn kinds(found: Vec<Difference>) -> Vec<(PathBuf, DifferenceKind)> {
+    found.into_iter().map(|it| (it.path, it.kind)).collect()
 }
 
 /// Reads everything in a tree.
@@ -59,7 +75,8 @@ fn look(task: &Task, path: &Path) -> Known {
     let mtime = if is_dir { None } else { Some(stat.mtime) };
     let attributes = format!("{:?}", (stat.mode, stat.uid, stat.gid, stat.rdev, mtime));
     let object = (stat.ino, stat.generation, stat.mode & 0o170_000);
-    Known { object, is_dir, content, attributes, xattrs }
+    let size = if is_dir { 0 } else { stat.size };
+    Known { object, is_dir, mode: stat.mode, size, content, attributes, xattrs }
 }
 
 /// Compares two trees that were read whole.
@@ -72,25 +89,45 @@ fn naive(a: &BTreeMap<PathBuf, Known>, b: &BTreeMap<PathBuf, Known>) -> Vec<Diff
             xattrs: one.xattrs != other.xattrs,
         };
         if changes != Changes::default() {
-            let kind = DifferenceKind::Changed(changes);
-            found.push(Difference { path: path.into(), kind });
+            found.push(other.told(path, DifferenceKind::Changed(changes)));
         }
     };
+    // A name is the same one if it is in the same directory, too.
+    let above = |tree: &BTreeMap<PathBuf, Known>, path: &Path| {
+        path.parent().and_then(|above| tree.get(above)).map(|above| above.object)
+    };
+    let is_kept = |path: &Path| above(a, path) == above(b, path);
     let mut lost: HashMap<Object, [Vec<PathBuf>; 2]> = HashMap::new();
     for (path, one) in a {
-        match b.get(path).filter(|other| other.object == one.object) {
+        match b.get(path).filter(|other| other.object == one.object && is_kept(path)) {
             Some(other) => compare(path, one, other),
             None => lost.entry(one.object).or_default()[0].push(path.clone()),
         }
     }
     for (path, other) in b {
-        if a.get(path).is_none_or(|one| one.object != other.object) {
+        if a.get(path).is_none_or(|one| one.object != other.object || !is_kept(path)) {
             lost.entry(other.object).or_default()[1].push(path.clone());
         }
     }
+    let moved: HashMap<PathBuf, PathBuf> = lost
+        .values()
+        .filter_map(|[gone, come]| Some((gone.first()?.clone(), come.first()?.clone())))
+        .filter(|(from, _)| a[from].is_dir)
+        .collect();
     let mut pairs: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
     let mut only = Vec::new();
-    for [gone, come] in lost.into_values() {
+    for [mut gone, mut come] in lost.into_values() {
+        // First the names that have moved with their directory, then those with the same path.
+        let with_above = |from: &Path| Some(moved.get(from.parent()?)?.join(from.file_name()?));
+        let ways: [Way<'_>; 2] = [&with_above, &|it| Some(it.into())];
+        for to in ways {
+            gone.retain(|from| {
+                let at = to(from).and_then(|to| come.iter().position(|path| *path == to));
+                let path = at.map(|at| come.remove(at));
+                path.as_ref().inspect(|path| compare(path, &a[from], &b[*path]));
+                path.is_none()
+            });
+        }
         let both = gone.len().min(come.len());
         only.extend(gone[both..].iter().map(|path| (path.clone(), DifferenceKind::Removed)));
         only.extend(come[both..].iter().map(|path| (path.clone(), DifferenceKind::Added)));
@@ -106,16 +143,12 @@ fn naive(a: &BTreeMap<PathBuf, Known>, b: &BTreeMap<PathBuf, Known>) -> Vec<Diff
             DifferenceKind::Removed if twice(path) => DifferenceKind::Replaced,
             kind => kind.clone(),
         };
-        found.push(Difference { path: path.clone(), kind });
+        let side = if kind == DifferenceKind::Removed { a } else { b };
+        found.push(side[path].told(path, kind));
     }
-    for (from, path) in &pairs {
-        let above = from.parent().and_then(|above| pairs.get(above));
-        let implied = above.map(|above| above.join(from.file_name().unwrap()));
-        if implied.as_ref() != Some(path) {
-            let kind = DifferenceKind::Moved { from: from.clone() };
-            found.push(Difference { path: path.clone(), kind });
-        }
-    }
+    found.extend(
+        pairs.into_iter().map(|(from, path)| b[&path].told(&path, DifferenceKind::Moved { from })),
+    );
     found.sort();
     found
 }
@@ -222,9 +255,10 @@ fn forged_times_hide_nothing() {
         }
     });
     let content = Changes { content: true, ..Changes::default() };
-    let changed =
-        |path: &str| Difference { path: path.into(), kind: DifferenceKind::Changed(content) };
-    assert_eq!(pool.diff("main", "a").unwrap(), [changed("/large"), changed("/small")]);
+    let changed = |path: &str| (path.into(), DifferenceKind::Changed(content));
+    let found = pool.diff("main", "a").unwrap();
+    assert_eq!((found[0].mode, found[0].size), (0o100_644, 8 << 20));
+    assert_eq!(kinds(found), [changed("/large"), changed("/small")]);
     pool.close().unwrap();
 }
 
@@ -238,9 +272,9 @@ fn an_open_branch_is_compared() {
     let (main, a) = (pool.open("main").unwrap(), pool.open("a").unwrap());
     a.task().write("/d/f", "new").unwrap();
     a.task().rename("/d", "/e").unwrap();
-    let moved = Difference { path: "/e".into(), kind: DifferenceKind::Moved { from: "/d".into() } };
-    let added = Difference { path: "/e/f".into(), kind: DifferenceKind::Added };
-    assert_eq!(pool.diff("main", "a").unwrap(), [moved, added]);
+    let moved = ("/e".into(), DifferenceKind::Moved { from: "/d".into() });
+    let added = ("/e/f".into(), DifferenceKind::Added);
+    assert_eq!(kinds(pool.diff("main", "a").unwrap()), [moved, added]);
     assert_eq!(pool.branches().len(), 2);
     a.close().unwrap();
     main.close().unwrap();
@@ -263,14 +297,14 @@ fn a_replaced_file_is_told_once() {
         task.rename("/kept", "/kept~").unwrap();
         task.write("/kept", "new").unwrap();
     });
-    let told = |path: &str, kind| Difference { path: path.into(), kind };
+    let told = |path: &str, kind| (path.into(), kind);
     let moved = DifferenceKind::Moved { from: "/kept".into() };
     let expected = [
         told("/index", DifferenceKind::Replaced),
         told("/kept", DifferenceKind::Added),
         told("/kept~", moved),
     ];
-    assert_eq!(pool.diff("main", "a").unwrap(), expected);
+    assert_eq!(kinds(pool.diff("main", "a").unwrap()), expected);
     pool.close().unwrap();
 }
 

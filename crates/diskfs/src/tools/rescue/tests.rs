@@ -97,3 +97,31 @@ fn rescue_has_no_inode_of_an_impossible_number() {
     assert!(rescue.each_inode(&mut |ino, _| all.push(ino)).is_empty());
     assert_eq!(all, [ROOT_INO, ino]);
 }
+
+/// Each block has one use, whatever it contained before.
+#[test]
+fn blocks_are_told_apart_by_their_use() {
+    let rescue = Rescue::open(Arc::new(made()), None).unwrap();
+    let (ino, core) = file(&rescue);
+    let DataFork::Extents(list) = &core.data else { panic!("{:?}", core.data) };
+    let (data, end) = (list[0].start, list[0].place_end());
+    assert_eq!(rescue.use_of(data).unwrap(), (BlockUse::Other, data + 1));
+    assert_eq!(rescue.use_of(2).unwrap(), (BlockUse::Volume, 3));
+    let (free, free_end) = rescue.use_of(end).unwrap();
+    assert!(free == BlockUse::Volume && free_end > end + 1, "{free:?} {free_end}");
+    let chunks = |blocks| -> Vec<u64> {
+        let found: Vec<Range<u64>> = rescue.chunks_in(blocks).unwrap();
+        found.into_iter().flatten().collect()
+    };
+    let all: Vec<u64> = (8..16).collect();
+    assert_eq!((chunks(0..rescue.blocks()), chunks(15..16)), (all.clone(), all));
+    assert_eq!(chunks(16..4000), [0; 0]);
+    let end_of = |block| rescue.end_of_chunk(block).unwrap();
+    assert_eq!((end_of(9), end_of(16)), (Some(16), None));
+    assert_eq!([true, false].map(|behind| rescue.next_chunk(8, behind).unwrap()), [None; 2]);
+    let directories = rescue.directories_in(8).unwrap();
+    assert_eq!(directories.iter().map(|(ino, _)| *ino).collect::<Vec<_>>(), [ROOT_INO]);
+    let exists = |ino| rescue.existing(ino).unwrap().is_some();
+    assert!(exists(ino) && exists(ROOT_INO) && !exists(127) && !exists(ino_at(data, 0)));
+    assert_eq!(rescue.differing_inodes(&rescue, 8).unwrap(), [0; 0]);
+}

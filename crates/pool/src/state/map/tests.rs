@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use vfscale_block::{Device, MemoryDevice};
@@ -45,6 +45,65 @@ fn a_map_is_read_as_it_was_written() {
         let mut written = Written::default();
         root = map.write(generation, &mut place, &mut written).unwrap();
         disk.write(&written.blocks).unwrap();
+    }
+}
+
+/// Returns the map of `model`, written and opened again; `next` is the last place in use.
+fn written(disk: &Disk, root: Entry, levels: u8, model: &[(u64, Entry)], next: &mut u64) -> Entry {
+    let (map, budget) = (Map::open(disk, 0, root, levels).unwrap(), Budget::new(u64::MAX, 1));
+    for (block, entry) in model {
+        let path = map.path(*block).unwrap();
+        path.make_dirty(&Purse::new(&budget, 0), &mut |_| ()).unwrap();
+        path.leaf().replace(*block, *entry);
+    }
+    let mut place = || {
+        *next += 1;
+        *next += u64::from(is_skipped(*next));
+        Ok(Entry::new(*next, 1))
+    };
+    let mut written = Written::default();
+    let root = map.write(1, &mut place, &mut written).unwrap();
+    disk.write(&written.blocks).unwrap();
+    root
+}
+
+/// Also if one map has grown, or has nothing; and no other nodes are read than lead there.
+#[test]
+fn differing_blocks_are_those_with_other_entries() {
+    let mut random = Random::new(seed());
+    for round in 0..60 {
+        let (disk, mut next, blocks) = (disk(), 40, span(2));
+        let mut some = |count| -> Vec<(u64, Entry)> {
+            let one = |at: u64| match at {
+                0 => Entry::NONE,
+                at => Entry::new(1100 + at, 1),
+            };
+            (0..count).map(|_| (random.below(blocks), one(random.below(900)))).collect()
+        };
+        let (base, changes) = (some(200), some(round % 5));
+        let root = written(&disk, Entry::NONE, 2, &base, &mut next);
+        let grown = 2 + (round % 3 / 2) as u8;
+        let above = match grown {
+            2 => root,
+            _ => {
+                next += 1;
+                let home = Entry::new(next, 1);
+                disk.write(&[(next, Map::above(&disk, root, 2, home, 1))]).unwrap();
+                home
+            }
+        };
+        let changed = written(&disk, above, grown, &changes, &mut next);
+        let (one, other) = [(root, 2), (changed, grown)]
+            .map(|(root, levels)| Map::open(&disk, 0, root, levels).unwrap())
+            .into();
+        let (found, back) = (one.differing(&other).unwrap(), other.differing(&one).unwrap());
+        let leaves = one.root.kids().count();
+        let differs = |block: &u64| one.find(*block).unwrap() != other.find(*block).unwrap();
+        let expected: Vec<u64> = (0..blocks).filter(differs).collect();
+        assert_eq!(found.into_iter().flatten().collect::<Vec<_>>(), expected);
+        assert_eq!(back.into_iter().flatten().collect::<Vec<_>>(), expected);
+        let changed: HashSet<u64> = changes.iter().map(|(block, _)| block / span(1)).collect();
+        assert!(leaves <= changed.len(), "{leaves} leaves were read for {changes:?}");
     }
 }
 
