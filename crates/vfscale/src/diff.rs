@@ -20,7 +20,7 @@ use crate::error::pool::PoolError;
 pub use compare::Changes;
 use side::Side;
 
-mod compare;
+pub(crate) mod compare;
 pub(crate) mod side;
 
 /// A difference between two branches, by its path from the root of the volume.

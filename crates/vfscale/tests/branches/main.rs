@@ -13,6 +13,7 @@ mod given_back;
 mod holes_common;
 mod ingests;
 mod limit;
+mod merges;
 mod opened;
 mod pools;
 mod space;
