@@ -34,7 +34,7 @@ impl Strategy {
     }
 }
 
-/// Options of [`Pool::merge`].
+/// Options of [`Pool::merge`](crate::Pool::merge).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MergeOptions {
     pub(super) strategy: Strategy,
