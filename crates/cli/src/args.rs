@@ -16,7 +16,7 @@ use crate::run::args::RunArgs;
 use crate::served::listen::{Life, Wish};
 use crate::source::args::ServeArgs;
 use crate::umount;
-use crate::volume::{branch, copy_out, diff, fsck, grow, make, show, trim, view};
+use crate::volume::{branch, copy_out, diff, fsck, grow, make, merge, show, trim, view};
 
 /// A POSIX file system in user space whose every layer scales with cores
 ///
@@ -254,6 +254,20 @@ pub(crate) enum Command {
     ///
     /// Example: vfscale adopt disk.vfs trial
     Adopt(diff::AdoptArgs),
+
+    /// Make in a branch what another one has changed
+    ///
+    /// Both are compared with the last state that they had in common: what only one of them has
+    /// changed since then is taken, texts that both have changed are merged by lines, and of what
+    /// else both have changed the file of FROM stands beside the other one, as NAME.FROM. A file
+    /// that was moved is known as the one that it was. All is done by one commit, or nothing.
+    /// FROM stays as it is, and may be mounted.
+    ///
+    /// Prints what was done, and a line for each conflict. Exits as git merge does: 0 without
+    /// conflicts, 1 with some, 2 if it can't be merged.
+    ///
+    /// Example: vfscale merge disk.vfs trial
+    Merge(merge::MergeArgs),
 
     /// List files of an image
     ///

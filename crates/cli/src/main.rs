@@ -6,7 +6,8 @@
 //!   unmounts and waits until the volume is closed; `vfscale sync` makes a mount durable, and
 //!   `vfscale mounts` lists them;
 //! * `vfscale branch` makes, lists and deletes branches of a volume, `diff` compares two, and
-//!   `adopt` keeps one; `vfscale view` has the kernel read one; `vfscale run --native` has it take
+//!   `adopt` keeps one, or `merge` what it has changed; `vfscale view`
+//!   has the kernel read one; `vfscale run --native` has it take
 //!   the writes of a command too, and `commit` and `discard` end what a killed one has left;
 //! * `vfscale ls`, `cat`, `rm`, `cp`, `import` and `export` work on files in an image without a
 //!   mount;
@@ -65,7 +66,7 @@ mod volume;
 use args::Command;
 use helper::Helper;
 use vfscale_command::{say, signals};
-use volume::{branch, copy_out, diff, fsck, grow, make, show, trim, view};
+use volume::{branch, copy_out, diff, fsck, grow, make, merge, show, trim, view};
 
 fn main() -> ExitCode {
     vfscale_command::logging::start(!mount::is_server());
@@ -102,6 +103,7 @@ fn main() -> ExitCode {
         Command::Branch(args) => branch::branch(&args),
         Command::Diff(args) => diff::diff(&args),
         Command::Adopt(args) => diff::adopt(&args),
+        Command::Merge(args) => merge::merge(&args),
         Command::Ls(args) => files::list::ls(&args),
         Command::Cat(args) => files::cat(&args),
         Command::Rm(args) => files::rm(&args),

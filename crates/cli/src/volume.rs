@@ -12,6 +12,7 @@
 //! | `branch` | `branch`, also of a mounted volume |
 //! | `rollback` | `branch rollback`, and what goes by it |
 //! | `diff` | `diff` and `adopt` |
+//! | `merge` | `merge` |
 //! | `view` | `view` |
 //! | `make` | `mkfs` and `tune` |
 //! | `copy_out` | `copy-out`, for a volume that will not mount |
@@ -31,6 +32,7 @@ pub(crate) mod diff;
 pub(crate) mod fsck;
 pub(crate) mod grow;
 pub(crate) mod make;
+pub(crate) mod merge;
 mod mount_stat;
 pub(crate) mod reached;
 mod rollback;

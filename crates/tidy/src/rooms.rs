@@ -76,8 +76,8 @@ pub const ROOMS: &[Layers] = &[
     (
         "vfscale",
         &[
-            "ingest", "transfer", "options", "memory", "pool", "volume", "place", "view", "diff",
-            "error",
+            "merge", "ingest", "transfer", "options", "memory", "pool", "volume", "place", "view",
+            "diff", "error",
         ],
     ),
     ("pool", &["calls", "branch", "state", "space", "disk", "base"]),

@@ -26,7 +26,7 @@ pub use compare::Changes;
 use side::Side;
 
 mod candidates;
-mod compare;
+pub(crate) mod compare;
 mod names;
 mod near;
 pub(crate) mod side;

@@ -130,7 +130,7 @@ impl Pool {
 }
 
 /// Returns a name that no branch has: `stem`, shortened if need be, and a number.
-fn free_name(pool: &Pool, stem: &str) -> String {
+pub(crate) fn free_name(pool: &Pool, stem: &str) -> String {
     let branches = pool.branches();
     let stem = &stem[..stem.floor_char_boundary(STEM_MAX)];
     let names = (0_u64..).map(|number| format!("{stem} {number}"));

@@ -77,6 +77,7 @@ mod error;
 pub mod idle_memory;
 mod ingest;
 mod memory;
+mod merge;
 pub mod options;
 mod place;
 pub mod pool;
@@ -89,6 +90,7 @@ pub use vfscale_block as block;
 
 pub use ingest::{Ingested, Overlay};
 pub use memory::{MemoryBuilder, memory};
+pub use merge::{Conflict, ConflictKind, MergeOptions, Merged, Strategy};
 pub use pool::{BranchInfo, ForkOptions, Pool, PoolBuilder, PoolError, pool, pool_on};
 pub use transfer::{Links, Owners, Transfer, Transferred};
 pub use vfscale_memfs::{MemFs, MemFsBuilder};

@@ -162,6 +162,8 @@ fn print_all(dir: &Path) -> BTreeMap<String, BTreeSet<String>> {
     call(dir, "cp -q in/big d.vfs:trial:/link");
     printed.run("branch list", "branch list d.vfs");
     printed.run("diff", "diff d.vfs main trial");
+    call(dir, "cp -q in/small d.vfs:main:/link");
+    printed.run("merge", "merge --dry-run d.vfs trial");
     printed.run("stat IMAGE", "stat --branch trial d.vfs");
     let found = printed.run("fsck", "fsck d.vfs");
     printed.add("fsck", &found["branches"]["trial"]);

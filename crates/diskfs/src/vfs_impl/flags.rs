@@ -44,6 +44,14 @@ pub(super) fn in_record(before: u16, flags: InodeFlags) -> u16 {
     )
 }
 
+impl InodeCore {
+    /// Returns the flags of the inode. Bits without a meaning are no flags.
+    #[must_use]
+    pub fn inode_flags(&self) -> InodeFlags {
+        flags_of(self)
+    }
+}
+
 impl DiskFs {
     /// Returns whether the volume may have files that are immutable or only appended to.
     pub(super) fn has_immutable(&self) -> bool {

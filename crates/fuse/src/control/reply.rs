@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use vfscale::pool::{Changes, Difference, DifferenceKind};
-use vfscale::{BranchInfo, Errno};
+use vfscale::{BranchInfo, Conflict, ConflictKind, Errno, Merged};
 
 use super::error::Error;
 use super::message::Fields;
@@ -26,6 +26,10 @@ pub enum Reply {
     Branch(BranchInfo),
     /// A difference between two branches.
     Difference(Difference),
+    /// A conflict of a merge; it comes before what the merge has done.
+    Conflict(Conflict),
+    /// The result of a merge, without its conflicts.
+    Merged(Merged),
     /// The branch that has what a rollback took away, or what a branch could not take over.
     Kept(String),
     /// An id of what a branch has.
@@ -104,6 +108,14 @@ impl Reply {
                 vec!["branch".into(), name.clone(), size, own, depth, access.into(), parent]
             }
             Self::Difference(difference) => return encode_difference(difference),
+            Self::Conflict(Conflict { path, kind, beside }) => {
+                let fields = ["conflict".into(), kind.name().into(), path.clone()];
+                return fields.into_iter().chain(beside.clone()).map(OsString::from).collect();
+            }
+            Self::Merged(Merged { added, removed, moved, changed, texts, is_done, .. }) => {
+                let counts = [added, removed, moved, changed, texts].map(u64::to_string);
+                ["merged".into(), is_done.to_string()].into_iter().chain(counts).collect()
+            }
             Self::Kept(name) => vec!["kept".into(), name.clone()],
             Self::State(id) => vec!["state".into(), u128::from_be_bytes(*id).to_string()],
             Self::Place { branch, device, dir } => {
@@ -124,6 +136,14 @@ impl Reply {
             && kind == "difference"
         {
             return decode_difference(fields).map(Self::Difference);
+        }
+        if let [kind, what, path, beside @ ..] = fields
+            && kind == "conflict"
+            && beside.len() < 2
+        {
+            let kind = ConflictKind::ALL.into_iter().find(|kind| what == kind.name())?;
+            let (path, beside) = (path.into(), beside.first().map(PathBuf::from));
+            return Some(Self::Conflict(Conflict { path, kind, beside }));
         }
         if let [kind, branch, device, dir] = fields
             && kind == "place"
@@ -149,6 +169,15 @@ impl Reply {
                 own: own.parse().ok()?,
                 depth: depth.parse().ok()?,
                 read_only: access == READ_ONLY,
+            }),
+            ["merged", is_done, added, removed, moved, changed, texts] => Self::Merged(Merged {
+                added: added.parse().ok()?,
+                removed: removed.parse().ok()?,
+                moved: moved.parse().ok()?,
+                changed: changed.parse().ok()?,
+                texts: texts.parse().ok()?,
+                conflicts: Vec::new(),
+                is_done: is_done.parse().ok()?,
             }),
             ["kept", name] => Self::Kept(name.to_owned()),
             ["state", id] => Self::State(id.parse::<u128>().ok()?.to_be_bytes()),

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
+use vfscale::Strategy;
 use vfscale::posix::FstrimRange;
 
 use super::message::Fields;
@@ -82,6 +83,17 @@ pub enum Request {
     Rollback(String),
     /// Give a branch the contents of the second one, which was forked from it.
     Adopt(String, String),
+    /// Make in a branch what another one has changed, and tell what was done.
+    Merge {
+        /// The branch whose changes are taken.
+        from: String,
+        /// The branch that takes them.
+        into: String,
+        /// The way to decide conflicts.
+        strategy: Strategy,
+        /// Whether it is only told.
+        dry_run: bool,
+    },
     /// Compare two branches.
     Diff(String, String),
     /// Tell an id of what a branch has now ([`Pool::state`](vfscale::Pool::state)). That of `main`
@@ -143,6 +155,10 @@ impl Request {
             Self::Rename(name, to) => vec!["rename".into(), name.clone(), to.clone()],
             Self::Rollback(name) => vec!["rollback".into(), name.clone()],
             Self::Adopt(parent, child) => vec!["adopt".into(), parent.clone(), child.clone()],
+            Self::Merge { from, into, strategy, dry_run } => {
+                let options = [strategy.name().into(), dry_run.to_string()];
+                ["merge".into(), from.clone(), into.clone()].into_iter().chain(options).collect()
+            }
             Self::Diff(a, b) => vec!["diff".into(), a.clone(), b.clone()],
             Self::Wait(device) => vec!["wait".into(), device.clone()],
             Self::State(branch) => vec!["state".into(), branch.clone()],
@@ -190,6 +206,12 @@ impl Request {
             ["rename", name, to] => Self::Rename(name.to_owned(), to.to_owned()),
             ["rollback", name] => Self::Rollback(name.to_owned()),
             ["adopt", parent, child] => Self::Adopt(parent.to_owned(), child.to_owned()),
+            ["merge", from, into, strategy, dry_run] => Self::Merge {
+                from: from.to_owned(),
+                into: into.to_owned(),
+                strategy: Strategy::ALL.into_iter().find(|it| it.name() == strategy)?,
+                dry_run: dry_run.parse().ok()?,
+            },
             ["diff", a, b] => Self::Diff(a.to_owned(), b.to_owned()),
             ["wait", device] => Self::Wait(device.to_owned()),
             ["state", branch] => Self::State(branch.to_owned()),

@@ -82,6 +82,13 @@ fn requests_are_decoded_as_they_were_encoded() {
     for flags in 0..8 {
         let [read_only, as_synced, temporary] = [1, 2, 4].map(|bit| flags & bit != 0);
         let (parent, name) = ("main".into(), name());
+        let strategy = vfscale::Strategy::ALL[flags % 4];
+        requests.push(Request::Merge {
+            from: "a".into(),
+            into: "b".into(),
+            strategy,
+            dry_run: read_only,
+        });
         requests.push(Request::Fork { parent, name, read_only, as_synced, temporary });
     }
     for request in requests {
@@ -124,6 +131,12 @@ fn replies_are_decoded_as_they_were_encoded() {
         Reply::Place { branch: "a b".into(), device: "0:49".into(), dir: path() },
     ];
     replies.extend(kinds.map(difference));
+    for (number, kind) in vfscale::ConflictKind::ALL.into_iter().enumerate() {
+        let beside = (number % 2 == 0).then(path);
+        replies.push(Reply::Conflict(vfscale::Conflict { path: path(), kind, beside }));
+    }
+    let merged = vfscale::Merged { added: 1, removed: 2, moved: 3, ..Default::default() };
+    replies.push(Reply::Merged(vfscale::Merged { changed: 4, texts: 5, is_done: true, ..merged }));
     for reply in replies {
         assert_eq!(Reply::decode(&reply.encode()), Some(reply));
     }

@@ -5,7 +5,7 @@ use rustix::net::UCred;
 use vfscale::pool::{MAIN, PoolMaker};
 use vfscale::posix::{At, FstrimRange, OFlags};
 use vfscale::volume::Freezer;
-use vfscale::{Capabilities, Errno, ForkOptions, Pool, PoolError, Task};
+use vfscale::{Capabilities, Errno, ForkOptions, MergeOptions, Pool, PoolError, Task};
 
 use super::caller::Caller;
 use super::{RequestCtx, Server, VolumeRights};
@@ -119,6 +119,14 @@ impl Server {
             Request::Delete(name) => pool.delete(name),
             Request::Rename(name, to) => pool.rename(name, to),
             Request::Adopt(parent, child) => pool.adopt(parent, child),
+            Request::Merge { from, into, strategy, dry_run } => {
+                let options = MergeOptions::new().strategy(*strategy).dry_run(*dry_run);
+                pool.merge(from, into, options).map(|mut merged| {
+                    let conflicts = std::mem::take(&mut merged.conflicts);
+                    replies.extend(conflicts.into_iter().map(Reply::Conflict));
+                    replies.push(Reply::Merged(merged));
+                })
+            }
             Request::Rollback(name) => {
                 pool.rollback(name).map(|kept| replies.extend(kept.map(Reply::Kept)))
             }

@@ -15,6 +15,9 @@ use crate::disk::record::{KEPT, Record};
 use crate::state::commit::{Change, State};
 use crate::{Branch, Error, Pool};
 
+/// The reason why two branches can't become one.
+const NOTHING_IN_COMMON: &str = "it has no state in common with the other branch";
+
 /// An adoption that is to be decided on. Keeps the states that the decision is about.
 #[derive(Debug)]
 pub struct Adoption {
@@ -52,6 +55,26 @@ impl Drop for Adoption {
 }
 
 impl Pool {
+    /// Opens, for reading, the last state that two branches had in common. Both may be open.
+    ///
+    /// Blocks for the I/O: reads the root of the map.
+    ///
+    /// # Errors
+    /// [`Error::NoBranch`]; [`Error::Refused`] if they are one, or have no state in common;
+    /// [`Error::Damage`] and errors of the device.
+    pub fn common(&self, a: &str, b: &str) -> Result<Arc<Branch>, Error> {
+        let mut branches = self.open.lock();
+        let state = self.shared.state.lock();
+        let (one, other) = (state.table.named(a)?, state.table.named(b)?);
+        if one.id == other.id {
+            return Err(refused(b, "it is the branch itself"));
+        }
+        let common = state.table.common(one, other).map(|record| record.id);
+        drop(state);
+        let id = common.ok_or_else(|| refused(b, NOTHING_IN_COMMON))?;
+        self.open_node(&mut branches, id)
+    }
+
     /// Opens what has to be compared before `parent` may [adopt](Self::adopt) `child`. Both have to
     /// be closed, and may be opened again meanwhile.
     ///
@@ -135,7 +158,7 @@ fn adopted(state: &State, parent: &str, child: &str) -> Result<Adopted, Error> {
         return Err(refused(child, "its history is too deep"));
     }
     let base = state.table.common(&old, &new);
-    let base = base.ok_or_else(|| refused(child, "it has no state in common with the parent"))?.id;
+    let base = base.ok_or_else(|| refused(child, NOTHING_IN_COMMON))?.id;
     Ok(Adopted { old, new, base })
 }
 

@@ -25,7 +25,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    pub(super) fn any(self) -> bool {
+    pub(crate) fn any(self) -> bool {
         self.content || self.attributes || self.xattrs
     }
 }
@@ -40,19 +40,35 @@ pub(super) fn changes(
     ino: u64,
     path: &Path,
 ) -> Result<Changes, PoolError> {
+    changes_between((a, ino, one), (b, ino, other), path)
+}
+
+/// Compares an inode of one branch with one of another branch, of the same type.
+///
+/// # Errors
+/// [`PoolError::Damage`] and errors of reading.
+pub(crate) fn changes_between(
+    (a, ino, one): (&Side, u64, &InodeCore),
+    (b, ino_of_other, other): (&Side, u64, &InodeCore),
+    path: &Path,
+) -> Result<Changes, PoolError> {
     let mtime = |core: &InodeCore| if core.is_directory() { 0 } else { core.mtime };
     let attributes =
         |core: &InodeCore| (core.mode, core.uid, core.gid, core.flags, core.rdev, mtime(core));
     let xattrs = match (&one.attr, &other.attr) {
         (AttrFork::None, AttrFork::None) => false,
         (AttrFork::Inline(one), AttrFork::Inline(other)) if one == other => false,
-        _ => a.xattrs(ino, one, path)? != b.xattrs(ino, other, path)?,
+        _ => a.xattrs(ino, one, path)? != b.xattrs(ino_of_other, other, path)?,
     };
     let content = if one.is_link() {
-        a.target(ino, one, path)? != b.target(ino, other, path)?
+        a.target(ino, one, path)? != b.target(ino_of_other, other, path)?
     } else if one.is_regular() {
         one.size != other.size
-            || !equal(&Data::of(a, ino, one, path)?, &Data::of(b, ino, other, path)?, one.size)?
+            || !equal(
+                &Data::of(a, ino, one, path)?,
+                &Data::of(b, ino_of_other, other, path)?,
+                one.size,
+            )?
     } else {
         false
     };
@@ -61,7 +77,7 @@ pub(super) fn changes(
 
 /// The contents of a file: bytes in the inode, or ranges of the file with their places on the
 /// volume. The rest is zeros.
-struct Data<'s> {
+pub(crate) struct Data<'s> {
     side: &'s Side,
     path: &'s Path,
     inline: &'s [u8],
@@ -71,7 +87,7 @@ struct Data<'s> {
 
 /// The kind of a part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+pub(crate) enum Part {
     Zeros,
     Inline,
     /// From this byte of the volume on.
@@ -79,7 +95,7 @@ enum Part {
 }
 
 impl<'s> Data<'s> {
-    fn of(
+    pub(crate) fn of(
         side: &'s Side,
         ino: u64,
         core: &'s InodeCore,
@@ -98,7 +114,7 @@ impl<'s> Data<'s> {
     }
 
     /// Returns what is at a position, and where that ends.
-    fn part(&self, at: u64) -> (Part, u64) {
+    pub(crate) fn part(&self, at: u64) -> (Part, u64) {
         if at < self.inline.len() as u64 {
             return (Part::Inline, self.inline.len() as u64);
         }
@@ -112,8 +128,17 @@ impl<'s> Data<'s> {
         }
     }
 
+    /// Returns whether a range that is in one part, at the same place in both branches, is known to
+    /// have the same bytes.
+    pub(crate) fn shares(&self, other: &Data<'_>, range: Range<u64>) -> Result<bool, PoolError> {
+        let Part::At(place) = self.part(range.start).0 else { return Ok(false) };
+        let blocks = place / UNIT..(place + (range.end - range.start)).div_ceil(UNIT);
+        let shares = self.side.branch().shares(other.side.branch(), blocks);
+        shares.map_err(|error| self.side.damaged(self.path, error))
+    }
+
     /// Fills `buf` with the bytes from `at` on, all of them in one part.
-    fn read(&self, at: u64, buf: &mut [u8]) -> Result<(), PoolError> {
+    pub(crate) fn read(&self, at: u64, buf: &mut [u8]) -> Result<(), PoolError> {
         match self.part(at).0 {
             Part::Zeros => buf.fill(0),
             Part::Inline => buf.copy_from_slice(&self.inline[at as usize..][..buf.len()]),
@@ -135,13 +160,9 @@ fn equal(a: &Data<'_>, b: &Data<'_>, size: u64) -> Result<bool, PoolError> {
             continue;
         }
         let end = end.min(at + PIECE);
-        if let (Part::At(place), true) = (left, left == right) {
-            let blocks = place / UNIT..(place + (end - at)).div_ceil(UNIT);
-            let shares = a.side.branch().shares(b.side.branch(), blocks);
-            if shares.map_err(|error| a.side.damaged(a.path, error))? {
-                at = end;
-                continue;
-            }
+        if left == right && a.shares(b, at..end)? {
+            at = end;
+            continue;
         }
         one.resize((end - at) as usize, 0);
         other.resize((end - at) as usize, 0);

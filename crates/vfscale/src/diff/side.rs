@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use vfscale_block::Device;
+use vfscale_diskfs::on_disk::{INODE_MAGIC, RECORD_BYTES};
 use vfscale_diskfs::rescue::{Loss, Name, Rescue};
-use vfscale_diskfs::{Extent, InodeCore};
+use vfscale_diskfs::{BLOCK_BYTES, Extent, InodeCore};
 use vfscale_erofs::Attribute;
 use vfscale_pool::Branch;
 
@@ -65,6 +66,25 @@ impl Side {
         let (core, loss) = found.ok_or_else(|| self.damaged(path, "it has no inode"))?;
         self.whole(path, loss)?;
         Ok(core)
+    }
+
+    /// Returns an inode that has a name, if it exists. The number may be one of another branch.
+    pub(crate) fn find(&self, ino: u64, path: &Path) -> Result<Option<InodeCore>, PoolError> {
+        let found = match self.volume.inode(ino) {
+            Ok(found) => found,
+            Err(_) if !self.has_inodes(ino, path)? => return Ok(None),
+            Err(loss) => return Err(self.damaged(path, loss)),
+        };
+        let Some((core, loss)) = found.filter(|(core, _)| core.nlink > 0) else { return Ok(None) };
+        self.whole(path, loss)?;
+        Ok(Some(core))
+    }
+
+    /// Returns whether the block is one of inodes in which an inode would be.
+    fn has_inodes(&self, ino: u64, path: &Path) -> Result<bool, PoolError> {
+        let (mut magic, inodes) = ([0; INODE_MAGIC.0.len()], BLOCK_BYTES / RECORD_BYTES);
+        self.read(ino / inodes as u64 * BLOCK_BYTES as u64, &mut magic, path)?;
+        Ok(magic == INODE_MAGIC.0)
     }
 
     /// Returns the names in a directory, in any order.

@@ -101,6 +101,23 @@ pub enum PoolError {
         /// Linux's number for it.
         errno: Errno,
     },
+    /// A branch is open into which another one is to be merged.
+    #[error(
+        "{name}: it is in use, and a merge gives it other contents: unmount it; or fork it, and \
+         merge into the fork"
+    )]
+    MergeInUse {
+        /// The image and the branch.
+        name: String,
+    },
+    /// A change of a merge could not be made.
+    #[error("can't be merged: {what}; nothing was changed")]
+    Merge {
+        /// The call that failed.
+        what: String,
+        /// Linux's number for it.
+        errno: Errno,
+    },
     /// Not all changes of an open branch became durable.
     #[error("{name}: not everything could be written: {errno}; there is no new branch")]
     Sync {
@@ -122,8 +139,10 @@ impl PoolError {
             Self::NoPool { .. } => Errno::INVAL,
             Self::Convert { errno, .. } | Self::Grow { errno, .. } => *errno,
             Self::Superblock(_) | Self::Damage { .. } => Errno::UCLEAN,
-            Self::HasChanged { .. } => Errno::BUSY,
-            Self::Sync { errno, .. } | Self::Overlay { errno, .. } => *errno,
+            Self::HasChanged { .. } | Self::MergeInUse { .. } => Errno::BUSY,
+            Self::Sync { errno, .. } | Self::Overlay { errno, .. } | Self::Merge { errno, .. } => {
+                *errno
+            }
             Self::View { .. } => Errno::OVERFLOW,
             Self::Output { error, .. } => Errno::from_io_error(error).unwrap_or(Errno::IO),
             Self::Branches { error, .. } => match error {

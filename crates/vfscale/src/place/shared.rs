@@ -378,6 +378,16 @@ impl PoolShared {
         Ok(Looked { pool: self, branch })
     }
 
+    /// Opens the last state that two branches had in common.
+    ///
+    /// # Errors
+    /// [`PoolError`].
+    pub(crate) fn common(&self, a: &str, b: &str) -> Result<Snapshot<'_>, PoolError> {
+        let branch = Looked { pool: self, branch: self.call(self.pool.common(a, b))? };
+        let side = Side::open(format!("{}:{a}", self.name), branch.branch.clone())?;
+        Ok(Snapshot { side, _branch: branch })
+    }
+
     /// Gives a branch the contents of its child, if it has not changed.
     ///
     /// # Errors

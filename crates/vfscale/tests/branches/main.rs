@@ -14,6 +14,7 @@ mod holes_common;
 mod ingest_crashes;
 mod ingests;
 mod limit;
+mod merges;
 mod opened;
 mod pools;
 mod space;

@@ -1,0 +1,410 @@
+//! The difference between the base of a merge and one side: names as edges between objects.
+//!
+//! A file that a side has made under the name of one that is gone from it is taken for the next
+//! version of that: so programs replace files. Of two directories, or of two files with the same
+//! contents, that both sides have made under one name, the second one is taken for the first one.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use vfscale_diskfs::{InodeCore, ROOT_INO};
+
+use crate::diff::compare::changes_between;
+use crate::diff::side::Side;
+use crate::error::pool::PoolError;
+
+/// An object: an inode of the base, or one that is new on a side; by its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Id {
+    Base(u64),
+    Into(u64),
+    From(u64),
+}
+
+/// A directory, and a name in it.
+pub(super) type Key = (Id, Vec<u8>);
+
+/// Names of directories, by the numbers of these.
+type Names = BTreeMap<u64, BTreeMap<Vec<u8>, u64>>;
+
+/// A side, compared with the base.
+pub(super) struct Delta<'s> {
+    pub(super) base: &'s Side,
+    pub(super) side: &'s Side,
+    new_id: fn(u64) -> Id,
+    /// The names that only the base has.
+    lost: Names,
+    /// The names that only the side has.
+    come: Names,
+    /// Objects of both that differ.
+    pub(super) changed: BTreeSet<Id>,
+    /// Directories of both whose names have changed, by the time of that.
+    pub(super) times: BTreeSet<Id>,
+    /// The names that both have of objects that differ.
+    met: BTreeMap<Id, BTreeSet<Key>>,
+    /// The objects for which new inodes of the side are taken, and the other way round.
+    alias: HashMap<u64, Id>,
+    pub(super) aliased: BTreeMap<Id, u64>,
+    /// The names that differ: the object in the base, and the one of the side.
+    pub(super) edges: BTreeMap<Key, (Option<Id>, Option<Id>)>,
+}
+
+/// The names of one object that differ.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Moves {
+    pub(super) lost: BTreeSet<Key>,
+    pub(super) come: BTreeSet<Key>,
+}
+
+impl<'s> Delta<'s> {
+    /// Compares a side with the base. `new_id` makes the id of an inode that only the side has.
+    ///
+    /// # Errors
+    /// [`PoolError::Damage`] and errors of reading.
+    pub(super) fn new(
+        base: &'s Side,
+        side: &'s Side,
+        new_id: fn(u64) -> Id,
+    ) -> Result<Self, PoolError> {
+        let mut delta = Self {
+            base,
+            side,
+            new_id,
+            lost: Names::new(),
+            come: Names::new(),
+            changed: BTreeSet::new(),
+            times: BTreeSet::new(),
+            met: BTreeMap::new(),
+            alias: HashMap::new(),
+            aliased: BTreeMap::new(),
+            edges: BTreeMap::new(),
+        };
+        if base.branch().state() != side.branch().state() {
+            delta.walk()?;
+        }
+        Ok(delta)
+    }
+
+    /// Returns whether the base and the side have the same object with a number.
+    fn is_same(&self, ino: u64) -> Result<bool, PoolError> {
+        let root = Path::new("/");
+        let (one, other) = (self.base.find(ino, root)?, self.side.find(ino, root)?);
+        Ok(matches!((one, other), (Some(one), Some(other)) if is_one(&one, &other)))
+    }
+
+    /// Returns the number on the side of an object, if it is there.
+    pub(super) fn version(&self, id: Id) -> Result<Option<u64>, PoolError> {
+        if let Some(ino) = self.aliased.get(&id) {
+            return Ok(Some(*ino));
+        }
+        match id {
+            Id::Base(ino) => Ok(self.is_same(ino)?.then_some(ino)),
+            Id::Into(ino) | Id::From(ino) => Ok((id == (self.new_id)(ino)).then_some(ino)),
+        }
+    }
+
+    /// Returns the object that an inode of the side is.
+    pub(super) fn id(&self, ino: u64) -> Result<Id, PoolError> {
+        match self.alias.get(&ino) {
+            Some(id) => Ok(*id),
+            None if self.is_same(ino)? => Ok(Id::Base(ino)),
+            None => Ok((self.new_id)(ino)),
+        }
+    }
+
+    /// Walks both trees, directory by directory of both, and then what only one has.
+    fn walk(&mut self) -> Result<(), PoolError> {
+        let root = PathBuf::from("/");
+        let mut pairs = vec![(root.clone(), ROOT_INO)];
+        let (mut paired, mut files) = (HashSet::from([ROOT_INO]), BTreeSet::new());
+        self.meet(ROOT_INO, &root)?;
+        while let Some((path, ino)) = pairs.pop() {
+            let mut single = Vec::new();
+            for (path, ino) in self.pair(&path, ino, &mut single)? {
+                if paired.insert(ino) {
+                    pairs.push((path, ino));
+                }
+            }
+            while let Some((path, ino, is_old)) = single.pop() {
+                if self.is_same(ino)? {
+                    let is_dir = self.base.inode(ino, &path)?.is_directory();
+                    if is_dir && paired.insert(ino) {
+                        pairs.push((path.clone(), ino));
+                    }
+                    if files.insert(ino) {
+                        self.meet(ino, &path)?;
+                    }
+                } else {
+                    self.single(&path, ino, is_old, &mut single)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the names of a directory that both have. Returns the directories that have the same
+    /// name in both; adds what has not to `single`.
+    fn pair(
+        &mut self,
+        path: &Path,
+        ino: u64,
+        single: &mut Vec<(PathBuf, u64, bool)>,
+    ) -> Result<Vec<(PathBuf, u64)>, PoolError> {
+        let (one, other) = (self.base.inode(ino, path)?, self.side.inode(ino, path)?);
+        if one.mtime != other.mtime {
+            self.times.insert(Id::Base(ino));
+        }
+        let before = self.base.names(ino, &one, path)?;
+        let after = self.side.names(ino, &other, path)?;
+        let mut after: HashMap<_, _> = after.into_iter().map(|it| (it.name, it.ino)).collect();
+        let mut below = Vec::new();
+        for name in before {
+            let path = path.join(OsStr::from_bytes(&name.name));
+            let new = after.get(&name.name).copied();
+            if new == Some(name.ino) && self.is_same(name.ino)? {
+                after.remove(&name.name);
+                if self.meet(name.ino, &path)? {
+                    let key = (Id::Base(ino), name.name.to_vec());
+                    self.met.entry(Id::Base(name.ino)).or_default().insert(key);
+                }
+                if self.base.inode(name.ino, &path)?.is_directory() {
+                    below.push((path, name.ino));
+                }
+                continue;
+            }
+            self.lost.entry(ino).or_default().insert(name.name.to_vec(), name.ino);
+            single.push((path, name.ino, true));
+        }
+        for (name, new) in after {
+            single.push((path.join(OsStr::from_bytes(&name)), new, false));
+            self.come.entry(ino).or_default().insert(name.to_vec(), new);
+        }
+        Ok(below)
+    }
+
+    /// Notes the names in a directory that only one side has.
+    fn single(
+        &mut self,
+        path: &Path,
+        ino: u64,
+        is_old: bool,
+        single: &mut Vec<(PathBuf, u64, bool)>,
+    ) -> Result<(), PoolError> {
+        let side = if is_old { self.base } else { self.side };
+        let core = side.inode(ino, path)?;
+        if !core.is_directory() {
+            return Ok(());
+        }
+        let names = if is_old { &mut self.lost } else { &mut self.come };
+        let names = names.entry(ino).or_default();
+        for name in side.names(ino, &core, path)? {
+            single.push((path.join(OsStr::from_bytes(&name.name)), name.ino, is_old));
+            names.insert(name.name.to_vec(), name.ino);
+        }
+        Ok(())
+    }
+
+    /// Compares an object that both have. Returns whether it differs.
+    fn meet(&mut self, ino: u64, path: &Path) -> Result<bool, PoolError> {
+        self.compare(Id::Base(ino), ino, ino, path)
+    }
+
+    fn compare(&mut self, id: Id, old: u64, new: u64, path: &Path) -> Result<bool, PoolError> {
+        let (one, other) = (self.base.inode(old, path)?, self.side.inode(new, path)?);
+        let differs =
+            changes_between((self.base, old, &one), (self.side, new, &other), path)?.any();
+        if differs {
+            self.changed.insert(id);
+        }
+        Ok(differs)
+    }
+
+    /// Takes a new inode of the side for an object, if `is_version` says so of both.
+    fn take(&mut self, ino: u64, id: Id) -> bool {
+        let is_free = !self.alias.contains_key(&ino) && !self.aliased.contains_key(&id);
+        if is_free {
+            self.alias.insert(ino, id);
+            self.aliased.insert(id, ino);
+        }
+        is_free
+    }
+
+    /// Takes what was replaced for a next version, from the root down.
+    pub(super) fn take_versions(&mut self) -> Result<(), PoolError> {
+        let root = PathBuf::from("/");
+        let mut dirs = Vec::new();
+        for ino in self.come.keys() {
+            if self.is_same(*ino)? {
+                dirs.push(*ino);
+            }
+        }
+        while let Some(dir) = dirs.pop() {
+            let Id::Base(old_dir) = self.id(dir)? else { continue };
+            let (Some(lost), Some(come)) = (self.lost.get(&old_dir), self.come.get(&dir)) else {
+                continue;
+            };
+            let pairs = come.iter().filter_map(|(name, new)| Some((name, *lost.get(name)?, *new)));
+            let pairs: Vec<_> = pairs.map(|(name, old, new)| (name.clone(), old, new)).collect();
+            for (name, old, new) in pairs {
+                if self.is_same(old)? || self.is_same(new)? {
+                    continue;
+                }
+                let (one, other) = (self.base.inode(old, &root)?, self.side.inode(new, &root)?);
+                let is_kind = one.is_directory() || one.is_regular();
+                let is_version = is_kind && one.file_type() == other.file_type();
+                if is_version && self.take(new, Id::Base(old)) {
+                    self.compare(Id::Base(old), old, new, &root)?;
+                    let key = (Id::Base(old_dir), name);
+                    self.met.entry(Id::Base(old)).or_default().insert(key);
+                    if one.is_directory() {
+                        self.times.insert(Id::Base(old));
+                        dirs.push(new);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes new objects for those that the other side has made under the same name, or `beside`
+    /// it, from the root down.
+    pub(super) fn take_twins(
+        &mut self,
+        other: &Delta<'_>,
+        beside: impl Fn(&[u8]) -> Vec<u8>,
+    ) -> Result<(), PoolError> {
+        let mut dirs: Vec<_> = self.come.keys().copied().collect();
+        dirs.retain(|ino| self.alias.contains_key(ino) || self.is_same(*ino).unwrap_or(true));
+        dirs.reverse();
+        while let Some(dir) = dirs.pop() {
+            let id = self.id(dir)?;
+            for (name, new) in self.come.get(&dir).cloned().unwrap_or_default() {
+                if self.is_same(new)? {
+                    continue;
+                }
+                for name in [beside(&name), name.clone()].iter().rev() {
+                    let twin = other.edges.get(&(id, name.clone())).and_then(|edge| edge.1);
+                    let Some(twin @ Id::Into(ino)) = twin else { continue };
+                    if let Some(is_dir) = self.is_twin(new, other.side, ino)?
+                        && self.take(new, twin)
+                    {
+                        if is_dir {
+                            self.times.insert(twin);
+                            dirs.push(new);
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes new objects for those of the base that are gone here, and that the `other` side has
+    /// under the same name, or under one that is `beside` it: so an earlier merge has brought them
+    /// back.
+    pub(super) fn take_restored(
+        &mut self,
+        other: &Delta<'_>,
+        beside: impl Fn(&[u8]) -> Vec<Vec<u8>>,
+    ) -> Result<(), PoolError> {
+        let mut theirs: BTreeMap<Key, Id> = BTreeMap::new();
+        let lost = self.edges.iter().filter(|(key, _)| !other.edges.contains_key(*key));
+        let lost = lost.filter_map(|(key, (before, _))| Some((key, (*before)?)));
+        let come = other.edges.iter().filter_map(|(key, (_, after))| Some((key, (*after)?)));
+        for (key, id) in lost.chain(come) {
+            let is_base = matches!(id, Id::Base(_));
+            if is_base && self.version(id)?.is_none() && other.version(id)?.is_some() {
+                for name in beside(&key.1) {
+                    theirs.entry((key.0, name)).or_insert(id);
+                }
+                theirs.insert(key.clone(), id);
+            }
+        }
+        let mut dirs: Vec<u64> = self.come.keys().copied().collect();
+        while let (Some(dir), false) = (dirs.pop(), theirs.is_empty()) {
+            let id = self.id(dir)?;
+            for (name, new) in self.come.get(&dir).cloned().unwrap_or_default() {
+                let Some(old) = theirs.get(&(id, name)).copied() else { continue };
+                let (true, Some(ino)) = (!self.is_same(new)?, other.version(old)?) else {
+                    continue;
+                };
+                let Some(is_dir) = self.is_twin(new, other.side, ino)? else { continue };
+                // A file that the other side has there is nearer than one that it has removed.
+                let former = self.alias.get(&new).copied().filter(|_| !is_dir);
+                if let Some(former) = former
+                    && other.version(former)?.is_none()
+                {
+                    self.alias.remove(&new);
+                    self.aliased.remove(&former);
+                    self.changed.remove(&former);
+                }
+                if self.take(new, old) {
+                    if let Id::Base(ino) = old {
+                        self.compare(old, ino, new, Path::new("/"))?;
+                    }
+                    if is_dir {
+                        self.times.insert(old);
+                        dirs.push(new);
+                    }
+                }
+            }
+        }
+        self.find_edges()
+    }
+
+    /// Returns whether two objects are directories, if they are such or have the same contents.
+    fn is_twin(&self, ino: u64, side: &Side, twin: u64) -> Result<Option<bool>, PoolError> {
+        let root = Path::new("/");
+        let (one, other) = (self.side.inode(ino, root)?, side.inode(twin, root)?);
+        let is_kind = one.file_type() == other.file_type() && one.rdev == other.rdev;
+        let is_same = is_kind
+            && !changes_between((self.side, ino, &one), (side, twin, &other), root)?.content;
+        Ok(is_same.then(|| one.is_directory()))
+    }
+
+    /// Finds the names that differ.
+    pub(super) fn find_edges(&mut self) -> Result<(), PoolError> {
+        let mut edges: BTreeMap<Key, (Option<Id>, Option<Id>)> = BTreeMap::new();
+        for (dir, names) in &self.lost {
+            for (name, ino) in names {
+                edges.entry((Id::Base(*dir), name.clone())).or_default().0 = Some(Id::Base(*ino));
+            }
+        }
+        for (dir, names) in &self.come {
+            let dir = self.id(*dir)?;
+            for (name, ino) in names {
+                edges.entry((dir, name.clone())).or_default().1 = Some(self.id(*ino)?);
+            }
+        }
+        edges.retain(|_, (before, after)| before != after);
+        self.edges = edges;
+        Ok(())
+    }
+
+    /// Returns the names that differ, by object.
+    pub(super) fn moves(&self) -> BTreeMap<Id, Moves> {
+        let mut moves: BTreeMap<Id, Moves> = BTreeMap::new();
+        for (key, (before, after)) in &self.edges {
+            if let Some(id) = before {
+                moves.entry(*id).or_default().lost.insert(key.clone());
+            }
+            if let Some(id) = after {
+                moves.entry(*id).or_default().come.insert(key.clone());
+            }
+        }
+        moves
+    }
+
+    /// Returns names that the base and the side have of an object that differs.
+    pub(super) fn met(&self, id: Id) -> impl Iterator<Item = &Key> {
+        self.met.get(&id).into_iter().flatten()
+    }
+}
+
+/// Returns whether two inodes with one number are one object.
+fn is_one(one: &InodeCore, other: &InodeCore) -> bool {
+    (one.generation, one.file_type()) == (other.generation, other.file_type())
+}

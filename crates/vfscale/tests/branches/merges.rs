@@ -1,0 +1,487 @@
+//! `merge`: each rule by an example, and properties on random histories.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use vfscale::posix::{At, AtFlags, InodeFlags, OFlags, RenameFlags, SetTime};
+use vfscale::{
+    ConflictKind, Errno, FileType, ForkOptions, MergeOptions, Merged, Mode, Pool, PoolError,
+    Strategy, Task, Timestamp,
+};
+
+use crate::common::{image, read, within};
+
+mod random;
+
+/// All that a merge decides on of a file, but what its number is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// The first path of the file.
+    pub(crate) first: PathBuf,
+    pub(crate) content: Vec<u8>,
+    pub(crate) attributes: (u32, u32, u32, u64),
+    pub(crate) mtime: i64,
+    pub(crate) xattrs: Vec<(std::ffi::OsString, Option<Vec<u8>>)>,
+}
+
+/// Reads everything in a tree.
+pub(crate) fn all(task: &Task) -> BTreeMap<PathBuf, Known> {
+    let (mut found, mut stack) = (BTreeMap::new(), vec![PathBuf::from("/")]);
+    let mut numbers = BTreeMap::new();
+    while let Some(path) = stack.pop() {
+        let stat = task.symlink_metadata(&path).unwrap();
+        let (mut content, mut xattrs) = (Vec::new(), Vec::new());
+        if stat.is_symlink() {
+            content = task.read_link(&path).unwrap().into_os_string().into_encoded_bytes();
+        } else {
+            let names = task.list_xattrs(&path).unwrap().into_iter();
+            xattrs = names.map(|name| (name.clone(), task.xattr(&path, &name).unwrap())).collect();
+            xattrs.sort();
+        }
+        if stat.is_file() {
+            content = task.read(&path).unwrap();
+        }
+        if stat.is_dir() {
+            stack.extend(task.read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+        let first = numbers.entry(stat.ino).or_insert_with(|| path.clone());
+        *first = path.clone().min(first.clone());
+        let attributes = (stat.mode, stat.uid, stat.gid, stat.rdev);
+        let known = Known { first: path.clone(), content, attributes, mtime: stat.mtime.0, xattrs };
+        found.insert(path, (stat.ino, known));
+    }
+    let first = |(ino, known)| Known { first: numbers[&ino].clone(), ..known };
+    found.into_iter().map(|(path, found)| (path, first(found))).collect()
+}
+
+type Fill = fn(&Task);
+
+/// Makes a pool whose branches `into` and `from` come from one state, `base`.
+fn pool(base: Fill, into: Fill, from: Fill) -> (tempfile::TempDir, Pool) {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = vfscale::pool(image(dir.path(), base)).convert(true).open().unwrap();
+    for (name, fill) in [("into", into), ("from", from)] {
+        pool.fork("main", name).unwrap();
+        within(&pool, name, fill);
+    }
+    (dir, pool)
+}
+
+/// Merges, and checks what is true of all merges. Returns the result and the tree.
+fn merged(
+    (base, into, from): (Fill, Fill, Fill),
+    strategy: Strategy,
+) -> (Merged, BTreeMap<PathBuf, Known>) {
+    let (_dir, pool) = pool(base, into, from);
+    let options = MergeOptions::new().strategy(strategy);
+    pool.fork("into", "into 2").unwrap();
+    pool.fork("from", "from 2").unwrap();
+    let planned = pool.merge("from", "into", options.dry_run(true)).unwrap();
+    let before = within(&pool, "into", all);
+    let done = pool.merge("from", "into", options).unwrap();
+    assert_eq!(Merged { is_done: done.is_done, ..planned }, done);
+    let after = within(&pool, "into", all);
+    assert_eq!(done.is_done, before != after, "{done:?}");
+    let again = pool.merge("from", "into", options).unwrap();
+    same(&within(&pool, "into", all), &after, &format!("a second merge: {again:?}"));
+    if done.conflicts.is_empty() {
+        pool.merge("into 2", "from 2", options).unwrap();
+        same(&within(&pool, "from 2", all), &after, "the other way round");
+    }
+    assert_eq!(pool.branches().len(), 5);
+    assert_eq!(pool.check().unwrap(), Vec::<String>::new());
+    pool.close().unwrap();
+    (done, after)
+}
+
+/// Checks that two trees are equal; tells of one that is not which files differ.
+pub(crate) fn same(
+    one: &BTreeMap<PathBuf, Known>,
+    other: &BTreeMap<PathBuf, Known>,
+    context: &str,
+) {
+    let paths = one.keys().chain(other.keys());
+    let told = |known: Option<&Known>| {
+        known.map(|it| {
+            let text = String::from_utf8_lossy(&it.content[..it.content.len().min(200)]);
+            format!(
+                "{} {text:?} {:?} {} {:?}",
+                it.first.display(),
+                it.attributes,
+                it.mtime,
+                it.xattrs
+            )
+        })
+    };
+    let differ = |path: &&PathBuf| one.get(*path) != other.get(*path);
+    let told = paths.filter(differ).map(|path| {
+        format!("{}: {:?} | {:?}", path.display(), told(one.get(path)), told(other.get(path)))
+    });
+    let told: Vec<_> = told.collect();
+    assert!(told.is_empty(), "{context}: {told:#?}");
+}
+
+fn text(tree: &BTreeMap<PathBuf, Known>, path: &str) -> Option<String> {
+    tree.get(Path::new(path)).map(|known| String::from_utf8(known.content.clone()).unwrap())
+}
+
+fn kinds(merged: &Merged) -> Vec<(&str, ConflictKind, Option<&str>)> {
+    let of = |path: &'_ PathBuf| -> &'static str { path.to_str().unwrap().to_owned().leak() };
+    merged.conflicts.iter().map(|it| (of(&it.path), it.kind, it.beside.as_ref().map(of))).collect()
+}
+
+/// Writes a file as editors do: another one that takes the place.
+fn replace(task: &Task, path: &str, text: &str) {
+    task.write("/temporary", text).unwrap();
+    task.rename("/temporary", path).unwrap();
+}
+
+const LINES: &str = "one\ntwo\nthree\nfour\nfive\n";
+
+#[test]
+fn what_one_side_has_changed_is_taken() {
+    let (merged, tree) = merged(
+        (
+            |task| {
+                task.create_dir("/d").unwrap();
+                task.write("/d/f", "f").unwrap();
+                task.write("/gone", "gone").unwrap();
+                task.write("/moved", "moved").unwrap();
+                task.create_dir("/empty").unwrap();
+            },
+            |task| {
+                task.write("/ours", "ours").unwrap();
+                task.rename("/d", "/e").unwrap();
+            },
+            |task| {
+                task.write("/d/f", "changed").unwrap();
+                task.remove_file("/gone").unwrap();
+                task.remove_dir("/empty").unwrap();
+                task.create_dir_all("/d/new/deep").unwrap();
+                task.write("/d/new/deep/g", vec![7; 100_000]).unwrap();
+                task.rename("/moved", "/d/new/m").unwrap();
+                task.symlink("target", "/d/link").unwrap();
+                task.hard_link("/d/f", "/linked").unwrap();
+                let calls = task.posix();
+                let mode = Mode::from(0o640);
+                calls.mknodat(At::Cwd, "/null", FileType::CharacterDevice, mode, 0x103).unwrap();
+                calls.mknodat(At::Cwd, "/fifo", FileType::Fifo, mode, 0).unwrap();
+            },
+        ),
+        Strategy::Both,
+    );
+    assert_eq!(kinds(&merged), []);
+    assert_eq!((merged.added, merged.removed, merged.moved, merged.changed), (6, 2, 2, 1));
+    assert_eq!(text(&tree, "/e/f").as_deref(), Some("changed"));
+    assert_eq!(tree[Path::new("/linked")].first, Path::new("/e/f"));
+    assert_eq!(text(&tree, "/e/new/m").as_deref(), Some("moved"));
+    assert_eq!(tree[Path::new("/null")].attributes.3, 0x103);
+    assert!(!tree.contains_key(Path::new("/gone")) && !tree.contains_key(Path::new("/empty")));
+}
+
+#[test]
+fn texts_are_merged_by_lines_also_if_a_side_has_replaced_the_file() {
+    const SIDES: [fn(&Task, &str, &str); 2] =
+        [|task, path, text| task.write(path, text).unwrap(), replace];
+    let base: Fill = |task| task.write("/f", LINES).unwrap();
+    let cases: [(Fill, Fill); 3] = [
+        (
+            |task| SIDES[0](task, "/f", &LINES.replace("one", "ONE")),
+            |task| SIDES[0](task, "/f", &LINES.replace("five", "FIVE")),
+        ),
+        (
+            |task| SIDES[0](task, "/f", &LINES.replace("one", "ONE")),
+            |task| SIDES[1](task, "/f", &LINES.replace("five", "FIVE")),
+        ),
+        (
+            |task| SIDES[1](task, "/f", &LINES.replace("one", "ONE")),
+            |task| SIDES[1](task, "/f", &LINES.replace("five", "FIVE")),
+        ),
+    ];
+    for (into, from) in cases {
+        let (merged, tree) = merged((base, into, from), Strategy::Both);
+        assert_eq!((kinds(&merged), merged.texts), (vec![], 1));
+        assert_eq!(text(&tree, "/f").as_deref(), Some("ONE\ntwo\nthree\nfour\nFIVE\n"));
+    }
+}
+
+#[test]
+fn contents_that_both_have_changed_stand_beside() {
+    let sides: (Fill, Fill, Fill) = (
+        |task| {
+            task.write("/f", LINES).unwrap();
+            task.write("/binary", b"a\0b\nc\nd\n").unwrap();
+        },
+        |task| {
+            task.write("/f", "ours\n").unwrap();
+            task.write("/binary", b"A\0b\nc\nd\n").unwrap();
+        },
+        |task| {
+            replace(task, "/f", "theirs\n");
+            task.write("/binary", b"a\0b\nc\nD\n").unwrap();
+        },
+    );
+    let content = ConflictKind::Content;
+    let (done, tree) = merged(sides, Strategy::Both);
+    assert_eq!(
+        kinds(&done),
+        [("/binary", content, Some("/binary.from")), ("/f", content, Some("/f.from"))]
+    );
+    assert_eq!(text(&tree, "/f").as_deref(), Some("ours\n"));
+    assert_eq!(text(&tree, "/f.from").as_deref(), Some("theirs\n"));
+    for (strategy, expected) in
+        [(Strategy::Ours, "ours\n"), (Strategy::Theirs, "theirs\n"), (Strategy::Fail, "ours\n")]
+    {
+        let (done, tree) = merged(sides, strategy);
+        assert_eq!(kinds(&done), [("/binary", content, None), ("/f", content, None)]);
+        assert_eq!(text(&tree, "/f").as_deref(), Some(expected));
+        assert!(!tree.contains_key(Path::new("/f.from")));
+        assert_eq!(done.is_done, strategy != Strategy::Fail);
+    }
+}
+
+#[test]
+fn what_one_has_removed_and_the_other_changed_stays() {
+    let base: Fill = |task| {
+        task.create_dir_all("/d/below").unwrap();
+        task.write("/d/below/f", "f").unwrap();
+        task.write("/d/other", "other").unwrap();
+    };
+    let change: Fill = |task| task.write("/d/below/f", "changed").unwrap();
+    let remove: Fill = |task| task.remove_dir_all("/d").unwrap();
+    let removed = [("/d/below/f", ConflictKind::Removed, None)];
+    for (into, from) in [(change, remove), (remove, change)] {
+        let (done, tree) = merged((base, into, from), Strategy::Both);
+        assert_eq!(kinds(&done), removed);
+        assert_eq!(text(&tree, "/d/below/f").as_deref(), Some("changed"));
+        assert!(!tree.contains_key(Path::new("/d/other")));
+    }
+    let (done, tree) = merged((base, remove, change), Strategy::Ours);
+    assert_eq!((kinds(&done), tree.len()), (removed.to_vec(), 1));
+    let (done, tree) = merged((base, change, remove), Strategy::Theirs);
+    assert_eq!((kinds(&done), tree.len()), (removed.to_vec(), 1));
+    // A directory stays for what was added in it, without a conflict.
+    let add: Fill = |task| task.write("/d/below/new", "new").unwrap();
+    for (into, from) in [(add, remove), (remove, add)] {
+        let (done, tree) = merged((base, into, from), Strategy::Both);
+        assert_eq!(kinds(&done), []);
+        let names: Vec<_> = tree.keys().map(|path| path.to_str().unwrap()).collect();
+        assert_eq!(names, ["/", "/d", "/d/below", "/d/below/new"]);
+    }
+}
+
+#[test]
+fn names_are_edges_between_objects() {
+    let base: Fill = |task| {
+        task.write("/a", "a").unwrap();
+        task.write("/b", "b").unwrap();
+        for dir in ["/p", "/q", "/r"] {
+            task.create_dir(dir).unwrap();
+        }
+    };
+    // Names that are exchanged, links of both, and a change of what the other one has renamed.
+    let (done, tree) = merged(
+        (
+            base,
+            |task| {
+                let calls = task.posix();
+                calls.renameat2(At::Cwd, "/a", At::Cwd, "/b", RenameFlags::EXCHANGE).unwrap();
+                task.hard_link("/a", "/link1").unwrap();
+            },
+            |task| {
+                task.write("/a", "changed").unwrap();
+                task.hard_link("/b", "/r/link2").unwrap();
+            },
+        ),
+        Strategy::Both,
+    );
+    assert_eq!(kinds(&done), []);
+    assert_eq!(text(&tree, "/b").as_deref(), Some("changed"));
+    assert!(["/link1", "/r/link2"].iter().all(|it| tree[Path::new(it)].first == Path::new("/a")));
+    // Two new names, and a loop of two directories.
+    let sides: (Fill, Fill, Fill) = (
+        base,
+        |task| {
+            task.rename("/a", "/ours").unwrap();
+            task.rename("/p", "/q/p").unwrap();
+        },
+        |task| {
+            task.rename("/a", "/theirs").unwrap();
+            task.rename("/q", "/p/q").unwrap();
+        },
+    );
+    let (done, tree) = merged(sides, Strategy::Both);
+    let expected = [("/ours", ConflictKind::Renamed, None), ("/q", ConflictKind::Loop, None)];
+    assert_eq!(kinds(&done), expected);
+    assert!(["/ours", "/q/p"].iter().all(|it| tree.contains_key(Path::new(it))));
+    assert!(!tree.contains_key(Path::new("/theirs")));
+    let (_, tree) = merged(sides, Strategy::Theirs);
+    assert!(["/theirs", "/q/p"].iter().all(|it| tree.contains_key(Path::new(it))));
+}
+
+#[test]
+fn two_objects_under_one_name() {
+    let sides: (Fill, Fill, Fill) = (
+        |task| task.write("/moved", "moved").unwrap(),
+        |task| {
+            task.create_dir("/dir").unwrap();
+            task.write("/dir/1", "1").unwrap();
+            task.write("/same", "same").unwrap();
+            task.write("/f", "ours").unwrap();
+            task.write("/m", "ours").unwrap();
+            task.create_dir("/kind").unwrap();
+        },
+        |task| {
+            task.create_dir("/dir").unwrap();
+            task.write("/dir/2", "2").unwrap();
+            task.write("/same", "same").unwrap();
+            task.write("/f", "theirs").unwrap();
+            task.rename("/moved", "/m").unwrap();
+            task.symlink("x", "/kind").unwrap();
+        },
+    );
+    let (done, tree) = merged(sides, Strategy::Both);
+    let name = ConflictKind::Name;
+    assert_eq!(
+        kinds(&done),
+        [
+            ("/f", name, Some("/f.from")),
+            ("/kind", name, Some("/kind.from")),
+            ("/m", name, Some("/m.from"))
+        ]
+    );
+    let names: Vec<_> = tree.keys().map(|path| path.to_str().unwrap()).collect();
+    let expected = "/ /dir /dir/1 /dir/2 /f /f.from /kind /kind.from /m /m.from /same";
+    assert_eq!(names.join(" "), expected);
+    let (_, tree) = merged(sides, Strategy::Ours);
+    assert_eq!(text(&tree, "/m.from").as_deref(), Some("moved"));
+    assert!(!tree.contains_key(Path::new("/f.from")));
+    let (_, tree) = merged(sides, Strategy::Theirs);
+    assert_eq!(text(&tree, "/f").as_deref(), Some("theirs"));
+    assert_eq!(text(&tree, "/m").as_deref(), Some("moved"));
+    assert!(tree.contains_key(Path::new("/kind.into")));
+}
+
+fn set_mtime(task: &Task, path: &str, seconds: i64) {
+    let times = [SetTime::Omit, SetTime::At(Timestamp::new(seconds, 0))];
+    task.posix().utimensat(At::Cwd, path, times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+}
+
+#[test]
+fn attributes_are_merged_each_by_itself() {
+    let (done, tree) = merged(
+        (
+            |task| {
+                task.write("/f", "f").unwrap();
+                task.set_xattr("/f", "user.both", "base").unwrap();
+                task.set_xattr("/f", "user.gone", "base").unwrap();
+                task.create_dir("/d").unwrap();
+            },
+            |task| {
+                task.set_permissions("/f", 0o600).unwrap();
+                task.set_xattr("/f", "user.ours", "ours").unwrap();
+                set_mtime(task, "/f", 2_000_000_000);
+            },
+            |task| {
+                task.write("/f", "content").unwrap();
+                task.posix().fchownat(At::Cwd, "/f", Some(5), None, AtFlags::empty()).unwrap();
+                task.set_xattr("/f", "user.theirs", "theirs").unwrap();
+                task.remove_xattr("/f", "user.gone").unwrap();
+                set_mtime(task, "/f", 1_900_000_000);
+                task.set_permissions("/d", 0o1777).unwrap();
+            },
+        ),
+        Strategy::Both,
+    );
+    assert_eq!(kinds(&done), []);
+    let known = &tree[Path::new("/f")];
+    assert_eq!((known.attributes.0 & 0o7777, known.attributes.1), (0o600, 5));
+    let names: Vec<_> = known.xattrs.iter().map(|it| it.0.to_str().unwrap()).collect();
+    assert_eq!(names, ["user.both", "user.ours", "user.theirs"]);
+    assert_eq!(tree[Path::new("/d")].attributes.0 & 0o7777, 0o1777);
+
+    let (done, _) = merged(
+        (
+            |task| {
+                task.write("/f", "f").unwrap();
+                task.set_xattr("/f", "user.both", "base").unwrap();
+            },
+            |task| {
+                task.set_permissions("/f", 0o600).unwrap();
+                task.set_xattr("/f", "user.both", "ours").unwrap();
+            },
+            |task| {
+                task.set_permissions("/f", 0o755).unwrap();
+                task.set_xattr("/f", "user.both", "theirs").unwrap();
+            },
+        ),
+        Strategy::Both,
+    );
+    let expected = [("/f", ConflictKind::Attributes, None), ("/f", ConflictKind::Xattrs, None)];
+    assert_eq!(kinds(&done), expected);
+}
+
+fn guard(task: &Task, path: &str, flags: InodeFlags) {
+    let file = task.posix().open(path, OFlags::RDONLY, Mode::empty()).unwrap();
+    task.posix().ioctl_setflags(&file, flags).unwrap();
+}
+
+/// Immutable files and directories take part, and are immutable afterwards.
+#[test]
+fn immutable_files_are_merged() {
+    let (_dir, pool) = pool(
+        |task| {
+            task.create_dir("/d").unwrap();
+            task.write("/d/f", LINES).unwrap();
+            guard(task, "/d/f", InodeFlags::IMMUTABLE);
+            guard(task, "/d", InodeFlags::IMMUTABLE);
+        },
+        |task| task.write("/ours", "ours").unwrap(),
+        |task| {
+            guard(task, "/d/f", InodeFlags::empty());
+            task.write("/d/f", "theirs").unwrap();
+            guard(task, "/d/f", InodeFlags::APPEND);
+            guard(task, "/d", InodeFlags::empty());
+            task.write("/d/new", "new").unwrap();
+            guard(task, "/d/new", InodeFlags::IMMUTABLE);
+            guard(task, "/d", InodeFlags::IMMUTABLE);
+        },
+    );
+    let done = pool.merge("from", "into", MergeOptions::new()).unwrap();
+    assert_eq!((kinds(&done), done.added, done.changed), (vec![], 1, 1));
+    within(&pool, "into", |task| {
+        assert_eq!(task.read_to_string("/d/f").unwrap(), "theirs");
+        for path in ["/d/new", "/d/f", "/d"] {
+            assert_eq!(task.remove_file(path).unwrap_err().errno(), Errno::PERM, "{path}");
+        }
+    });
+    pool.close().unwrap();
+}
+
+/// INTO has to be closed, and FROM need not be; whatever is refused leaves no branch.
+#[test]
+fn what_can_not_be_merged_is_refused() {
+    let (_dir, pool) = pool(|_| (), |_| (), |_| ());
+    let from = pool.open("from").unwrap();
+    from.task().write("/new", "not synced").unwrap();
+    let into = pool.open("into").unwrap();
+    let options = MergeOptions::new();
+    let refused = pool.merge("from", "into", options).unwrap_err();
+    assert!(matches!(refused, PoolError::MergeInUse { .. }), "{refused}");
+    assert!(refused.to_string().contains("unmount it"), "{refused}");
+    assert_eq!(pool.merge("from", "into", options.dry_run(true)).unwrap().added, 1);
+    into.close().unwrap();
+    assert!(pool.merge("from", "into", options).unwrap().is_done);
+    assert_eq!(read(&pool, "into", "/new").as_deref(), Some("not synced"));
+    from.close().unwrap();
+    pool.fork_with("main", "kept", ForkOptions::new().read_only(true)).unwrap();
+    for (from, into) in [("none", "into"), ("from", "none"), ("into", "into"), ("from", "kept")] {
+        assert!(pool.merge(from, into, options).is_err(), "{from} {into}");
+    }
+    assert_eq!(pool.branches().len(), 4);
+    // A branch that can only be read is merged, and one into that which it comes from.
+    assert!(!pool.merge("kept", "into", options).unwrap().is_done);
+    assert!(pool.merge("into", "main", options).unwrap().is_done);
+    assert_eq!(read(&pool, "main", "/new").as_deref(), Some("not synced"));
+    pool.close().unwrap();
+}
