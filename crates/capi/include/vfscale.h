@@ -45,8 +45,8 @@ struct timespec;
 #define VFSCALE_VOLUME_TAKE_OVER 128
 
 /**
- * Writes nothing to the image: branches can only be read, and changes of the pool are lost when it
- * is closed. Temporary branches that another process has left are not shown.
+ * Writes nothing to the image: branches can only be read, and calls that change the pool fail with
+ * EINVAL. Temporary branches that another process has left are not shown.
  */
 #define VFSCALE_POOL_READ_ONLY 1
 

@@ -320,8 +320,8 @@ pub struct vfscale_pool_options {
     pub ceph_id: *const c_char,
 }
 
-/// Writes nothing to the image: branches can only be read, and changes of the pool are lost when it
-/// is closed. Temporary branches that another process has left are not shown.
+/// Writes nothing to the image: branches can only be read, and calls that change the pool fail with
+/// EINVAL. Temporary branches that another process has left are not shown.
 pub const VFSCALE_POOL_READ_ONLY: u32 = 1;
 /// Makes the image a pool if it has a volume that is none yet, which becomes the branch `main`.
 /// That can't be undone.

@@ -340,8 +340,7 @@ impl Pool {
     /// [`PoolError::Branches`] if there is no such branch, it is open, or it is [`MAIN`].
     pub fn delete(&self, name: &str) -> Result<(), PoolError> {
         self.shared.call(no_main(name))?;
-        let pool = self.shared.pool();
-        self.shared.call(pool.delete(name))?;
+        self.shared.call(self.shared.to_change()?.delete(name))?;
         self.shared.reap_soon();
         Ok(())
     }
@@ -355,7 +354,7 @@ impl Pool {
     /// name exists or can't be one.
     pub fn rename(&self, name: &str, to: &str) -> Result<(), PoolError> {
         self.shared.call(no_main(name))?;
-        self.shared.call(self.shared.pool().rename(name, to))
+        self.shared.call(self.shared.to_change()?.rename(name, to))
     }
 
     /// Gives a branch the contents back that it had at its last fork, as parent or as child, or at
@@ -390,7 +389,7 @@ impl Pool {
     /// [`PoolError::Branches`] if there is no such branch, it is open or can only be read, or the
     /// state is gone.
     pub fn rollback(&self, name: &str) -> Result<Option<String>, PoolError> {
-        let kept = self.shared.call(self.shared.pool().rollback(name))?;
+        let kept = self.shared.call(self.shared.to_change()?.rollback(name))?;
         self.shared.reap_soon();
         Ok(kept)
     }
@@ -534,7 +533,7 @@ impl Pool {
     /// [`PoolError::Branches`] if it is larger already or can't be as large, and for an error of
     /// the device, in particular if its size is fixed.
     pub fn grow(&self, bytes: Option<u64>) -> Result<u64, PoolError> {
-        self.shared.call(self.shared.pool().grow(bytes))
+        self.shared.call(self.shared.to_change()?.grow(bytes))
     }
 
     /// Calls `meanwhile` while the image has everything of all branches, in place and durable, and
@@ -558,7 +557,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError::Branches`] for an error of the device, in particular one that can't discard.
     pub fn trim(&self) -> Result<u64, PoolError> {
-        self.shared.call(self.shared.pool().trim())
+        self.shared.call(self.shared.to_change()?.trim())
     }
 
     /// Opens the device of a branch, for tools that look at the volume themselves. A branch that

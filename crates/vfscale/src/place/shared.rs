@@ -283,6 +283,18 @@ impl PoolShared {
         &self.pool
     }
 
+    /// Returns the pool for a call that changes it.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`] if it was opened to be read: the change would be in memory only.
+    pub(crate) fn to_change(&self) -> Result<&vfscale_pool::Pool, PoolError> {
+        let why = "the image was opened to be read; open it for writing to change its branches";
+        match self.read_only {
+            true => self.call(Err(Error::Refused { name: self.name.clone(), why })),
+            false => Ok(&self.pool),
+        }
+    }
+
     /// Converts the error of a call on the pool.
     ///
     /// # Errors
@@ -318,9 +330,8 @@ impl PoolShared {
         kind: Kind,
         as_synced: bool,
     ) -> Result<(), PoolError> {
-        self.of_one_moment(parent, as_synced, |captured| {
-            self.pool.fork_with(parent, name, kind, captured)
-        })
+        let pool = self.to_change()?;
+        self.of_one_moment(parent, as_synced, |it| pool.fork_with(parent, name, kind, it))
     }
 
     /// Has `call` capture a branch. If it is open as a volume, calls that change it wait until
@@ -403,12 +414,12 @@ impl PoolShared {
         child: &str,
         mut decided: impl FnMut(),
     ) -> Result<(), PoolError> {
-        let mut tries = 0;
+        let (pool, mut tries) = (self.to_change()?, 0);
         loop {
-            let adoption = self.call(self.pool.adoption(parent, child))?;
+            let adoption = self.call(pool.adoption(parent, child))?;
             self.check_adoption(&adoption, parent)?;
             decided();
-            match self.pool.adopt(&adoption) {
+            match pool.adopt(&adoption) {
                 // The branch was used meanwhile.
                 Err(Error::Changed(_)) if tries < ADOPTIONS_MAX => tries += 1,
                 adopted => return self.call(adopted),

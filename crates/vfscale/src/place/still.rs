@@ -64,6 +64,7 @@ impl PoolShared {
     /// # Errors
     /// [`PoolError::Grow`], and [`PoolError::Branches`].
     pub(crate) fn grow_branch(self: &Arc<Self>, name: &str, bytes: u64) -> Result<u64, PoolError> {
+        self.to_change()?;
         let label = || format!("{}:{name}", self.name());
         let refused = |errno, why: String| PoolError::Grow { name: label(), why, errno };
         let open = self.volumes().into_iter().find(|(other, _)| other == name);

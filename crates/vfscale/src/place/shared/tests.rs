@@ -106,3 +106,31 @@ fn the_last_user_leaves_the_image_to_others() {
         }
     }
 }
+
+/// A change of a pool that is opened to be read would be one in memory, and lost without a word.
+#[test]
+fn a_pool_that_is_read_refuses_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    crate::volume(&path).create(64 << 20).open().unwrap().close().unwrap();
+    let pool = crate::pool(&path).convert(true).open().unwrap();
+    pool.fork("main", "trial").unwrap();
+    pool.close().unwrap();
+    let pool = crate::pool(&path).read_only(true).open().unwrap();
+    let refused = [
+        pool.fork("main", "new"),
+        pool.delete("trial"),
+        pool.rename("trial", "new"),
+        pool.rollback("trial").map(drop),
+        pool.adopt("main", "trial"),
+        pool.grow(Some(256 << 20)).map(drop),
+        pool.grow_branch("trial", 256 << 20).map(drop),
+        pool.trim().map(drop),
+    ];
+    for refused in refused {
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("opened to be read; open it for writing"), "{refused}");
+    }
+    assert_eq!(pool.branches().len(), 2);
+    assert!(pool.diff("main", "trial").unwrap().is_empty());
+}
