@@ -5,13 +5,13 @@
 
 mod common;
 mod counted;
+mod cuts;
 mod diffs;
 mod fixed;
 mod full;
 mod given_back;
 #[path = "../holes_common/mod.rs"]
 mod holes_common;
-mod ingest_crashes;
 mod ingests;
 mod limit;
 mod merges;

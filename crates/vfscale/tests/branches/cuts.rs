@@ -1,4 +1,5 @@
-//! Power cuts while a branch takes over an overlay, and how much of its device that writes.
+//! Power cuts while a branch takes over an overlay, or what another branch has changed, and how much
+//! of its device the first writes.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vfscale::block::{Device, MemoryDevice};
-use vfscale::{Pool, Task, Timestamp};
+use vfscale::{MergeOptions, Pool, Task, Timestamp};
 use vfscale_testkit::{Call, CrashPlan, HookedDevice, RecordingDevice};
 
 use crate::common::{image, within};
@@ -47,7 +48,12 @@ fn changed(dir: &Path, fill: impl FnOnce(&Task), act: impl FnOnce(&Above)) -> Op
     act(&above);
     drop(above);
     pool.close().unwrap();
-    let (file, mut chunk) = (File::open(&path).unwrap(), vec![0; 1 << 16]);
+    Some(in_memory(&path))
+}
+
+/// Copies an image into memory.
+fn in_memory(path: &Path) -> MemoryDevice {
+    let (file, mut chunk) = (File::open(path).unwrap(), vec![0; 1 << 16]);
     let device = MemoryDevice::with_block_size(file.metadata().unwrap().len(), 4096).unwrap();
     for at in (0..device.size()).step_by(chunk.len()) {
         let read = file.read_at(&mut chunk, at).unwrap();
@@ -55,30 +61,34 @@ fn changed(dir: &Path, fill: impl FnOnce(&Task), act: impl FnOnce(&Above)) -> Op
             device.write_at(at, &chunk[..read]).unwrap();
         }
     }
-    Some(device)
+    device
 }
 
-/// Returns what `main` has in an image, and fails for a pool that is not whole.
-fn found(device: Arc<dyn Device>) -> Result<Contents, String> {
+/// Returns what the branch `of` has in an image of such branches, and fails for a pool that is not
+/// whole.
+fn found(device: Arc<dyn Device>, branches: &[&str], of: &str) -> Result<Contents, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let pool = vfscale::pool_on(device).open().map_err(|error| text(&error))?;
     let names: Vec<_> = pool.branches().into_iter().map(|info| info.name).collect();
-    let main = pool.open("main").map_err(|error| text(&error))?;
-    let found = contents(&main.task()).map_err(|error| text(&error))?;
-    main.close().map_err(|error| text(&error))?;
+    let volume = pool.open(of).map_err(|error| text(&error))?;
+    let found = contents(&volume.task()).map_err(|error| text(&error))?;
+    volume.close().map_err(|error| text(&error))?;
     let problems = pool.check().map_err(|error| text(&error))?;
-    match (&*names, &*problems) {
-        ([base, main], []) if base == "base" && main == "main" => Ok(found),
-        _ => Err(format!("{names:?}, {problems:?}")),
-    }
+    let is_whole = names == branches && problems.is_empty();
+    if is_whole { Ok(found) } else { Err(format!("{names:?}, {problems:?}")) }
 }
 
 /// A device that records, and forgets flushes if the state says so.
 type Cut = HookedDevice<RecordingDevice<MemoryDevice>, bool>;
 
-/// Cuts the power at each write and flush of an ingest. Returns how often the branch was as before
-/// and as after it, or why it was neither.
-fn sweep(device: MemoryDevice, dir: &Path, is_planted: bool) -> Result<[usize; 2], String> {
+/// Cuts the power at each write and flush of a change of the branch `of`. Returns how often that was
+/// as before and as after it, or why it was neither.
+fn sweep(
+    device: MemoryDevice,
+    (branches, of): (&[&str], &str),
+    is_planted: bool,
+    act: impl FnOnce(&Pool),
+) -> Result<[usize; 2], String> {
     let device: Arc<Cut> = Arc::new(HookedDevice::new(
         RecordingDevice::new(device),
         is_planted,
@@ -88,18 +98,18 @@ fn sweep(device: MemoryDevice, dir: &Path, is_planted: bool) -> Result<[usize; 2
         },
     ));
     let pool = vfscale::pool_on(device.clone()).open().unwrap();
-    let now = |pool: &Pool| within(pool, "main", |task| contents(task).unwrap());
+    let now = |pool: &Pool| within(pool, of, |task| contents(task).unwrap());
     let before = now(&pool);
-    let done = ingest(&pool, dir).unwrap();
-    assert_eq!(done.kept, None);
-    device.below.mark("ingested");
+    act(&pool);
+    device.below.mark("done");
     let after = now(&pool);
     pool.close().unwrap();
     assert!(before != after);
     let mut met = [0; 2];
     let plan = CrashPlan::default().exhaustive_bits(2).listed_max(3).samples(2);
     for state in device.below.crash_states(plan) {
-        let found = found(state.device()).map_err(|why| format!("{}: {why}", state.id()))?;
+        let found = found(state.device(), branches, of);
+        let found = found.map_err(|why| format!("{}: {why}", state.id()))?;
         match (found == before, found == after) {
             (true, _) if state.marks() == 0 => met[0] += 1,
             (_, true) => met[1] += 1,
@@ -136,13 +146,53 @@ fn a_power_cut_in_an_ingest_leaves_the_branch_as_before_or_after() {
             task.hard_link("/one", "/two").unwrap();
         };
         let Some(device) = changed(dir.path(), fill, change) else { return };
-        match sweep(device, dir.path(), is_planted) {
-            Ok([before, after]) if !is_planted => {
-                println!("{before} before, {after} after");
-                assert!(before > 20 && after > 5, "{before} before, {after} after");
-            }
-            swept => assert!(is_planted && swept.is_err(), "{is_planted}: {swept:?}"),
+        let act = |pool: &Pool| assert_eq!(ingest(pool, dir.path()).unwrap().kept, None);
+        judge(is_planted, sweep(device, (&["base", "main"], "main"), is_planted, act));
+    }
+}
+
+fn judge(is_planted: bool, swept: Result<[usize; 2], String>) {
+    match swept {
+        Ok([before, after]) if !is_planted => {
+            println!("{before} before, {after} after");
+            assert!(before > 20 && after > 5, "{before} before, {after} after");
         }
+        swept => assert!(is_planted && swept.is_err(), "{is_planted}: {swept:?}"),
+    }
+}
+
+/// A merge with names, contents, a text by lines, a removal, and a conflict.
+#[test]
+fn a_power_cut_in_a_merge_leaves_the_branch_as_before_or_after() {
+    for is_planted in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = image(dir.path(), |task| {
+            task.create_dir("/d").unwrap();
+            task.write("/d/text", "1\n2\n3\n4\n5\n6\n").unwrap();
+            task.write("/gone", "gone").unwrap();
+            task.write("/both", "base").unwrap();
+        });
+        let pool = vfscale::pool(&path).convert(true).open().unwrap();
+        pool.fork("main", "into").unwrap();
+        pool.fork("main", "from").unwrap();
+        within(&pool, "into", |task| {
+            task.write("/d/text", "one\n2\n3\n4\n5\n6\n").unwrap();
+            task.write("/both", vec![0, 1]).unwrap();
+        });
+        within(&pool, "from", |task| {
+            task.write("/d/text", "1\n2\n3\n4\n5\nsix\n").unwrap();
+            task.write("/both", vec![0, 2]).unwrap();
+            task.remove_file("/gone").unwrap();
+            task.rename("/d", "/e").unwrap();
+            (0..20).for_each(|n| task.write(format!("/e/new {n}"), vec![n; 5000]).unwrap());
+        });
+        pool.close().unwrap();
+        let act = |pool: &Pool| {
+            let merged = pool.merge("from", "into", MergeOptions::new()).unwrap();
+            assert_eq!((merged.texts, merged.conflicts.len()), (1, 1));
+        };
+        let branches = (&["from", "into", "main"][..], "into");
+        judge(is_planted, sweep(in_memory(&path), branches, is_planted, act));
     }
 }
 
