@@ -184,7 +184,7 @@ fn a_power_cut_in_a_merge_leaves_the_branch_as_before_or_after() {
             task.write("/both", vec![0, 2]).unwrap();
             task.remove_file("/gone").unwrap();
             task.rename("/d", "/e").unwrap();
-            (0..20).for_each(|n| task.write(format!("/e/new {n}"), vec![n; 5000]).unwrap());
+            (0..4).for_each(|n| task.write(format!("/e/new {n}"), vec![n; 5000]).unwrap());
         });
         pool.close().unwrap();
         let act = |pool: &Pool| {
