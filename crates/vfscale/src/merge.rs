@@ -42,8 +42,9 @@ impl Pool {
     /// one commit: after a power cut it is there whole, or not at all. SEMANTICS.md has the rules.
     /// `from` stays as it is; it may be open, and all changes whose calls have returned are taken.
     /// `into` has to be closed, unless this is a dry run. Whoever opens it meanwhile loses nothing:
-    /// the merge begins anew then. Merging once more changes nothing, or puts a file beside that
-    /// one side has moved and the other one has removed or replaced.
+    /// the merge begins anew then. The history does not record a merge, so merging once more
+    /// compares with the same state: it changes nothing, but for a file that one side has moved and
+    /// the other one has replaced by a new one, which it may put beside.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
