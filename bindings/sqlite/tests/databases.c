@@ -1,4 +1,4 @@
-/* Tests of databases of SQLite in vfscale: `databases FOLDER`. The last line has the totals. */
+/* Tests of databases of SQLite in vfscale: `databases FOLDER`. */
 
 #include <pthread.h>
 #include <signal.h>
@@ -352,6 +352,6 @@ int main(int argc, char **argv) {
     refused();
     in_images();
     in_memory();
-    printf("%d passed, %d failed\n", passed, failed);
+    printf("%d checks, %d wrong\n", passed + failed, failed);
     return failed > 0;
 }
