@@ -1,5 +1,5 @@
-//! Power cuts while a branch takes over an overlay, or what another branch has changed, and how much
-//! of its device the first writes.
+//! Power cuts while a branch takes over an overlay, or what another branch has changed, and how
+//! much of its device the first writes.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -81,8 +81,8 @@ fn found(device: Arc<dyn Device>, branches: &[&str], of: &str) -> Result<Content
 /// A device that records, and forgets flushes if the state says so.
 type Cut = HookedDevice<RecordingDevice<MemoryDevice>, bool>;
 
-/// Cuts the power at each write and flush of a change of the branch `of`. Returns how often that was
-/// as before and as after it, or why it was neither.
+/// Cuts the power at each write and flush of a change of the branch `of`. Returns how often that
+/// was as before and as after it, or why it was neither.
 fn sweep(
     device: MemoryDevice,
     (branches, of): (&[&str], &str),
