@@ -310,6 +310,8 @@ fn is_decided_by_fuse(op: &Op) -> bool {
         Op::Openat2 { resolve, .. } => resolve & libc::RESOLVE_CACHED != 0,
         // FUSE asks nobody whether a stranger may do this to a set-id file.
         Op::Chown { uid: None, gid: None, .. } => true,
+        // FUSE clears set-id bits before it asks the server, which has no space for so much.
+        Op::Fallocate { len, .. } => *len > 1 << 40,
         // `MNT_FORCE` ends the connection, for all its mounts.
         Op::Umount { flags, .. } => flags & libc::MNT_FORCE as u32 != 0,
         _ => false,
