@@ -74,6 +74,11 @@ fn object(ino: u64, core: &InodeCore) -> Object {
     (ino, core.generation, core.file_type())
 }
 
+/// Returns whether two inodes with one number are the same one.
+pub(crate) fn is_same(ino: u64, one: &InodeCore, other: &InodeCore) -> bool {
+    object(ino, one) == object(ino, other)
+}
+
 fn is_directory(file_type: u32) -> bool {
     FileKind::of_mode(file_type) == Some(FileKind::Directory)
 }
@@ -221,7 +226,7 @@ impl<'d> Diff<'d> {
         let object = object(ino, other);
         let changes = match self.known.get(&object) {
             Some(changes) => *changes,
-            None => compare::changes((self.a, one), (self.b, other), ino, path)?,
+            None => compare::changes((self.a, ino, one), (self.b, ino, other), path)?,
         };
         if one.nlink > 1 && !one.is_directory() {
             self.known.insert(object, changes);

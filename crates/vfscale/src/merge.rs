@@ -139,14 +139,11 @@ impl Pool {
         let mut ours = Delta::new(base.side(), ours.side(), Id::Into)?;
         let mut theirs = Delta::new(base.side(), theirs.side(), Id::From)?;
         ours.take_versions()?;
-        ours.find_edges()?;
         theirs.take_versions()?;
-        theirs.find_edges()?;
         let beside = |name: &[u8]| (1..4).map(|it| rules::beside(name, from, it)).collect();
         ours.take_restored(&theirs, beside)?;
         theirs.take_restored(&ours, |_| Vec::new())?;
         theirs.take_twins(&ours, |name| rules::beside(name, from, 1))?;
-        theirs.find_edges()?;
         let (plan, mut merged) = rules::decide(&ours, &theirs, options.strategy, (from, into))?;
         let is_refused = options.strategy == Strategy::Fail && !merged.conflicts.is_empty();
         if is_refused {

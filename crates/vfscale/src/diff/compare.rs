@@ -30,24 +30,11 @@ impl Changes {
     }
 }
 
-/// Compares an inode of one branch with its other version.
-///
-/// # Errors
-/// [`PoolError::Damage`] and errors of reading.
-pub(super) fn changes(
-    (a, one): (&Side, &InodeCore),
-    (b, other): (&Side, &InodeCore),
-    ino: u64,
-    path: &Path,
-) -> Result<Changes, PoolError> {
-    changes_between((a, ino, one), (b, ino, other), path)
-}
-
 /// Compares an inode of one branch with one of another branch, of the same type.
 ///
 /// # Errors
 /// [`PoolError::Damage`] and errors of reading.
-pub(crate) fn changes_between(
+pub(crate) fn changes(
     (a, ino, one): (&Side, u64, &InodeCore),
     (b, ino_of_other, other): (&Side, u64, &InodeCore),
     path: &Path,

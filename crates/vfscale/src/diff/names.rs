@@ -9,10 +9,10 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use vfscale_diskfs::{InodeCore, ROOT_INO};
 
 use super::candidates::{Unclear, candidates};
-use super::compare;
+use super::compare::changes;
 use super::near::search;
 use super::tree::{Edge, Tree};
-use super::{Diff, Object};
+use super::{Diff, Object, is_same};
 
 /// The names that differ, by their inodes.
 #[derive(Default)]
@@ -77,7 +77,7 @@ impl Diff<'_> {
             let Some(object) = b.object(ino)?.filter(|_| is_same(ino, &one, &other)) else {
                 continue;
             };
-            let changes = compare::changes((self.a, &one), (self.b, &other), ino, "/".as_ref())?;
+            let changes = changes((self.a, ino, &one), (self.b, ino, &other), "/".as_ref())?;
             self.known.insert(object, changes);
             if changes.any() {
                 changed.push(ino);
@@ -174,8 +174,4 @@ fn links_of(ino: u64, core: &InodeCore) -> usize {
         true => usize::from(ino != ROOT_INO),
         false => core.nlink as usize,
     }
-}
-
-fn is_same(ino: u64, one: &InodeCore, other: &InodeCore) -> bool {
-    super::object(ino, one) == super::object(ino, other)
 }

@@ -9,9 +9,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use vfscale_diskfs::{InodeCore, ROOT_INO};
+use vfscale_diskfs::ROOT_INO;
 
-use crate::diff::compare::changes_between;
+use crate::diff::compare::changes;
+use crate::diff::is_same;
 use crate::diff::side::Side;
 use crate::error::pool::PoolError;
 
@@ -91,7 +92,7 @@ impl<'s> Delta<'s> {
     fn is_same(&self, ino: u64) -> Result<bool, PoolError> {
         let root = Path::new("/");
         let (one, other) = (self.base.find(ino, root)?, self.side.find(ino, root)?);
-        Ok(matches!((one, other), (Some(one), Some(other)) if is_one(&one, &other)))
+        Ok(matches!((one, other), (Some(one), Some(other)) if is_same(ino, &one, &other)))
     }
 
     /// Returns the number on the side of an object, if it is there.
@@ -213,8 +214,7 @@ impl<'s> Delta<'s> {
 
     fn compare(&mut self, id: Id, old: u64, new: u64, path: &Path) -> Result<bool, PoolError> {
         let (one, other) = (self.base.inode(old, path)?, self.side.inode(new, path)?);
-        let differs =
-            changes_between((self.base, old, &one), (self.side, new, &other), path)?.any();
+        let differs = changes((self.base, old, &one), (self.side, new, &other), path)?.any();
         if differs {
             self.changed.insert(id);
         }
@@ -265,7 +265,7 @@ impl<'s> Delta<'s> {
                 }
             }
         }
-        Ok(())
+        self.find_edges()
     }
 
     /// Takes new objects for those that the other side has made under the same name, or `beside`
@@ -299,7 +299,7 @@ impl<'s> Delta<'s> {
                 }
             }
         }
-        Ok(())
+        self.find_edges()
     }
 
     /// Takes new objects for those of the base that are gone here, and that the `other` side has
@@ -360,13 +360,13 @@ impl<'s> Delta<'s> {
         let root = Path::new("/");
         let (one, other) = (self.side.inode(ino, root)?, side.inode(twin, root)?);
         let is_kind = one.file_type() == other.file_type() && one.rdev == other.rdev;
-        let is_same = is_kind
-            && !changes_between((self.side, ino, &one), (side, twin, &other), root)?.content;
+        let is_same =
+            is_kind && !changes((self.side, ino, &one), (side, twin, &other), root)?.content;
         Ok(is_same.then(|| one.is_directory()))
     }
 
     /// Finds the names that differ.
-    pub(super) fn find_edges(&mut self) -> Result<(), PoolError> {
+    fn find_edges(&mut self) -> Result<(), PoolError> {
         let mut edges: BTreeMap<Key, (Option<Id>, Option<Id>)> = BTreeMap::new();
         for (dir, names) in &self.lost {
             for (name, ino) in names {
@@ -402,9 +402,4 @@ impl<'s> Delta<'s> {
     pub(super) fn met(&self, id: Id) -> impl Iterator<Item = &Key> {
         self.met.get(&id).into_iter().flatten()
     }
-}
-
-/// Returns whether two inodes with one number are one object.
-fn is_one(one: &InodeCore, other: &InodeCore) -> bool {
-    (one.generation, one.file_type()) == (other.generation, other.file_type())
 }

@@ -8,7 +8,7 @@ use vfscale_vfs::InodeFlags;
 
 use super::report::{ConflictKind, Strategy};
 use super::text;
-use crate::diff::compare::{Data, changes_between};
+use crate::diff::compare::{Data, changes};
 use crate::diff::side::Side;
 use crate::error::pool::PoolError;
 
@@ -113,7 +113,7 @@ pub(super) fn merge(
 type File<'c> = (&'c Side, u64, &'c InodeCore);
 
 fn differ(one: File<'_>, other: File<'_>) -> Result<bool, PoolError> {
-    changes_between(one, other, Path::new("/")).map(|changes| changes.content)
+    changes(one, other, Path::new("/")).map(|changes| changes.content)
 }
 
 /// Returns the contents that INTO's file gets, or `None` for a conflict.

@@ -1,5 +1,5 @@
-//! Which places of a zone something refers to, as bits beside those of its bitmaps: 64 places are
-//! compared at once, and only those that contradict each other are looked at one by one.
+//! Uses of the places of a zone, as bits beside those of its bitmaps: 64 places are compared at
+//! once, and only those that contradict each other are looked at one by one.
 
 use std::collections::HashMap;
 use std::ops::Range;
