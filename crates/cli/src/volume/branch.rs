@@ -9,8 +9,8 @@ use serde_json::json;
 use vfscale::{BranchInfo, Errno, Escaped, ForkOptions, Pool, PoolError};
 use vfscale_fuse::control::Request;
 
-use super::reached::{Access, at_server_or_here, with_pool};
 use crate::elsewhere;
+use crate::elsewhere::branches::{Access, at_server_or_here, with_pool};
 use crate::error::Failure;
 use crate::output::written;
 

@@ -10,8 +10,8 @@ use vfscale::Escaped;
 use vfscale::pool::{Changes, Difference, DifferenceKind};
 use vfscale_fuse::control::{Reply, Request};
 
-use super::reached::{Access, at_server_or_here, with_pool};
 use crate::elsewhere;
+use crate::elsewhere::branches::{Access, at_server_or_here, with_pool};
 use crate::error::Failure;
 use crate::output::{file_members, path_members, written};
 

@@ -12,8 +12,9 @@ use vfscale::pool::MAIN;
 use vfscale::{Errno, Pool};
 use vfscale_fuse::control::Growth;
 
-use super::reached::{Access, Reached, change, reach, with_pool};
+use super::reached::{Reached, change, reach};
 use crate::elsewhere;
+use crate::elsewhere::branches::{Access, with_pool};
 use crate::error::Failure;
 use crate::mounts;
 use crate::options;

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use vfscale::{Conflict, ConflictKind, Escaped, MergeOptions, Merged, Strategy};
 use vfscale_fuse::control::{Reply, Request};
 
-use super::reached::{Access, at_server_or_here, with_pool};
 use crate::elsewhere;
+use crate::elsewhere::branches::{Access, at_server_or_here, with_pool};
 use crate::error::Failure;
 use crate::output::{path_members, written};
 

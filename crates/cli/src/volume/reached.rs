@@ -13,7 +13,6 @@ use vfscale_diskfs::{OpenError, Settings, Volume, copies};
 
 use super::open_log;
 use crate::device::open;
-pub(super) use crate::elsewhere::branches::{Access, at_server_or_here, with_pool};
 use crate::error::Failure;
 use crate::mounts;
 

@@ -8,8 +8,8 @@ use vfscale::pool::{Difference, MAIN};
 use vfscale_fuse::control::{Reply, Request};
 
 use super::diff::{take, words};
-use super::reached::{Access, at_server_or_here, with_pool};
 use crate::elsewhere;
+use crate::elsewhere::branches::{Access, at_server_or_here, with_pool};
 use crate::error::Failure;
 use crate::output::written;
 

@@ -11,8 +11,9 @@ use vfscale::block::{self, Guarded};
 use vfscale::posix::FstrimRange;
 use vfscale_diskfs::{Fault, TrimRange};
 
-use super::reached::{Access, Reached, change, reach, with_pool};
+use super::reached::{Reached, change, reach};
 use crate::elsewhere;
+use crate::elsewhere::branches::{Access, with_pool};
 use crate::error::Failure;
 use crate::mounts;
 use crate::options;

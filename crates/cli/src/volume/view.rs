@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::reached::Access;
+use crate::elsewhere::branches::Access;
 use crate::error::Failure;
 use crate::native::branches::{Branches, with_branches};
 use crate::native::session::{self, Lock, Session};
