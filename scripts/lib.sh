@@ -22,6 +22,23 @@ skip() { # REASON
 # Returns whether file systems can be mounted here: by root through /dev/fuse.
 can_mount() { [[ $(id -u) == 0 && -c /dev/fuse ]]; }
 
+# Counts a test by the outcome of its command, and what it has skipped.
+try() { # NAME COMMAND...
+    local name=$1 log line
+    shift
+    if log=$("$@" 2>&1); then
+        passed=$((passed + 1))
+        echo "ok $name"
+        while IFS= read -r line; do
+            skip "${line##*SKIPPED: }"
+        done < <(grep -a '^######## SKIPPED: ' <<<"$log")
+    else
+        failed=$((failed + 1))
+        echo "not ok $name"
+        printf '%s\n' "$log" | tail -n 60 | sed 's/^/    /'
+    fi
+}
+
 # Prints the closing line; returns false if a test failed.
 closing_line() {
     local line="$passed passed, $failed failed"
