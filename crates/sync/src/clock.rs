@@ -63,7 +63,6 @@ pub struct MultigrainClock {
 impl MultigrainClock {
     const_unless_model! {
         /// Creates a clock whose exact readings write once in `window` nanoseconds.
-        #[must_use]
         pub fn new(window: i64) -> Self {
             Self { bound: CachePadded::new(AtomicI64::new(i64::MIN)), window }
         }

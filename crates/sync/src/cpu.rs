@@ -47,7 +47,6 @@ shuttle::thread_local! {
 /// Returns the CPU that this thread runs on, or pretends to run on. Takes about a nanosecond; never
 /// blocks.
 #[inline]
-#[must_use]
 pub fn current() -> u32 {
     let pretended = PRETENDED.with(Cell::get);
     if pretended == NOWHERE { real() } else { pretended }
@@ -194,7 +193,6 @@ mod rseq {
 
 /// Returns the number of CPUs that the machine is configured with, whether or not this process may
 /// use them now; [`slots`] is for those that it may use. At least 1. Calls the system once.
-#[must_use]
 pub fn possible() -> u32 {
     static POSSIBLE: AtomicU32 = AtomicU32::new(0);
     let known = POSSIBLE.load(Ordering::Relaxed);

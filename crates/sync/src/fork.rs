@@ -60,7 +60,6 @@ extern "C" fn note_child() {
 /// Returns whether this process is the fork child of a process that used the library, and has not
 /// executed another program since.
 #[inline]
-#[must_use]
 pub fn is_child() -> bool {
     // Relaxed: it is stored while the child has one thread.
     IS_CHILD.load(Ordering::Relaxed)

@@ -9,7 +9,6 @@ pub const GOLDEN_RATIO_64: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Returns a hash of `number`. Its upper bits depend on all bits of `number`, and consecutive
 /// numbers are far apart; its lower bits depend on the lower bits only.
 #[inline]
-#[must_use]
 pub const fn fibonacci(number: u64) -> u64 {
     number.wrapping_mul(GOLDEN_RATIO_64)
 }

@@ -5,7 +5,6 @@ use std::path::Path;
 
 /// Returns the memory that this process may use, in bytes: the machine's, or the limit of its
 /// control groups if that is less. Reads some files of `/proc` and `/sys`.
-#[must_use]
 pub fn memory_bytes() -> u64 {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limit = group_limit(&groups, Path::new("/sys/fs/cgroup")).unwrap_or(u64::MAX);

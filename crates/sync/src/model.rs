@@ -20,6 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::mpsc::Receiver;
+use shuttle::thread::{self, JoinHandle};
 
 use crate::epoch::model as epochs;
 use crate::{cpu, random, rcu};
@@ -60,10 +61,17 @@ pub fn check_patches(schedules: &[Schedules], model: impl Fn() + Send + Sync + '
     run(schedules, &[false, true], Arc::new(model));
 }
 
+/// Starts a thread of a model that owns `own`.
+pub fn spawn<A: Send + 'static, T: Send + 'static>(
+    own: A,
+    body: impl FnOnce(A) -> T + Send + 'static,
+) -> JoinHandle<T> {
+    thread::spawn(move || body(own))
+}
+
 static IS_WITHOUT: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether the current model is to run without any of the scaling patches.
-#[must_use]
 pub fn is_without_patches() -> bool {
     IS_WITHOUT.load(Ordering::Relaxed)
 }
@@ -83,7 +91,6 @@ static RESIZES: AtomicU64 = AtomicU64::new(0);
 /// 1970. Each reading advances it, by up to more than a tick of the system's clock. So when a
 /// thread is delayed between reading the clock and using the result, the clock is far ahead, as on
 /// a busy machine.
-#[must_use]
 pub fn read_clock() -> i64 {
     static START: OnceLock<u64> = OnceLock::new();
     let start = *START.get_or_init(|| {
@@ -103,7 +110,6 @@ pub(crate) fn count_resize() {
 
 /// Returns how many resizes of tables have been finished in the current run. A model checks with
 /// this that it forces one.
-#[must_use]
 pub fn resizes() -> u64 {
     RESIZES.load(Ordering::Relaxed)
 }

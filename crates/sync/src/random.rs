@@ -18,7 +18,6 @@ const VARIABLE: &str = "VFSCALE_SEED";
 
 /// Returns the seed of a test: `VFSCALE_SEED` if that is a number, otherwise a [fresh](fresh_seed)
 /// one. Prints it, so that a failed run can be repeated.
-#[must_use]
 pub fn seed() -> u64 {
     let given = std::env::var(VARIABLE).ok().and_then(|seed| seed.parse().ok());
     let seed = given.unwrap_or_else(fresh_seed);
@@ -27,7 +26,6 @@ pub fn seed() -> u64 {
 }
 
 /// Returns a random seed.
-#[must_use]
 pub fn fresh_seed() -> u64 {
     // The state is random for each process. The shift makes the number short enough to type.
     RandomState::new().hash_one(std::process::id()) >> 16
@@ -45,7 +43,6 @@ pub struct HashKeys {
 impl HashKeys {
     /// Returns the keys of a seed, always the same ones, with known multipliers: for processes that
     /// must repeat exactly, and have no user to defend against.
-    #[must_use]
     pub const fn from_seed(seed: u64) -> Self {
         Self { salts: [seed; 2], factors: [0xd6e8_feb8_6659_fd93, GOLDEN_RATIO_64] }
     }
@@ -72,7 +69,6 @@ static KEYS: LazyLock<HashKeys> =
 /// in directories, and with known multipliers each one would be an equation in one number of 64
 /// bits.
 #[inline]
-#[must_use]
 pub fn hash_keys() -> &'static HashKeys {
     &KEYS
 }
@@ -91,7 +87,6 @@ pub struct Random(u64);
 
 impl Random {
     /// Creates a generator with any seed.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }

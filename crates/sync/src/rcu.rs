@@ -324,7 +324,6 @@ pub struct RcuOption<T: Send + Sync + 'static> {
 impl<T: Send + Sync + 'static> RcuOption<T> {
     const_unless_model! {
         /// Creates an empty one.
-        #[must_use]
         pub fn none() -> Self {
             Self { value: AtomicPtr::new(std::ptr::null_mut()), owns: PhantomData }
         }

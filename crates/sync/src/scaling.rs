@@ -41,7 +41,6 @@ macro_rules! settings {
         impl $all {
             /// Returns the settings with all patches, for `slots` CPUs (at least one) instead of
             /// those that the process may use.
-            #[must_use]
             pub fn with_slots(slots: usize) -> $all {
                 let $slots = slots.max(1);
                 $all { slots: $slots, $($name: $value,)+ }
@@ -49,7 +48,6 @@ macro_rules! settings {
 
             $(
                 $(#[doc = $doc])+
-                #[must_use]
                 #[inline]
                 pub fn $name(&self) -> $kind {
                     self.$name
@@ -235,33 +233,28 @@ patches! {
 
 impl Patch {
     /// Returns the name that [`Scaling::before`] takes.
-    #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
     /// Returns author and year of the document that describes the patch, as `docs/REFERENCES.md`
     /// cites it, or of the one that it [goes beyond](Self::goes_beyond), after "beyond".
-    #[must_use]
     pub fn source(&self) -> &'static str {
         self.source
     }
 
     /// Returns whether the patch concerns volumes only, not file systems in memory.
-    #[must_use]
     pub fn is_of_volumes(&self) -> bool {
         self.of_volumes
     }
 
     /// Returns whether no document has it: it goes beyond the patch of one, which stays in force
     /// when this is disabled.
-    #[must_use]
     pub fn goes_beyond(&self) -> bool {
         self.source.starts_with("beyond ")
     }
 
     /// Returns a line on what the file system does without the patch.
-    #[must_use]
     pub fn summary(&self) -> &'static str {
         self.summary
     }
@@ -335,7 +328,6 @@ impl Scaling {
     }
 
     /// Returns the default without any of the patches, as Linux was at the time of 2.6.
-    #[must_use]
     pub fn kernel_2_6() -> Scaling {
         let mut scaling = Scaling::default();
         for patch in PATCHES {
@@ -359,7 +351,6 @@ impl Scaling {
     }
 
     /// Returns the slots of structures that no patch concerns: caches of memory, counts of space.
-    #[must_use]
     #[inline]
     pub fn slots(&self) -> usize {
         self.slots
@@ -372,7 +363,6 @@ impl Scaling {
 
     /// Returns whether one `inode_lock` protects the inode hash, the list of inodes and the counter
     /// of their numbers, as in Linux 2.6: if the patches of all three are disabled.
-    #[must_use]
     #[inline]
     pub fn one_inode_lock(&self) -> bool {
         !self.inode_hash && !self.inode_list && self.ino_alloc_slots == 1

@@ -170,13 +170,11 @@ struct Depot {
 impl<T: Send + 'static> Slab<T> {
     /// Creates an empty slab with `slots` CPU slots. No memory for objects is taken before the
     /// first allocation.
-    #[must_use]
     pub fn new(slots: usize) -> Self {
         Self::with_nodes(slots, &SlotNodes::of_machine(slots))
     }
 
     /// Creates an empty slab like [`new`](Self::new), whose slots are on these nodes.
-    #[must_use]
     pub fn with_nodes(slots: usize, nodes: &SlotNodes) -> Self {
         Self::build(slots, nodes, None)
     }
@@ -184,7 +182,6 @@ impl<T: Send + 'static> Slab<T> {
     /// Creates an empty slab like [`new`](Self::new), all of whose slots count the objects
     /// [in use](Self::in_use) in one word: the state before counters for each CPU (Piggin 2009),
     /// for comparisons.
-    #[must_use]
     pub fn with_one_count(slots: usize) -> Self {
         Self::build(
             slots,
@@ -230,7 +227,6 @@ impl<T: Send + 'static> Slab<T> {
     /// Allocates one object, initialised with `value`. It is aligned to 64 bytes or more. Waits
     /// only, and rarely, for the lock of the slot or the depot.
     #[inline]
-    #[must_use]
     pub fn alloc(&self, value: T) -> NonNull<T> {
         self.alloc_at(cpu::current(), || value)
     }
@@ -240,7 +236,6 @@ impl<T: Send + 'static> Slab<T> {
     /// are not copied, as long as `make` is inlined and borrows no part of the value before it is
     /// whole. `make` must not panic, or the memory is lost.
     #[inline]
-    #[must_use]
     pub fn alloc_at(&self, cpu: u32, make: impl FnOnce() -> T) -> NonNull<T> {
         let inner = self.inner();
         let cache = inner.caches.of(cpu);
@@ -380,7 +375,6 @@ impl<T: Send + 'static> Slab<T> {
     }
 
     /// Returns the resident memory of chunks in bytes. Locks each depot.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.inner().depots.iter().map(|depot| depot.lock().chunks.bytes()).sum()
     }
@@ -388,7 +382,6 @@ impl<T: Send + 'static> Slab<T> {
     /// Returns the number of objects that were allocated and whose memory is not free yet: objects
     /// freed through RCU count until they are dropped. Exact if there are no concurrent allocations
     /// or frees. Takes the locks of all slots, one after the other.
-    #[must_use]
     pub fn live(&self) -> usize {
         let live: isize = self.inner().caches.iter().map(|cache| cache.lock().live).sum();
         live.try_into().unwrap_or(0)
@@ -397,7 +390,6 @@ impl<T: Send + 'static> Slab<T> {
     /// Returns the number of objects that were allocated and not freed yet, immediately or through
     /// RCU. Exact if there are no concurrent allocations or frees. Takes the locks of all slots,
     /// one after the other.
-    #[must_use]
     pub fn in_use(&self) -> usize {
         let inner = self.inner();
         let in_use = match &inner.one_count {

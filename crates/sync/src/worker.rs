@@ -118,7 +118,6 @@ struct WorkState {
 impl WorkItem {
     /// Creates an item that up to `max_active` threads, at least one, do at a time by calling
     /// `work`. They have the owner of the calling thread ([`ThreadOwner`]).
-    #[must_use]
     pub fn new(
         priority: Priority,
         max_active: usize,

@@ -37,7 +37,6 @@ static MOST: AtomicU32 = AtomicU32::new(0);
 ///
 /// A program that binds both threads to a CPU of their own, and runs others elsewhere, chooses the
 /// number of slots itself.
-#[must_use]
 pub fn slots() -> u32 {
     let slots = needed();
     MOST.fetch_max(slots, Ordering::Relaxed);
@@ -46,7 +45,6 @@ pub fn slots() -> u32 {
 
 /// Returns the highest result of [`slots`] so far, for structures that belong to the process.
 #[inline]
-#[must_use]
 pub fn most_slots() -> u32 {
     match MOST.load(Ordering::Relaxed) {
         0 => slots(),

@@ -27,7 +27,6 @@ pub struct SlotNodes {
 impl SlotNodes {
     /// Returns the nodes of `slots` slots on this machine: a slot is on the node of the first of
     /// its CPUs that the process may use. Reads files of `/sys` the first time.
-    #[must_use]
     pub fn of_machine(slots: usize) -> Self {
         static NODES: LazyLock<Vec<u32>> = LazyLock::new(nodes_of_cpus);
         if NODES.is_empty() {
@@ -44,7 +43,6 @@ impl SlotNodes {
 
     /// Returns `slots` slots that are spread over `nodes` nodes, neighbours on one node. For tests
     /// on machines with one node.
-    #[must_use]
     pub fn pretended(slots: usize, nodes: usize) -> Self {
         let slots = slots.max(1);
         Self::numbered((0..slots).map(|slot| (slot * nodes.clamp(1, slots) / slots) as u32))
@@ -65,19 +63,16 @@ impl SlotNodes {
     }
 
     /// Returns the number of nodes, at least 1.
-    #[must_use]
     pub fn count(&self) -> usize {
         self.count as usize
     }
 
     /// Returns the node of a slot, less than [`count`](Self::count); 0 if there is no such slot.
-    #[must_use]
     pub fn node(&self, slot: usize) -> usize {
         self.of_slot.get(slot).map_or(0, |node| *node as usize)
     }
 
     /// Returns the number of slots of a node.
-    #[must_use]
     pub fn slots_of(&self, node: usize) -> usize {
         self.of_slot.iter().filter(|of| **of as usize == node).count()
     }

@@ -32,7 +32,6 @@ impl Default for Condvar {
 impl Condvar {
     const_unless_model! {
         /// Creates a queue without waiters.
-        #[must_use]
         pub fn new() -> Self {
             Self { wakeups: AtomicU32::new(0), waiters: AtomicU32::new(0) }
         }

@@ -27,7 +27,6 @@ unsafe impl<T: ?Sized + Send, C: LockClass> Sync for Mutex<T, C> {}
 impl<T, C: LockClass> Mutex<T, C> {
     const_unless_model! {
         /// Creates an unlocked mutex.
-        #[must_use]
         pub fn new(value: T) -> Self {
             Self { class: PhantomData, raw: RawMutex::new(), value: UnsafeCell::new(value) }
         }
@@ -78,7 +77,6 @@ impl<T: ?Sized, C: LockClass> Mutex<T, C> {
     /// Returns whether a thread holds the lock. A hint, which may be wrong at once; synchronizes
     /// nothing.
     #[inline]
-    #[must_use]
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
     }

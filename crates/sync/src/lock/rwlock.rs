@@ -29,7 +29,6 @@ unsafe impl<T: ?Sized + Send + Sync, C: LockClass> Sync for RwLock<T, C> {}
 impl<T, C: LockClass> RwLock<T, C> {
     const_unless_model! {
         /// Creates an unlocked lock.
-        #[must_use]
         pub fn new(value: T) -> Self {
             Self { class: PhantomData, raw: RawRwLock::new(), value: UnsafeCell::new(value) }
         }

@@ -87,7 +87,6 @@ pub fn lockstat_record_for(owner: ThreadOwner) {
 }
 
 /// Returns whether recording is on.
-#[must_use]
 pub fn lockstat_recording() -> bool {
     free_word() != 0
 }
@@ -181,14 +180,12 @@ pub struct LockTimes {
 
 impl LockTimes {
     /// Returns the mean; zero if there was none.
-    #[must_use]
     pub fn avg(&self) -> Duration {
         let ns = self.total.as_nanos().checked_div(u128::from(self.count)).unwrap_or(0);
         Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
     /// Returns the shortest, the longest, the sum and the mean, in microseconds.
-    #[must_use]
     pub fn in_micros(&self) -> [f64; 4] {
         [self.min, self.max, self.total, self.avg()].map(|time| time.as_nanos() as f64 / 1000.0)
     }
@@ -238,7 +235,6 @@ impl LockStatRow {
     ];
 
     /// Returns the cells of these columns; times in microseconds.
-    #[must_use]
     pub fn cells(&self) -> [String; 12] {
         let [wait, hold] = [self.wait, self.hold].map(|times| times.in_micros());
         let time = |micros: f64| format!("{micros:.2}");
@@ -264,7 +260,6 @@ impl LockStatRow {
 impl LockStat {
     /// Creates the counters of a class, for [`lock_class!`](crate::lock_class).
     #[doc(hidden)]
-    #[must_use]
     pub const fn new(name: &'static str, rank: u16) -> Self {
         Self { name, rank, slots: OnceLock::new(), last: OnceLock::new() }
     }
@@ -383,7 +378,6 @@ pub(crate) fn released(address: usize) {
 
 /// Returns one row for each class that has counted something. Exact if no thread is taking, holding
 /// or waiting for a lock.
-#[must_use]
 pub fn lockstat() -> Vec<LockStatRow> {
     let classes = COUNTED.lock().unwrap_or_else(PoisonError::into_inner);
     classes.iter().map(|stat| stat.row()).collect()
@@ -410,7 +404,6 @@ pub struct LockStatTable(Vec<LockStatRow>);
 impl LockStatTable {
     /// Returns the current counters, without classes that have counted nothing since the last
     /// reset.
-    #[must_use]
     pub fn now() -> Self {
         let mut rows = lockstat();
         rows.retain(|row| row.contentions + row.acquisitions > 0);
@@ -419,7 +412,6 @@ impl LockStatTable {
     }
 
     /// Returns the rows, in the order in which they are printed.
-    #[must_use]
     pub fn rows(&self) -> &[LockStatRow] {
         &self.0
     }

@@ -65,7 +65,6 @@ const _: () = assert!(size_of::<Page>() == PAGE_SIZE && align_of::<Page>() == PA
 impl Page {
     /// Allocates a page of zeros from the pool of the process. Aborts, like every allocation, if
     /// there is no memory. Blocks only for the leaf locks of the pool.
-    #[must_use]
     pub fn zeroed() -> PageBox {
         Self::with(0, &[])
     }
@@ -76,7 +75,6 @@ impl Page {
     /// # Panics
     ///
     /// If the range isn't within the page.
-    #[must_use]
     pub fn with(offset: usize, bytes: &[u8]) -> PageBox {
         assert_within(offset, bytes.len());
         let (memory, is_zero) = pool::alloc();
@@ -91,7 +89,6 @@ impl Page {
 
     /// Returns the address of the bytes, for system calls that read or write them. Such transfers
     /// are subject to the rules of [`read`](Self::read) and [`write`](Self::write).
-    #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         std::ptr::from_ref(self).cast_mut().cast()
     }
@@ -184,7 +181,6 @@ impl fmt::Debug for PageBox {
 /// [`idle_max`], half a MiB for each CPU, and the rest of a huge page (2 MiB) that is being handed
 /// out for the first time, for each thread that mapped one concurrently. Takes the locks of the
 /// pool one after the other.
-#[must_use]
 pub fn idle_bytes() -> usize {
     pool::idle_bytes()
 }
@@ -195,7 +191,6 @@ pub fn idle_bytes() -> usize {
 ///
 /// Above 16 MiB the pool retains only what was in use within the last second, and gives the rest
 /// back by halves, one each second.
-#[must_use]
 pub fn idle_max() -> usize {
     pool::idle_max()
 }

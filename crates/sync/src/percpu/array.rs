@@ -28,7 +28,6 @@ impl<T> PerCpu<T> {
     /// Returns the number of the slot of the CPU that runs this thread. The thread may be moved at
     /// any time, so it is a hint.
     #[inline]
-    #[must_use]
     pub fn this_slot(&self) -> usize {
         self.slot_of(cpu::current())
     }
@@ -36,7 +35,6 @@ impl<T> PerCpu<T> {
     /// Returns the number of the slot of a CPU, for a caller that uses several structures and has
     /// [its number](cpu::current) already.
     #[inline]
-    #[must_use]
     pub fn slot_of(&self, cpu: u32) -> usize {
         let (cpu, slots) = (cpu as usize, self.slots.len());
         // A division costs more than the rest of the function, and is seldom needed.
@@ -48,21 +46,18 @@ impl<T> PerCpu<T> {
     /// The thread may be moved to another CPU at any time, so several threads can use the slot
     /// concurrently; it is merely improbable.
     #[inline]
-    #[must_use]
     pub fn this(&self) -> &T {
         self.of(cpu::current())
     }
 
     /// Returns the slot of a CPU, as [`this`](Self::this) does for the present one.
     #[inline]
-    #[must_use]
     pub fn of(&self, cpu: u32) -> &T {
         &self.slots[self.slot_of(cpu)]
     }
 
     /// Returns the slot with number `slot`, or `None` if there is no such slot.
     #[inline]
-    #[must_use]
     pub fn get(&self, slot: usize) -> Option<&T> {
         self.slots.get(slot).map(|padded| &**padded)
     }
@@ -74,7 +69,6 @@ impl<T> PerCpu<T> {
 
     /// Returns the number of slots, at least one.
     #[inline]
-    #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "there is always at least one slot")]
     pub fn len(&self) -> usize {
         self.slots.len()

@@ -40,14 +40,12 @@ pub struct BrLock<C: LockClass> {
 
 impl<C: LockClass> BrLock<C> {
     /// Creates an unlocked lock with `slots` slots of 128 bytes (at least one).
-    #[must_use]
     pub fn new(slots: usize) -> Self {
         let slots = (0..slots.max(1)).map(|_| CachePadded::new(RawRwLock::new())).collect();
         Self { class: PhantomData, slots }
     }
 
     /// Returns the number of slots.
-    #[must_use]
     pub fn slots(&self) -> usize {
         self.slots.len()
     }

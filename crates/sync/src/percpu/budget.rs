@@ -99,7 +99,6 @@ impl std::error::Error for OverBudget {}
 
 impl Budget {
     /// Creates a budget of `total` units in `slots` slots. `u64::MAX` is practically unbounded.
-    #[must_use]
     pub fn new(total: u64, slots: usize) -> Self {
         let allowances = PerCpu::new(slots, |_| AtomicU64::new(0));
         let batch = AtomicU64::new(Self::batch_of(total, allowances.len()));
@@ -115,14 +114,12 @@ impl Budget {
 
     /// Takes `n` units. Returns false, and takes nothing, only if fewer than `n` are left.
     #[inline]
-    #[must_use]
     pub fn take(&self, n: u64) -> bool {
         n == 0 || self.take_from(self.allowances.this(), n)
     }
 
     /// Takes `n` units like [`take`](Self::take), of the slot of a CPU.
     #[inline]
-    #[must_use]
     pub fn take_at(&self, cpu: u32, n: u64) -> bool {
         n == 0 || self.take_from(self.allowances.of(cpu), n)
     }
@@ -279,7 +276,6 @@ impl Budget {
     }
 
     /// Returns the number of units taken. Exact if no caller takes or gives concurrently.
-    #[must_use]
     pub fn used(&self) -> u64 {
         let (total, free) = self.totals();
         total.saturating_sub(free)
@@ -287,7 +283,6 @@ impl Budget {
 
     /// Returns the number of units taken, at one moment during the call. All slots are closed for
     /// it, if they are open, so callers that take or give wait until it returns.
-    #[must_use]
     pub fn used_exactly(&self) -> u64 {
         let mut pool = self.pool.lock();
         self.gather(&mut pool);
@@ -295,14 +290,12 @@ impl Budget {
     }
 
     /// Returns the number of units left. Exact if no caller takes or gives concurrently.
-    #[must_use]
     pub fn available(&self) -> u64 {
         let (total, free) = self.totals();
         free.min(total)
     }
 
     /// Returns the bound.
-    #[must_use]
     pub fn total(&self) -> u64 {
         self.pool.lock().total
     }

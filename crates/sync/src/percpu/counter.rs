@@ -17,7 +17,6 @@ pub struct PerCpuCounter {
 
 impl PerCpuCounter {
     /// Creates a counter of value 0 in `slots` parts.
-    #[must_use]
     pub fn new(slots: usize) -> Self {
         Self { parts: PerCpu::new(slots, |_| AtomicI64::new(0)) }
     }
@@ -63,7 +62,6 @@ impl PerCpuCounter {
     /// Returns the sum of all parts. Exact if no update runs concurrently. Otherwise it contains
     /// some of the concurrent updates and lacks others, and can even be negative although the value
     /// never was.
-    #[must_use]
     pub fn sum(&self) -> i64 {
         self.parts.iter().fold(0, |sum, part| sum.wrapping_add(part.load(Ordering::Acquire)))
     }
@@ -107,7 +105,6 @@ pub struct SnapshotCounter {
 
 impl SnapshotCounter {
     /// Creates a count of 0 in `slots` parts.
-    #[must_use]
     pub fn new(slots: usize) -> Self {
         Self {
             parts: PerCpu::new(slots, |_| AtomicU64::new(0)),
@@ -117,7 +114,6 @@ impl SnapshotCounter {
     }
 
     /// Returns the memory that `slots` parts take, in bytes.
-    #[must_use]
     pub fn bytes(slots: usize) -> usize {
         slots * size_of::<CachePadded<AtomicU64>>() + size_of::<Self>()
     }
@@ -139,7 +135,6 @@ impl SnapshotCounter {
     /// reader repeats while the parts change or `look` returns different results, which ends when
     /// the writers that are in [`add`](Self::add) have left it. It yields, then sleeps up to a
     /// millisecond at a time, if one of them has lost its CPU there.
-    #[must_use]
     pub fn read_with<T: PartialEq>(&self, look: impl Fn() -> T) -> (i32, T) {
         let found = (0..ATTEMPTS).find_map(|_| self.try_read_with(&look));
         found.unwrap_or_else(|| {
@@ -156,7 +151,6 @@ impl SnapshotCounter {
 
     /// Reads like [`read_with`](Self::read_with), once: `None` if the count has changed during the
     /// call. Reads all parts twice; never waits.
-    #[must_use]
     pub fn try_read_with<T: PartialEq>(&self, look: impl Fn() -> T) -> Option<(i32, T)> {
         let before = self.sum();
         let seen = look();

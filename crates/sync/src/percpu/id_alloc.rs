@@ -22,7 +22,6 @@ pub struct IdAlloc {
 
 impl IdAlloc {
     /// Creates an allocator of identifiers from `first` on, in `slots` slots.
-    #[must_use]
     pub fn new(first: u64, slots: usize) -> Self {
         Self {
             next: PerCpu::new(slots, |_| AtomicU64::new(0)),
@@ -34,7 +33,6 @@ impl IdAlloc {
     /// Returns the next identifier of the slot of a CPU; [its number](crate::cpu::current) is a
     /// hint.
     #[inline]
-    #[must_use]
     pub fn next(&self, cpu: u32) -> u64 {
         let slot = self.next.of(cpu);
         let mut next = slot.load(Ordering::Relaxed);

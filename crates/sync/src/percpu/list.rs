@@ -68,7 +68,6 @@ unsafe impl<T: Sync> Sync for PerCpuLinks<T> {}
 
 impl<T> PerCpuLinks<T> {
     /// Creates the links of an object on no list.
-    #[must_use]
     pub fn new() -> Self {
         Self {
             next: UnsafeCell::new(ptr::null()),
@@ -239,7 +238,6 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
     ///
     /// # Panics
     /// If there are more slots than 65,534.
-    #[must_use]
     pub fn new(slots: usize) -> Self {
         assert!(slots < (1 << SLOT_BITS) - 1, "more slots than CPUs: {slots}");
         let empty = |_| SlotLock::new(List::new());
@@ -248,14 +246,12 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
     }
 
     /// Returns the number of slots.
-    #[must_use]
     pub fn slots(&self) -> usize {
         self.slots.len()
     }
 
     /// Returns the number of objects on the list of one slot at this moment. Takes that slot's
     /// lock.
-    #[must_use]
     pub fn slot_len(&self, slot: usize) -> usize {
         self.slots.get(slot).map_or(0, |slot| slot.lock().len)
     }
@@ -290,7 +286,6 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
 
     /// Returns about the number of objects, in one load: it differs by less than [`REPORT`] for
     /// each slot, up or down. Takes no lock.
-    #[must_use]
     pub fn approximate_len(&self) -> usize {
         self.total.load(Ordering::Relaxed).try_into().unwrap_or(0)
     }
@@ -374,13 +369,11 @@ impl<T: Linked, C: LockClass> PerCpuList<T, C> {
 
     /// Returns the number of objects. Takes the locks of all slots, one after the other; exact if
     /// no object is inserted or removed concurrently.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.slots.iter().map(|slot| slot.lock().len).sum()
     }
 
     /// Returns whether there are no objects. Takes locks like [`len`](Self::len).
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

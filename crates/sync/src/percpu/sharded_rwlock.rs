@@ -79,7 +79,6 @@ const _: () = assert!(size_of::<ReaderParts>() == 8);
 impl<C: LockClass> ShardedRwLock<C> {
     const_unless_model! {
         /// Creates an unlocked, cold lock.
-        #[must_use]
         pub fn new() -> Self {
             Self { class: PhantomData, word: RawRwLock::new(), heat: AtomicU32::new(0) }
         }
@@ -243,14 +242,12 @@ type Parts = PerCpu<AtomicU32>;
 impl ReaderParts {
     const_unless_model! {
         /// Creates it without parts.
-        #[must_use]
         pub fn new() -> Self {
             Self { parts: AtomicPtr::new(std::ptr::null_mut()) }
         }
     }
 
     /// Returns the memory that `slots` parts take, in bytes.
-    #[must_use]
     pub const fn bytes(slots: usize) -> usize {
         size_of::<Parts>() + slots * size_of::<CachePadded<AtomicU32>>()
     }
@@ -360,7 +357,6 @@ pub struct ShardedWriteGuard<'a, C: LockClass> {
 impl<C: LockClass> ShardedWriteGuard<'_, C> {
     /// Returns whether this writer had to wait for the word.
     #[inline]
-    #[must_use]
     pub fn waited(&self) -> bool {
         self.waited
     }

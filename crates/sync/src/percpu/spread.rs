@@ -25,7 +25,6 @@ pub const BYTES_MAX: usize = 32 << 20;
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns the number of bytes taken now.
-#[must_use]
 pub fn taken() -> usize {
     TAKEN.load(Ordering::Relaxed)
 }

@@ -200,7 +200,6 @@ unsafe fn entry_of<'g, L: Pointer, N>(word: *mut ()) -> Entry<'g, L, N> {
 impl<L: Leaf, N: Send + Sync + 'static> Slot<L, N> {
     const_unless_model! {
         /// Creates an empty slot.
-        #[must_use]
         pub fn empty() -> Self {
             Self { word: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
         }

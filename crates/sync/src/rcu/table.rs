@@ -124,7 +124,6 @@ unsafe impl<T: Hashed + Send + Sync, C: LockClass> Sync for RcuTable<T, C> {}
 impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     const_unless_model! {
         /// Creates a table without entries. It allocates nothing until a bucket is locked.
-        #[must_use]
         pub fn new() -> Self {
             Self { word: AtomicPtr::new(std::ptr::null_mut()), entries: PhantomData }
         }
@@ -246,7 +245,6 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
     /// Returns whether the table has the number of buckets that contention gives it, for that
     /// reason or for the number of its entries.
     #[inline]
-    #[must_use]
     pub fn is_spread(&self) -> bool {
         let word = self.word();
         !word.is_null() && word.bits() >= contended_bits()
@@ -254,7 +252,6 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
 
     /// Returns the number of entries. Walks all buckets. Exact if no entry is inserted or removed
     /// concurrently; an entry present throughout is counted once in any case.
-    #[must_use]
     pub fn len(&self) -> usize {
         let guard = crate::rcu::pin();
         let mut entries = 0;
@@ -267,7 +264,6 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
 
     /// Returns whether there are no entries. Stops at the first one. A caller that relies on the
     /// answer holds [`LockReq::All`] and calls [`LockSet::is_empty`].
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         let guard = crate::rcu::pin();
         let mut empty = true;
@@ -280,7 +276,6 @@ impl<T: Hashed, C: LockClass> RcuTable<T, C> {
 
     /// Returns the memory of buckets and nodes in bytes, without this word and without the entries.
     /// Walks all buckets.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         let guard = crate::rcu::pin();
         let mut bytes = self.word().bytes();
@@ -432,7 +427,6 @@ impl<'a, T: Hashed, C: LockClass> Bucket<'a, T, C> {
     /// low four bits are the smallest free ones, or, if all sixteen are taken, the following values
     /// within the low 20 bits are tried. Lookups find the entry under any of these. (If all of the
     /// million are taken, the result is not unique.)
-    #[must_use]
     pub fn free_hash(&self, hash: u64) -> u64 {
         self.bucket.free_hash(hash)
     }

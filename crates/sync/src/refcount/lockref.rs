@@ -161,7 +161,6 @@ pub enum Put<'a> {
 impl Lockref {
     const_unless_model! {
         /// Creates an unlocked lockref of a live object, with `count` references (below 2^30).
-        #[must_use]
         pub fn new(count: u32) -> Self {
             Self { word: AtomicU64::new((count as u64) << COUNT_SHIFT) }
         }
@@ -171,7 +170,6 @@ impl Lockref {
     /// the lock only, as `d_count` was before the patch. Such a count never reports contention, and
     /// must not be spread.
     #[inline]
-    #[must_use]
     pub fn with_locked_changes(count: u32, locked_only: bool) -> Self {
         let flag = if locked_only { LOCKED_ONLY } else { 0 };
         Self { word: AtomicU64::new(u64::from(count) << COUNT_SHIFT | flag) }
@@ -187,7 +185,6 @@ impl Lockref {
     /// Takes a reference if there is one already and the object is not dead. Returns `false`
     /// otherwise. May wait for the lock's holder.
     #[inline]
-    #[must_use]
     pub fn get_not_zero(&self, spread: &SpreadPtr, guard: &Guard) -> bool {
         self.get_if(spread, guard, |word| word & DEAD == 0 && word >= ONE)
     }
@@ -195,7 +192,6 @@ impl Lockref {
     /// Takes a reference, possibly the first one, unless the object is dead. Returns `false` if it
     /// is. May wait for the lock's holder.
     #[inline]
-    #[must_use]
     pub fn get_not_dead(&self, spread: &SpreadPtr, guard: &Guard) -> bool {
         self.get_if(spread, guard, |word| word & DEAD == 0)
     }
@@ -327,7 +323,6 @@ impl Lockref {
 
     /// Takes the lock if it is free. Never blocks.
     #[inline]
-    #[must_use]
     pub fn try_lock(&self) -> Option<LockrefGuard<'_>> {
         match self.claim(stat::free_word()) {
             Some(word) => Some(LockrefGuard::new(self, word)),
@@ -424,19 +419,16 @@ impl Lockref {
 
     /// Returns the count of the word: the references, unless it is spread or being collected; then
     /// a number above 2^30 without a meaning. For asserts and hints: it may have changed already.
-    #[must_use]
     pub fn count(&self) -> u32 {
         count_of(self.word.load(Ordering::Relaxed))
     }
 
     /// Returns whether the object was marked dead. A hint unless the caller holds the lock.
-    #[must_use]
     pub fn is_dead(&self) -> bool {
         self.word.load(Ordering::Acquire) & DEAD != 0
     }
 
     /// Returns whether references are counted in per-CPU parts now. A hint.
-    #[must_use]
     pub fn is_spread(&self) -> bool {
         self.word.load(Ordering::Relaxed) & SPREAD != 0
     }
@@ -566,21 +558,18 @@ impl<'a> LockrefGuard<'a> {
 
     /// Returns the count: references, or a number above 2^30 while spread or collecting.
     #[inline]
-    #[must_use]
     pub fn count(&self) -> u32 {
         count_of(self.word)
     }
 
     /// Returns whether the object was marked dead.
     #[inline]
-    #[must_use]
     pub fn is_dead(&self) -> bool {
         self.word & DEAD != 0
     }
 
     /// Returns whether references are counted in per-CPU parts.
     #[inline]
-    #[must_use]
     pub fn is_spread(&self) -> bool {
         self.word & SPREAD != 0
     }
@@ -588,7 +577,6 @@ impl<'a> LockrefGuard<'a> {
     /// Returns whether the count is spread or being collected, so [`count`](Self::count) has no
     /// meaning.
     #[inline]
-    #[must_use]
     pub fn is_biased(&self) -> bool {
         self.word & (SPREAD | COLLECTING) != 0
     }
@@ -683,7 +671,6 @@ pub struct SpreadPtr {
 impl SpreadPtr {
     const_unless_model! {
         /// Creates a pointer without parts.
-        #[must_use]
         pub fn new() -> Self {
             Self { parts: AtomicPtr::new(std::ptr::null_mut()) }
         }

@@ -36,20 +36,17 @@ struct CpuCount<T>(Arc<T>);
 
 impl<T> PerCpuArc<T> {
     /// Creates per-CPU counts of references to `object`, in `slots` slots (at least one).
-    #[must_use]
     pub fn new(slots: usize, object: Arc<T>) -> Self {
         let counts = PerCpu::new(slots, |_| Arc::new(CpuCount(Arc::clone(&object))));
         Self { object, counts }
     }
 
     /// Takes a reference.
-    #[must_use]
     pub fn keep(&self) -> Kept<T> {
         Kept(Arc::clone(self.counts.this()))
     }
 
     /// Returns the number of references of each CPU, for diagnostics.
-    #[must_use]
     pub fn kept(&self) -> Vec<usize> {
         self.counts.iter().map(|count| Arc::strong_count(count) - 1).collect()
     }

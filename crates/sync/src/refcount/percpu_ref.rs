@@ -48,7 +48,6 @@ struct Central {
 
 impl<C: LockClass> PerCpuRef<C> {
     /// Creates a count of one, the caller's unit, in `slots` parts (at least one).
-    #[must_use]
     pub fn new(slots: usize) -> Self {
         let central = Central { count: 1, is_closed: false, is_dead: false };
         Self { parts: PerCpu::new(slots, |_| AtomicI64::new(0)), central: Mutex::new(central) }
@@ -147,7 +146,6 @@ impl<C: LockClass> PerCpuRef<C> {
 
     /// Returns the number of users at one moment during the call. Takes the lock, and writes every
     /// part of a count that is not closed.
-    #[must_use]
     pub fn users(&self) -> i64 {
         let mut central = self.central.lock();
         if !central.is_closed {

@@ -89,7 +89,6 @@ unsafe impl<T: Send + Sync, K: Storage<T>> Sync for Shared<T, K> {}
 impl<T> Shared<T> {
     /// Creates the first owner of `value`.
     #[inline]
-    #[must_use]
     pub fn new(value: T) -> Self {
         let counted = Box::new(Counted { count: AtomicUsize::new(1), extra: (), value });
         // SAFETY: the one count is this handle's.
@@ -109,7 +108,6 @@ impl<T, K: Storage<T>> Shared<T, K> {
 
     /// Returns the address of the value, which is equal for all its owners.
     #[inline]
-    #[must_use]
     pub fn as_ptr(&self) -> *const T {
         &raw const **self
     }
@@ -191,7 +189,6 @@ unsafe impl<T: Send + Sync, K: Storage<T>> Sync for SharedSlot<T, K> {}
 
 impl<T, K: Storage<T>> SharedSlot<T, K> {
     /// Creates an empty slot.
-    #[must_use]
     pub fn new() -> Self {
         Self { word: AtomicPtr::new(std::ptr::null_mut()), owns: PhantomData }
     }
@@ -238,7 +235,6 @@ impl<T, K: Storage<T>> SharedSlot<T, K> {
 
     /// Returns another handle of the value in the slot.
     #[inline]
-    #[must_use]
     pub fn get(&self) -> Option<Shared<T, K>> {
         let word = self.update(|word| word.map_addr(|addr| addr | LOCKED))?;
         // SAFETY: the slot's handle stays in it while the word is locked, and is not dropped here.
@@ -273,7 +269,6 @@ impl<T, K: Storage<T>> SharedSlot<T, K> {
 
     /// Empties the slot.
     #[inline]
-    #[must_use]
     pub fn take(&self) -> Option<Shared<T, K>> {
         let word = self.update(|_| std::ptr::null_mut())?;
         // SAFETY: the word has just been removed from the slot.
@@ -281,7 +276,6 @@ impl<T, K: Storage<T>> SharedSlot<T, K> {
     }
 
     /// Returns the mark; `None` if the slot is empty.
-    #[must_use]
     pub fn mark(&self) -> Option<bool> {
         let word = self.word.load(Ordering::Relaxed);
         (!word.is_null()).then_some(word.addr() & MARKED != 0)

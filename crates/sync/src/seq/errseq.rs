@@ -45,7 +45,6 @@ impl Default for ErrorSeq {
 
 impl ErrorSeq {
     /// Creates one without an error.
-    #[must_use]
     pub fn new() -> Self {
         Self(AtomicU32::new(0))
     }
@@ -73,7 +72,6 @@ impl ErrorSeq {
     }
 
     /// Returns whether every error was seen by a cursor.
-    #[must_use]
     pub fn is_told(&self) -> bool {
         let word = self.0.load(Ordering::Acquire);
         word == 0 || word & SEEN != 0
@@ -93,7 +91,6 @@ impl Default for ErrorCursor {
 
 impl ErrorCursor {
     /// Creates a cursor that will see later errors, and those that no cursor has seen yet.
-    #[must_use]
     pub fn new(errors: &ErrorSeq) -> Self {
         let word = errors.0.load(Ordering::Acquire);
         Self(AtomicU32::new(if word & SEEN == 0 { 0 } else { word }))

@@ -42,7 +42,6 @@ pub struct SeqCount {
 impl SeqCount {
     const_unless_model! {
         /// Creates a count without a writer inside.
-        #[must_use]
         pub fn new() -> Self {
             Self { count: AtomicU32::new(0) }
         }
@@ -51,7 +50,6 @@ impl SeqCount {
     /// Starts reading. While a writer is inside: spins, then yields, then sleeps up to a
     /// millisecond at a time. Writes nothing.
     #[inline]
-    #[must_use]
     pub fn begin(&self) -> u32 {
         self.try_begin().unwrap_or_else(|| self.begin_slow())
     }
@@ -69,7 +67,6 @@ impl SeqCount {
 
     /// Starts reading unless a writer is inside. Never blocks, writes nothing.
     #[inline]
-    #[must_use]
     pub fn try_begin(&self) -> Option<u32> {
         let start = self.raw();
         (start & 1 == 0).then_some(start)
@@ -78,7 +75,6 @@ impl SeqCount {
     /// Returns the current count, odd while a writer is inside. A reader that starts from an odd
     /// count always has to retry.
     #[inline]
-    #[must_use]
     pub fn raw(&self) -> u32 {
         self.count.load(Ordering::Acquire)
     }
@@ -86,7 +82,6 @@ impl SeqCount {
     /// Returns whether the data read since `start` may be torn, and must be read again. An odd
     /// `start` is always torn.
     #[inline]
-    #[must_use]
     pub fn retry(&self, start: u32) -> bool {
         fence(Ordering::Acquire);
         start & 1 != 0 || self.count.load(Ordering::Relaxed) != start

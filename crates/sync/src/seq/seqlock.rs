@@ -24,7 +24,6 @@ pub struct SeqLock<C: LockClass> {
 impl<C: LockClass> SeqLock<C> {
     const_unless_model! {
         /// Creates a lock without a writer inside.
-        #[must_use]
         pub fn new() -> Self {
             Self { seq: SeqCount::new(), writers: Mutex::new(()) }
         }
@@ -32,14 +31,12 @@ impl<C: LockClass> SeqLock<C> {
 
     /// Starts reading, waiting while a writer is inside. See [`SeqCount::begin`].
     #[inline]
-    #[must_use]
     pub fn begin(&self) -> u32 {
         self.seq.begin()
     }
 
     /// Returns whether the data read since `start` must be read again. See [`SeqCount::retry`].
     #[inline]
-    #[must_use]
     pub fn retry(&self, start: u32) -> bool {
         self.seq.retry(start)
     }

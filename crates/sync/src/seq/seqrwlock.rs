@@ -47,7 +47,6 @@ pub struct SeqRwLock<C: LockClass> {
 impl<C: LockClass> SeqRwLock<C> {
     const_unless_model! {
         /// Creates a free lock whose blocking readers share it.
-        #[must_use]
         pub fn new() -> Self {
             Self::with_exclusive(false, false)
         }
@@ -57,7 +56,6 @@ impl<C: LockClass> SeqRwLock<C> {
         /// Creates a free lock. With exclusive `readers`, a blocking reader enters as a writer and
         /// changes the count, as it had to before the patch. With exclusive `parts`, the writer of
         /// a part is the writer of everything.
-        #[must_use]
         pub fn with_exclusive(readers: bool, parts: bool) -> Self {
             Self {
                 seq: SeqCount::new(),
@@ -70,21 +68,18 @@ impl<C: LockClass> SeqRwLock<C> {
 
     /// Starts a retrying read, waiting while a writer is inside. See [`SeqCount::begin`].
     #[inline]
-    #[must_use]
     pub fn begin(&self) -> u32 {
         self.seq.begin()
     }
 
     /// Starts a retrying read unless a writer is inside. Never blocks.
     #[inline]
-    #[must_use]
     pub fn try_begin(&self) -> Option<u32> {
         self.seq.try_begin()
     }
 
     /// Returns whether the data read since `start` must be read again. See [`SeqCount::retry`].
     #[inline]
-    #[must_use]
     pub fn retry(&self, start: u32) -> bool {
         self.seq.retry(start)
     }

@@ -42,7 +42,7 @@ fn settle() {
 
 /// The number of objects in use is the same, wherever it is counted, on whatever slots they end.
 #[test]
-fn one_count_counts_what_all_slots_do() {
+fn slab_counts_objects_of_all_slots() {
     for slab in [Slab::<u64>::new(4), Slab::<u64>::with_one_count(4)] {
         let objects: Vec<_> = (0..40)
             .map(|i| {

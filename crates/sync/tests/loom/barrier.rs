@@ -1,7 +1,7 @@
 //! The protocol of the epochs with asymmetric fences: a light fence is nothing, and a heavy one has
 //! the reader execute a fence at some point of its program, as the interrupt of `membarrier` does.
 
-use crate::common::check;
+use crate::common::{check, spawn};
 use fences::{AtomicU64, Ordering};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -148,16 +148,13 @@ fn reads_beside_a_free(times: usize, interrupts: bool) {
         // The reader is not idle.
         shared.epoch.enter(&shared.section);
         shared.section.leave();
-        let reader = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                IS_READER.with(|is| is.set(true));
-                (0..times).for_each(|_| shared.read());
-                // A thread that leaves its CPU executes a fence.
-                fence(Ordering::SeqCst);
-                INTERRUPT.is_done.store(true, Ordering::Relaxed);
-            })
-        };
+        let reader = spawn(shared.clone(), move |shared| {
+            IS_READER.with(|is| is.set(true));
+            (0..times).for_each(|_| shared.read());
+            // A thread that leaves its CPU executes a fence.
+            fence(Ordering::SeqCst);
+            INTERRUPT.is_done.store(true, Ordering::Relaxed);
+        });
         shared.replace(interrupts);
         reader.join().unwrap();
     });

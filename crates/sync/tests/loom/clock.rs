@@ -4,9 +4,8 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p vfscale-sync --release --test loom clock::
 //! ```
 
-use crate::common::check;
+use crate::common::{check, spawn};
 use loom::sync::Arc;
-use loom::thread;
 use vfscale_sync::atomic::{AtomicI64, Ordering};
 use vfscale_sync::clock::MultigrainClock;
 
@@ -48,8 +47,7 @@ fn a_reading_after_another_is_not_earlier() {
             last: AtomicI64::new(0),
         });
         let other = |read: fn(&Shared) -> i64| {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
+            spawn(shared.clone(), move |shared| {
                 let first = read(&shared);
                 shared.last.fetch_max(first, Ordering::AcqRel);
                 let second = read(&shared);

@@ -2,6 +2,7 @@
 
 use loom::cell::UnsafeCell;
 use loom::model::Builder;
+use loom::thread::{self, JoinHandle};
 
 /// Explores all executions with at most `preemptions` switches away from a thread that could
 /// continue.
@@ -9,6 +10,11 @@ pub fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.check(model);
+}
+
+/// Starts a thread that owns `own`.
+pub fn spawn<A: 'static, T: 'static>(own: A, body: impl FnOnce(A) -> T + 'static) -> JoinHandle<T> {
+    thread::spawn(move || body(own))
 }
 
 /// A cell that threads may use only one at a time.

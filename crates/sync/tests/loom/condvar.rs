@@ -1,8 +1,8 @@
 //! Waiting for a condition, in every interleaving:
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p vfscale-sync --test loom condvar::`.
 
+use crate::common::spawn;
 use loom::sync::Arc;
-use loom::thread;
 use vfscale_sync::{Condvar, Mutex, lock_class};
 
 lock_class! {
@@ -19,13 +19,10 @@ lock_class! {
 fn a_waiter_sees_the_change() {
     loom::model(|| {
         let shared = Arc::new((Mutex::<u32, State>::new(0), Condvar::new()));
-        let waiter = {
-            let shared = shared.clone();
-            thread::spawn(move || {
-                let (state, changed) = &*shared;
-                assert_eq!(*changed.wait_while(state.lock(), |now| *now == 0), 1);
-            })
-        };
+        let waiter = spawn(shared.clone(), move |shared| {
+            let (state, changed) = &*shared;
+            assert_eq!(*changed.wait_while(state.lock(), |now| *now == 0), 1);
+        });
         *shared.0.lock() = 1;
         shared.1.notify_all();
         waiter.join().unwrap();

@@ -7,11 +7,10 @@
 //!
 //! The model's fences are symmetric, as on a system without `membarrier`.
 
-use crate::common::check;
+use crate::common::{check, spawn};
 use fences::{AtomicU64, Ordering};
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Mutex};
-use loom::thread;
 use protocol::{Epoch, Quiescent, Section};
 
 /// The model's atomics and fences, in place of those of the crate.
@@ -108,14 +107,8 @@ impl Shared {
 fn a_grace_period_frees_nothing_that_a_section_reads() {
     check(3, || {
         let shared = Shared::new();
-        let reader = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.read(0, false))
-        };
-        let driver = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.drive(true))
-        };
+        let reader = spawn(shared.clone(), move |shared| shared.read(0, false));
+        let driver = spawn(shared.clone(), move |shared| shared.drive(true));
         shared.replace();
         reader.join().unwrap();
         driver.join().unwrap();
@@ -128,8 +121,9 @@ fn a_section_that_begins_again_delays_only_what_it_can_find() {
     check(3, || {
         let shared = Shared::new();
         let readers = [1, 2].map(|times| {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || (0..times).for_each(|_| shared.read(times - 1, times > 1)))
+            spawn(shared.clone(), move |shared| {
+                (0..times).for_each(|_| shared.read(times - 1, times > 1))
+            })
         });
         shared.replace();
         readers.into_iter().for_each(|reader| reader.join().unwrap());
@@ -152,19 +146,13 @@ fn a_handed_over_grace_period_ends_after_what_a_look_has_seen() {
         // The thread is not idle.
         shared.epoch.enter(&shared.sections[0]);
         shared.sections[0].leave();
-        let reader = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                shared.read(0, false);
-                shared.epoch.report(&shared.sections[0]);
-            })
-        };
+        let reader = spawn(shared.clone(), move |shared| {
+            shared.read(0, false);
+            shared.epoch.report(&shared.sections[0]);
+        });
         shared.current.store(1, Ordering::Release);
         let number = shared.epoch.begin();
-        let looks = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.sections[0].quiescent(number))
-        };
+        let looks = spawn(shared.clone(), move |shared| shared.sections[0].quiescent(number));
         if looks.join().unwrap() == Quiescent::Yes {
             shared.epoch.finish(number);
             // SAFETY: the model checks that nothing reads at the same time.

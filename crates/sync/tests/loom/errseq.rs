@@ -1,20 +1,13 @@
 //! Every interleaving of small programs on an error sequence. Run with
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p vfscale-sync --test loom errseq::`.
 
-use loom::model::Builder;
+use crate::common::{check, spawn};
 use loom::sync::Arc;
 use loom::thread;
 use vfscale_sync::errseq::{ErrorCursor, ErrorSeq};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
-
-/// Explores all executions with at most three switches away from a thread that could continue.
-fn check(model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(model);
-}
 
 /// An error is recorded while two calls on one open file, and one on another, check for errors.
 /// Each file reports it once, at the latest by its next call.
@@ -30,7 +23,7 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
 /// in memory until its error was reported.
 #[test]
 fn an_error_is_told_once_to_each_open_file() {
-    check(|| {
+    check(3, || {
         let errors = Arc::new(ErrorSeq::new());
         let shared = Arc::new(ErrorCursor::new(&errors));
         let tell = |cursor: &Arc<ErrorCursor>| {
@@ -53,13 +46,10 @@ fn an_error_is_told_once_to_each_open_file() {
 /// Race: An error of write-back against the calls that report it.
 #[test]
 fn no_error_is_lost_beside_another() {
-    check(|| {
+    check(3, || {
         let errors = Arc::new(ErrorSeq::new());
         let cursor = Arc::new(ErrorCursor::new(&errors));
-        let record = |code| {
-            let errors = errors.clone();
-            thread::spawn(move || errors.record(code))
-        };
+        let record = |code| spawn(errors.clone(), move |errors| errors.record(code));
         let (one, two) = (record(EIO), record(ENOSPC));
         let mut told = [cursor.advance(&errors)].to_vec();
         one.join().unwrap();

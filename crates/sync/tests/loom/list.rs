@@ -9,8 +9,7 @@
 
 use std::ops::ControlFlow;
 
-use loom::cell::UnsafeCell;
-use loom::model::Builder;
+use crate::common::{Cell, check, spawn};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
@@ -21,22 +20,6 @@ lock_class! { Lists = ("lists", 1); }
 
 type List = std::sync::Arc<SharedList<Value, Lists>>;
 
-/// Explores all executions with at most `preemptions` switches away from a thread that could
-/// continue.
-fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(model);
-}
-
-/// A cell that outlives its value.
-struct Cell(UnsafeCell<u32>);
-
-// SAFETY: loom's cell finds every unordered access, which is what these tests look for.
-unsafe impl Sync for Cell {}
-// SAFETY: loom's cell finds every unordered access.
-unsafe impl Send for Cell {}
-
 struct Value {
     cell: Arc<Cell>,
     is_over: Arc<AtomicBool>,
@@ -45,8 +28,7 @@ struct Value {
 
 impl Value {
     fn read(&self) -> u32 {
-        // SAFETY: loom checks it.
-        self.cell.0.with(|value| unsafe { *value })
+        self.cell.get()
     }
 }
 
@@ -59,8 +41,7 @@ impl Listable for Value {
 
 impl Drop for Value {
     fn drop(&mut self) {
-        // SAFETY: loom checks it.
-        self.cell.0.with_mut(|value| unsafe { *value += 1 });
+        self.cell.add();
     }
 }
 
@@ -83,12 +64,7 @@ fn try_insert(list: &List, cell: &Arc<Cell>) -> Option<Shared<Value, Listed<List
 }
 
 fn cell() -> Arc<Cell> {
-    Arc::new(Cell(UnsafeCell::new(0)))
-}
-
-fn drops(cell: &Cell) -> u32 {
-    // SAFETY: loom checks it.
-    cell.0.with(|value| unsafe { *value })
+    Arc::new(Cell::new())
 }
 
 /// Returns the number of values that a walk saw; none has been dropped.
@@ -119,7 +95,7 @@ fn a_walk_beside_an_end_on_another_cpu() {
         });
         assert!(walk(&list) <= 1);
         ending.join().unwrap();
-        assert_eq!((walk(&list), drops(&cell)), (0, 1));
+        assert_eq!((walk(&list), cell.get()), (0, 1));
     });
 }
 
@@ -134,9 +110,9 @@ fn a_beginning_beside_an_end() {
         let ending = thread::spawn(move || drop(first));
         let third = insert(&list, &cells[2]);
         ending.join().unwrap();
-        assert_eq!((walk(&list), drops(&cells[0])), (2, 1));
+        assert_eq!((walk(&list), cells[0].get()), (2, 1));
         drop((second, third));
-        assert_eq!((walk(&list), drops(&cells[1]), drops(&cells[2])), (0, 1, 1));
+        assert_eq!((walk(&list), cells[1].get(), cells[2].get()), (0, 1, 1));
     });
 }
 
@@ -152,9 +128,9 @@ fn two_ends() {
         let ending = thread::spawn(move || drop(first));
         drop(second);
         ending.join().unwrap();
-        assert_eq!((walk(&list), drops(&cells[0]), drops(&cells[1])), (1, 1, 1));
+        assert_eq!((walk(&list), cells[0].get(), cells[1].get()), (1, 1, 1));
         drop(third);
-        assert_eq!((walk(&list), drops(&cells[2])), (0, 1));
+        assert_eq!((walk(&list), cells[2].get()), (0, 1));
     });
 }
 
@@ -173,7 +149,7 @@ fn the_last_of_two_owners_ends_it() {
         });
         drop(first);
         other.join().unwrap();
-        assert_eq!((walk(&list), drops(&cell)), (0, 1));
+        assert_eq!((walk(&list), cell.get()), (0, 1));
     });
 }
 
@@ -185,16 +161,13 @@ fn a_walk_beside_a_move() {
     check(3, || {
         let (from, to, cell) = (list(1), list(1), cell());
         let value = insert(&from, &cell);
-        let mover = {
-            let to = List::clone(&to);
-            thread::spawn(move || {
-                assert!(value.move_to(&to));
-                drop(value);
-            })
-        };
+        let mover = spawn(to.clone(), move |to| {
+            assert!(value.move_to(&to));
+            drop(value);
+        });
         assert!(walk(&to) + walk(&from) <= 1);
         mover.join().unwrap();
-        assert_eq!((walk(&from), walk(&to), drops(&cell)), (0, 0, 1));
+        assert_eq!((walk(&from), walk(&to), cell.get()), (0, 0, 1));
     });
 }
 
@@ -226,10 +199,7 @@ fn two_moves_of_one_value() {
         let [left, right] = [list(1), list(1)];
         let first = insert(&from, &cell);
         let second = first.clone();
-        let mover = {
-            let right = List::clone(&right);
-            thread::spawn(move || second.move_to(&right))
-        };
+        let mover = spawn(right.clone(), move |right| second.move_to(&right));
         let moved_left = first.move_to(&left);
         let moved_right = mover.join().unwrap();
         assert!(moved_left != moved_right);
@@ -238,7 +208,7 @@ fn two_moves_of_one_value() {
             (0, moved_left.into(), moved_right.into())
         );
         drop(first);
-        assert_eq!(drops(&cell), 1);
+        assert_eq!(cell.get(), 1);
     });
 }
 
@@ -263,8 +233,7 @@ fn a_bound_beside_a_call_for_what_is_kept() {
         let bound = std::sync::Arc::new(Bound::new(2, 1));
         let list = List::new(SharedList::bounded(2, &bound));
         let begin = |cpu| {
-            let list = List::clone(&list);
-            thread::spawn(move || {
+            spawn(list.clone(), move |list| {
                 let _there = cpu::pretend(cpu);
                 drop(try_insert(&list, &cell()));
             })

@@ -6,11 +6,10 @@
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
-use loom::thread;
 use vfscale_sync::atomic::ListedFlag;
 use vfscale_sync::{Mutex, lock_class};
 
-use crate::common::check;
+use crate::common::{check, spawn};
 
 lock_class! { ThingsLock = ("things", 1); }
 
@@ -72,10 +71,8 @@ impl Thing {
 fn two_changes_beside_a_push() {
     check(3, || {
         let thing = Thing::listed();
-        let changers = [0, 1].map(|thread: usize| {
-            let thing = Arc::clone(&thing);
-            thread::spawn(move || thing.change(thread))
-        });
+        let changers =
+            [0, 1].map(|thread: usize| spawn(thing.clone(), move |thing| thing.change(thread)));
         let seen = thing.take();
         changers.into_iter().for_each(|changer| changer.join().unwrap());
         let listed = *thing.listed.lock();

@@ -6,7 +6,7 @@
 //!
 //! Protected data are loom cells, which report any two accesses that are not ordered.
 
-use crate::common::{Cell, check};
+use crate::common::{Cell, check, spawn};
 use loom::sync::Arc;
 use loom::thread;
 use vfscale_sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
@@ -26,12 +26,7 @@ lock_class! { Tested = ("tested", 1); }
 fn mutex_orders_its_holders() {
     check(3, || {
         let lock = Arc::new(Mutex::<Cell, Tested>::new(Cell::new()));
-        let threads: Vec<_> = (0..2)
-            .map(|_| {
-                let lock = Arc::clone(&lock);
-                thread::spawn(move || lock.lock().add())
-            })
-            .collect();
+        let threads = [(); 2].map(|()| spawn(lock.clone(), move |lock| lock.lock().add()));
         if let Some(cell) = lock.try_lock() {
             cell.add();
         } else {
@@ -47,22 +42,16 @@ fn mutex_orders_its_holders() {
 fn rwlock_orders_readers_and_writers() {
     check(2, || {
         let lock = Arc::new(RwLock::<Cell, Tested>::new(Cell::new()));
-        let reader = {
-            let lock = Arc::clone(&lock);
-            thread::spawn(move || {
-                let inside = lock.read();
-                let first = inside.get();
-                assert_eq!(inside.get(), first);
-            })
-        };
-        let writer = {
-            let lock = Arc::clone(&lock);
-            thread::spawn(move || {
-                let inside = lock.write();
-                inside.add();
-                inside.add();
-            })
-        };
+        let reader = spawn(lock.clone(), move |lock| {
+            let inside = lock.read();
+            let first = inside.get();
+            assert_eq!(inside.get(), first);
+        });
+        let writer = spawn(lock.clone(), move |lock| {
+            let inside = lock.write();
+            inside.add();
+            inside.add();
+        });
         assert_ne!(lock.read().get(), 1);
         if let Some(inside) = lock.try_write() {
             inside.add();
@@ -81,14 +70,11 @@ fn rwlock_orders_readers_and_writers() {
 fn rwlock_is_handed_to_impatient_readers() {
     check(1, || {
         let lock = Arc::new(RwLock::<Cell, Tested>::new(Cell::new()));
-        let readers: Vec<_> = (0..2)
-            .map(|_| {
-                let lock = Arc::clone(&lock);
-                thread::spawn(move || {
-                    lock.read().get();
-                })
+        let readers = [(); 2].map(|()| {
+            spawn(lock.clone(), move |lock| {
+                lock.read().get();
             })
-            .collect();
+        });
         for _ in 0..2 {
             let inside = lock.write();
             inside.add();
@@ -105,22 +91,16 @@ fn rwlock_is_handed_to_impatient_readers() {
 fn brlock_orders_readers_of_all_slots_and_writers() {
     check(3, || {
         let shared = Arc::new((BrLock::<Tested>::new(2), Cell::new()));
-        let reader = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let _there = cpu::pretend(1);
-                let _inside = shared.0.read();
-                let first = shared.1.get();
-                assert_eq!(shared.1.get(), first);
-            })
-        };
-        let writer = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let _inside = shared.0.write();
-                shared.1.add();
-            })
-        };
+        let reader = spawn(shared.clone(), move |shared| {
+            let _there = cpu::pretend(1);
+            let _inside = shared.0.read();
+            let first = shared.1.get();
+            assert_eq!(shared.1.get(), first);
+        });
+        let writer = spawn(shared.clone(), move |shared| {
+            let _inside = shared.0.write();
+            shared.1.add();
+        });
         {
             let _inside = shared.0.read();
             shared.1.get();
@@ -179,18 +159,12 @@ fn spread_rwlock_orders_readers_of_parts_and_writers() {
     check(2, || {
         let shared = Arc::new(Spread::new());
         shared.change_and_spread();
-        let reader = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let _there = cpu::pretend(1);
-                shared.look();
-                shared.look_in_part();
-            })
-        };
-        let writer = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || shared.change())
-        };
+        let reader = spawn(shared.clone(), move |shared| {
+            let _there = cpu::pretend(1);
+            shared.look();
+            shared.look_in_part();
+        });
+        let writer = spawn(shared.clone(), move |shared| shared.change());
         shared.look();
         shared.change();
         reader.join().unwrap();
@@ -205,14 +179,11 @@ fn spread_rwlock_orders_readers_of_parts_and_writers() {
 fn spread_rwlock_is_opened_again_beside_a_reader() {
     check(3, || {
         let shared = Arc::new(Spread::new());
-        let reader = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let _there = cpu::pretend(1);
-                shared.look_in_part();
-                shared.look();
-            })
-        };
+        let reader = spawn(shared.clone(), move |shared| {
+            let _there = cpu::pretend(1);
+            shared.look_in_part();
+            shared.look();
+        });
         shared.change_and_spread();
         shared.change_and_spread();
         shared.change();
@@ -285,13 +256,10 @@ impl Object {
 fn lockref_worst_case_one_two_puts_of_two_references_find_the_last() {
     check(4, || {
         let object = Object::new(2);
-        let other = {
-            let object = Arc::clone(&object);
-            thread::spawn(move || {
-                object.body.get();
-                object.tear_down(object.count.put(&object.spread, &rcu::pin()));
-            })
-        };
+        let other = spawn(object.clone(), move |object| {
+            object.body.get();
+            object.tear_down(object.count.put(&object.spread, &rcu::pin()));
+        });
         object.body.get();
         object.tear_down(object.count.put(&object.spread, &rcu::pin()));
         other.join().unwrap();
@@ -307,18 +275,15 @@ fn lockref_worst_case_one_two_puts_of_two_references_find_the_last() {
 fn lockref_worst_case_two_a_get_never_joins_the_dead() {
     check(4, || {
         let object = Object::new(1);
-        let getter = {
-            let object = Arc::clone(&object);
-            thread::spawn(move || {
-                let got = object.count.get_not_dead(&object.spread, &rcu::pin());
-                if got {
-                    object.body.get();
-                    object.tear_down(object.count.put(&object.spread, &rcu::pin()));
-                } else {
-                    assert!(object.count.is_dead());
-                }
-            })
-        };
+        let getter = spawn(object.clone(), move |object| {
+            let got = object.count.get_not_dead(&object.spread, &rcu::pin());
+            if got {
+                object.body.get();
+                object.tear_down(object.count.put(&object.spread, &rcu::pin()));
+            } else {
+                assert!(object.count.is_dead());
+            }
+        });
         object.tear_down(object.count.put(&object.spread, &rcu::pin()));
         getter.join().unwrap();
         assert_eq!(object.torn_down.load(Ordering::Relaxed), 1);
@@ -331,21 +296,18 @@ fn lockref_worst_case_two_a_get_never_joins_the_dead() {
 fn lockref_three_threads_get_and_put() {
     check(2, || {
         let object = Object::new(1);
-        let threads: Vec<_> = (0..2)
-            .map(|cpu| {
-                let object = Arc::clone(&object);
-                thread::spawn(move || {
-                    let _there = cpu::pretend(cpu);
-                    let guard = rcu::pin();
-                    if object.count.get_not_zero(&object.spread, &guard) {
-                        object.body.get();
-                        object.count.get(&object.spread, &guard);
-                        object.tear_down(object.count.put(&object.spread, &guard));
-                        object.tear_down(object.count.put(&object.spread, &guard));
-                    }
-                })
+        let threads = [0, 1].map(|cpu| {
+            spawn(object.clone(), move |object| {
+                let _there = cpu::pretend(cpu);
+                let guard = rcu::pin();
+                if object.count.get_not_zero(&object.spread, &guard) {
+                    object.body.get();
+                    object.count.get(&object.spread, &guard);
+                    object.tear_down(object.count.put(&object.spread, &guard));
+                    object.tear_down(object.count.put(&object.spread, &guard));
+                }
             })
-            .collect();
+        });
         object.tear_down(object.count.put(&object.spread, &rcu::pin()));
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(object.torn_down.load(Ordering::Relaxed), 1);
@@ -371,10 +333,7 @@ fn lockref_count_at_its_limit_never_falls_below_its_users() {
                 }
             }
         };
-        let other = {
-            let object = Arc::clone(&object);
-            thread::spawn(move || change(&object, [true, false, false]))
-        };
+        let other = spawn(object.clone(), move |object| change(&object, [true, false, false]));
         change(&object, [true, true, false]);
         other.join().unwrap();
         let count = object.count.count();
@@ -387,17 +346,14 @@ fn lockref_count_at_its_limit_never_falls_below_its_users() {
 fn lockref_lock_orders_its_holders_and_keeps_the_count() {
     check(3, || {
         let object = Object::new(1);
-        let locker = {
-            let object = Arc::clone(&object);
-            thread::spawn(move || {
-                let mut guard = object.count.lock();
-                object.body.add();
-                guard.inc();
-                object.body.add();
-                drop(guard);
-                drop(object.count.put(&object.spread, &rcu::pin()));
-            })
-        };
+        let locker = spawn(object.clone(), move |object| {
+            let mut guard = object.count.lock();
+            object.body.add();
+            guard.inc();
+            object.body.add();
+            drop(guard);
+            drop(object.count.put(&object.spread, &rcu::pin()));
+        });
         object.count.get(&object.spread, &rcu::pin());
         {
             let guard = object.count.lock();
@@ -418,15 +374,12 @@ fn lockref_lock_orders_its_holders_and_keeps_the_count() {
 fn lockref_lock_orders_three_holders() {
     check(2, || {
         let object = Object::new(1);
-        let lockers: Vec<_> = (0..2)
-            .map(|_| {
-                let object = Arc::clone(&object);
-                thread::spawn(move || {
-                    let _guard = object.count.lock();
-                    object.body.add();
-                })
+        let lockers = [(); 2].map(|()| {
+            spawn(object.clone(), move |object| {
+                let _guard = object.count.lock();
+                object.body.add();
             })
-            .collect();
+        });
         {
             let _guard = object.count.lock();
             object.body.add();
@@ -444,17 +397,14 @@ fn lockref_lock_orders_three_holders() {
 fn lockref_spreading_under_gets_and_puts() {
     check(3, || {
         let object = Object::new(2);
-        let user = {
-            let object = Arc::clone(&object);
-            thread::spawn(move || {
-                let _there = cpu::pretend(1);
-                object.section(|guard| object.count.get(&object.spread, guard));
-                for _ in 0..2 {
-                    let put = object.section(|guard| object.count.put(&object.spread, guard));
-                    assert!(!matches!(put, Put::Last(_)), "the other thread has a reference");
-                }
-            })
-        };
+        let user = spawn(object.clone(), move |object| {
+            let _there = cpu::pretend(1);
+            object.section(|guard| object.count.get(&object.spread, guard));
+            for _ in 0..2 {
+                let put = object.section(|guard| object.count.put(&object.spread, guard));
+                assert!(!matches!(put, Put::Last(_)), "the other thread has a reference");
+            }
+        });
         assert!(Lockref::spread(&mut object.count.lock(), &object.spread, 2));
         user.join().unwrap();
         let guard = rcu::pin();
@@ -474,20 +424,17 @@ fn lockref_collecting_under_gets_and_puts() {
     check(3, || {
         let object = Object::new(1);
         assert!(Lockref::spread(&mut object.count.lock(), &object.spread, 2));
-        let user = {
-            let object = Arc::clone(&object);
-            thread::spawn(move || {
-                let _there = cpu::pretend(1);
-                object.section(|guard| object.count.get(&object.spread, guard));
-                object.body.get();
-                // Each operation is a section of its own, and may find the count in another state.
-                for _ in 0..2 {
-                    object.section(|guard| {
-                        object.tear_down(object.count.put(&object.spread, guard));
-                    });
-                }
-            })
-        };
+        let user = spawn(object.clone(), move |object| {
+            let _there = cpu::pretend(1);
+            object.section(|guard| object.count.get(&object.spread, guard));
+            object.body.get();
+            // Each operation is a section of its own, and may find the count in another state.
+            for _ in 0..2 {
+                object.section(|guard| {
+                    object.tear_down(object.count.put(&object.spread, guard));
+                });
+            }
+        });
         let guard = rcu::pin();
         assert!(Lockref::begin_collect(&mut object.count.lock(), &object.spread, &guard));
         object.grace_period();
@@ -508,19 +455,15 @@ fn lockref_lookup_against_the_collection_of_an_unused_object() {
     check(3, || {
         let object = Object::new(0);
         assert!(Lockref::spread(&mut object.count.lock(), &object.spread, 2));
-        let lookup = {
-            let object = Arc::clone(&object);
-            thread::spawn(move || {
-                let found =
-                    object.section(|guard| object.count.get_not_dead(&object.spread, guard));
-                if found {
-                    object.body.get();
-                    object.section(|guard| {
-                        object.tear_down(object.count.put(&object.spread, guard));
-                    });
-                }
-            })
-        };
+        let lookup = spawn(object.clone(), move |object| {
+            let found = object.section(|guard| object.count.get_not_dead(&object.spread, guard));
+            if found {
+                object.body.get();
+                object.section(|guard| {
+                    object.tear_down(object.count.put(&object.spread, guard));
+                });
+            }
+        });
         let guard = rcu::pin();
         assert!(Lockref::begin_collect(&mut object.count.lock(), &object.spread, &guard));
         object.grace_period();
@@ -538,14 +481,11 @@ fn lockref_lookup_against_the_collection_of_an_unused_object() {
 fn lockref_spreading_twice_under_a_reader() {
     check(2, || {
         let object = Object::new(2);
-        let user = {
-            let object = Arc::clone(&object);
-            thread::spawn(move || {
-                let _there = cpu::pretend(1);
-                object.section(|guard| object.count.get(&object.spread, guard));
-                object.section(|guard| drop(object.count.put(&object.spread, guard)));
-            })
-        };
+        let user = spawn(object.clone(), move |object| {
+            let _there = cpu::pretend(1);
+            object.section(|guard| object.count.get(&object.spread, guard));
+            object.section(|guard| drop(object.count.put(&object.spread, guard)));
+        });
         let guard = rcu::pin();
         for _ in 0..2 {
             assert!(Lockref::spread(&mut object.count.lock(), &object.spread, 2));
@@ -565,18 +505,15 @@ fn lockref_spreading_twice_under_a_reader() {
 fn lockref_marking_the_last_dead_under_gets_and_puts() {
     check(3, || {
         let object = Object::new(1);
-        let user = {
-            let object = Arc::clone(&object);
-            thread::spawn(move || {
-                let guard = rcu::pin();
-                if object.count.get_not_dead(&object.spread, &guard) {
-                    object.body.get();
-                    if !object.count.put_simple() {
-                        object.tear_down(object.count.put(&object.spread, &guard));
-                    }
+        let user = spawn(object.clone(), move |object| {
+            let guard = rcu::pin();
+            if object.count.get_not_dead(&object.spread, &guard) {
+                object.body.get();
+                if !object.count.put_simple() {
+                    object.tear_down(object.count.put(&object.spread, &guard));
                 }
-            })
-        };
+            }
+        });
         if object.count.mark_dead_if_last() {
             object.body.add();
             object.torn_down.fetch_add(1, Ordering::Relaxed);
@@ -616,16 +553,13 @@ fn percpu_ref_closing_under_gets_and_puts() {
             }
         };
         object.0.get();
-        let user = {
-            let object = Arc::clone(&object);
-            thread::spawn(move || {
-                let _here = cpu::pretend(1);
-                object.0.get();
-                put(&object);
-                object.1.get();
-                put(&object);
-            })
-        };
+        let user = spawn(object.clone(), move |object| {
+            let _here = cpu::pretend(1);
+            object.0.get();
+            put(&object);
+            object.1.get();
+            put(&object);
+        });
         object.0.close();
         object.1.get();
         put(&object);
@@ -644,16 +578,13 @@ fn percpu_ref_read_under_a_user_who_moves() {
     check(3, || {
         let count = Arc::new(PerCpuRef::<Tested>::new(2));
         count.get();
-        let user = {
-            let count = Arc::clone(&count);
-            thread::spawn(move || {
-                let here = cpu::pretend(0);
-                count.get();
-                drop(here);
-                let _there = cpu::pretend(1);
-                assert!(!count.put());
-            })
-        };
+        let user = spawn(count.clone(), move |count| {
+            let here = cpu::pretend(0);
+            count.get();
+            drop(here);
+            let _there = cpu::pretend(1);
+            assert!(!count.put());
+        });
         let users = count.users();
         assert!((2..=3).contains(&users), "{users} users");
         user.join().unwrap();
@@ -672,16 +603,13 @@ fn percpu_ref_read_under_a_user_who_moves() {
 fn snapshot_counter_is_read_as_it_was_at_one_moment() {
     check(3, || {
         let count = Arc::new((SnapshotCounter::new(2), AtomicU32::new(0)));
-        let changes = {
-            let count = Arc::clone(&count);
-            thread::spawn(move || {
-                for (cpu, amount) in [(0, 1), (1, -1), (1, 1)] {
-                    let _on = cpu::pretend(cpu);
-                    count.0.add(amount);
-                    count.1.fetch_add(1, Ordering::Release);
-                }
-            })
-        };
+        let changes = spawn(count.clone(), move |count| {
+            for (cpu, amount) in [(0, 1), (1, -1), (1, 1)] {
+                let _on = cpu::pretend(cpu);
+                count.0.add(amount);
+                count.1.fetch_add(1, Ordering::Release);
+            }
+        });
         let look = || count.1.load(Ordering::Acquire);
         if let Some((value, changes)) = count.0.try_read_with(look) {
             // One of the changes may not have been noted yet.
@@ -699,15 +627,12 @@ fn snapshot_counter_is_read_as_it_was_at_one_moment() {
 fn snapshot_counter_is_read_beside_changes() {
     check(2, || {
         let count = Arc::new(SnapshotCounter::new(2));
-        let changes = {
-            let count = Arc::clone(&count);
-            thread::spawn(move || {
-                for (cpu, amount) in [(0, 1), (1, -1), (0, 1), (1, -1)] {
-                    let _on = cpu::pretend(cpu);
-                    count.add(amount);
-                }
-            })
-        };
+        let changes = spawn(count.clone(), move |count| {
+            for (cpu, amount) in [(0, 1), (1, -1), (0, 1), (1, -1)] {
+                let _on = cpu::pretend(cpu);
+                count.add(amount);
+            }
+        });
         let (value, ()) = count.read_with(|| ());
         assert!(value == 0 || value == 1, "{value}, which it never was");
         changes.join().unwrap();
@@ -730,14 +655,11 @@ fn shared_drops_its_value_after_all_uses() {
     check(3, || {
         let cell = Arc::new(Cell::new());
         let shared = Shared::new(Counted(Arc::clone(&cell)));
-        let users: Vec<_> = (0..2)
-            .map(|_| {
-                let mine = shared.clone();
-                thread::spawn(move || {
-                    mine.0.get();
-                })
+        let users = [(); 2].map(|()| {
+            spawn(shared.clone(), move |mine| {
+                mine.0.get();
             })
-            .collect();
+        });
         shared.0.get();
         drop(shared);
         users.into_iter().for_each(|user| user.join().unwrap());
@@ -754,18 +676,12 @@ fn shared_slot_under_gets_replaces_and_takes() {
         let cells = [Arc::new(Cell::new()), Arc::new(Cell::new())];
         let slot = Arc::new(SharedSlot::new());
         slot.fill(Shared::new(Counted(Arc::clone(&cells[0]))), false);
-        let reader = {
-            let slot = Arc::clone(&slot);
-            thread::spawn(move || {
-                if let Some(value) = slot.get() {
-                    value.0.get();
-                }
-            })
-        };
-        let closer = {
-            let slot = Arc::clone(&slot);
-            thread::spawn(move || drop(slot.take()))
-        };
+        let reader = spawn(slot.clone(), move |slot| {
+            if let Some(value) = slot.get() {
+                value.0.get();
+            }
+        });
+        let closer = spawn(slot.clone(), move |slot| drop(slot.take()));
         let second = Shared::new(Counted(Arc::clone(&cells[1])));
         let replaced = slot.replace(second, true);
         let was_closed = replaced.is_err();

@@ -10,7 +10,7 @@
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
 
-use loom::cell::UnsafeCell;
+use crate::common::Cell;
 use loom::sync::Arc;
 use loom::thread;
 use vfscale_sync::percpu_list::{Age, Linked, PerCpuLinks, PerCpuList};
@@ -20,13 +20,8 @@ lock_class! { Lists = ("lists", 1); }
 
 struct Object {
     links: PerCpuLinks<Object>,
-    cell: UnsafeCell<u32>,
+    cell: Cell,
 }
-
-// SAFETY: loom's cell finds every unordered access, which is what these tests look for.
-unsafe impl Sync for Object {}
-// SAFETY: loom's cell finds every unordered access.
-unsafe impl Send for Object {}
 
 impl Linked for Object {
     fn links(&self) -> &PerCpuLinks<Self> {
@@ -36,17 +31,15 @@ impl Linked for Object {
 
 impl Object {
     fn new() -> Arc<Object> {
-        Arc::new(Object { links: PerCpuLinks::new(), cell: UnsafeCell::new(0) })
+        Arc::new(Object { links: PerCpuLinks::new(), cell: Cell::new() })
     }
 
     fn read(&self) -> u32 {
-        // SAFETY: loom checks it.
-        self.cell.with(|value| unsafe { *value })
+        self.cell.get()
     }
 
     fn use_again(&self) {
-        // SAFETY: loom checks it.
-        self.cell.with_mut(|value| unsafe { *value += 1 });
+        self.cell.add();
     }
 }
 

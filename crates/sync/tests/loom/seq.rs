@@ -4,9 +4,8 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p vfscale-sync --release --test loom seq::
 //! ```
 
-use crate::common::{Cell, check};
+use crate::common::{Cell, check, spawn};
 use loom::sync::Arc;
-use loom::thread;
 use vfscale_sync::atomic::{AtomicU32, Ordering};
 use vfscale_sync::lock_class;
 use vfscale_sync::seqcount::SeqCount;
@@ -39,15 +38,12 @@ impl Pair {
 fn seqcount_readers_never_accept_torn_data() {
     check(4, || {
         let shared = Arc::new((SeqCount::new(), Pair::new()));
-        let writer = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                for _ in 0..2 {
-                    let _inside = shared.0.write();
-                    shared.1.write();
-                }
-            })
-        };
+        let writer = spawn(shared.clone(), move |shared| {
+            for _ in 0..2 {
+                let _inside = shared.0.write();
+                shared.1.write();
+            }
+        });
         // Without waiting: every start is explored, also an odd one.
         let start = shared.0.raw();
         let (first, second) = shared.1.read();
@@ -67,13 +63,10 @@ fn seqcount_readers_never_accept_torn_data() {
 fn seqcount_begin_waits() {
     check(3, || {
         let shared = Arc::new((SeqCount::new(), Pair::new()));
-        let writer = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let _inside = shared.0.write();
-                shared.1.write();
-            })
-        };
+        let writer = spawn(shared.clone(), move |shared| {
+            let _inside = shared.0.write();
+            shared.1.write();
+        });
         let start = shared.0.begin();
         assert_eq!(start % 2, 0);
         let (first, second) = shared.1.read();
@@ -87,15 +80,12 @@ fn seqcount_begin_waits() {
 fn seqlock_writers_exclude_one_another() {
     check(3, || {
         let shared = Arc::new((SeqLock::<Tested>::new(), Pair::new()));
-        let writers: Vec<_> = (0..2)
-            .map(|_| {
-                let shared = Arc::clone(&shared);
-                thread::spawn(move || {
-                    let _inside = shared.0.write();
-                    shared.1.write();
-                })
+        let writers = [(); 2].map(|()| {
+            spawn(shared.clone(), move |shared| {
+                let _inside = shared.0.write();
+                shared.1.write();
             })
-            .collect();
+        });
         let start = shared.0.begin();
         let (first, second) = shared.1.read();
         assert!(shared.0.retry(start) || first == second);
@@ -108,23 +98,17 @@ fn seqrwlock_three_kinds(exclusive: bool) {
     check(3, move || {
         let lock = SeqRwLock::<Tested>::with_exclusive(exclusive, false);
         let shared = Arc::new((lock, Pair::new(), Cell::new()));
-        let writer = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let _inside = shared.0.write();
-                shared.1.write();
-                shared.2.add();
-            })
-        };
-        let blocking = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let _inside = shared.0.read();
-                let (first, second) = shared.1.read();
-                assert_eq!(first, second);
-                assert_eq!(shared.2.get(), first);
-            })
-        };
+        let writer = spawn(shared.clone(), move |shared| {
+            let _inside = shared.0.write();
+            shared.1.write();
+            shared.2.add();
+        });
+        let blocking = spawn(shared.clone(), move |shared| {
+            let _inside = shared.0.read();
+            let (first, second) = shared.1.read();
+            assert_eq!(first, second);
+            assert_eq!(shared.2.get(), first);
+        });
         let start = shared.0.begin();
         let (first, second) = shared.1.read();
         assert!(shared.0.retry(start) || first == second);
@@ -151,8 +135,7 @@ fn seqrwlock_writers_of_parts(readers: bool, parts: bool) {
         let lock = SeqRwLock::<Tested>::with_exclusive(readers, parts);
         let shared = Arc::new((lock, [(); 2].map(|()| (SeqCount::new(), Pair::new()))));
         let write = |part: usize| {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
+            spawn(shared.clone(), move |shared| {
                 let (lock, parts) = &*shared;
                 let (count, pair) = &parts[part];
                 let _inside = lock.write_part(|| count.write());

@@ -7,9 +7,9 @@
 //! The value of a leaf is a loom cell, which reports any two accesses that are not ordered. Nothing
 //! is removed from a slot here: retired contents would be freed outside of their model.
 
+use crate::common::spawn;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::thread;
 use vfscale_sync::rcu;
 use vfscale_sync::slot::{Contents, Entry, Slot};
 
@@ -66,13 +66,10 @@ fn look(root: &Slot<Box<Leaf>, Node>) -> (Option<u32>, u32) {
 fn a_reader_sees_what_a_leaf_was_published_with() {
     loom::model(|| {
         let root = Arc::new(Slot::empty());
-        let writer = {
-            let root = Arc::clone(&root);
-            thread::spawn(move || {
-                drop(root.replace(Contents::Leaf(Leaf::boxed(7)), &rcu::pin()));
-                nest(&root);
-            })
-        };
+        let writer = spawn(root.clone(), move |root| {
+            drop(root.replace(Contents::Leaf(Leaf::boxed(7)), &rcu::pin()));
+            nest(&root);
+        });
         assert!(matches!(look(&root), (None, 0) | (Some(7), 0..=1)));
         writer.join().unwrap();
         assert_eq!(look(&root), (Some(7), 1));
@@ -85,10 +82,7 @@ fn a_reader_never_misses_a_leaf_that_two_threads_nest() {
     loom::model(|| {
         let root = Arc::new(Slot::empty());
         drop(root.replace(Contents::Leaf(Leaf::boxed(7)), &rcu::pin()));
-        let nesters = [0, 1].map(|_| {
-            let root = Arc::clone(&root);
-            thread::spawn(move || nest(&root))
-        });
+        let nesters = [0, 1].map(|_| spawn(root.clone(), move |root| nest(&root)));
         assert!(matches!(look(&root), (Some(7), 0..=2)));
         for nester in nesters {
             nester.join().unwrap();
@@ -105,20 +99,14 @@ fn a_reader_never_misses_a_leaf_that_two_threads_nest() {
 fn nesting_passes_on_what_another_thread_published() {
     loom::model(|| {
         let root = Arc::new(Slot::empty());
-        let putter = {
-            let root = Arc::clone(&root);
-            thread::spawn(move || {
-                drop(root.replace(Contents::Leaf(Leaf::boxed(9)), &rcu::pin()));
-            })
-        };
-        let nester = {
-            let root = Arc::clone(&root);
-            thread::spawn(move || {
-                if !root.is_empty() {
-                    nest(&root);
-                }
-            })
-        };
+        let putter = spawn(root.clone(), move |root| {
+            drop(root.replace(Contents::Leaf(Leaf::boxed(9)), &rcu::pin()));
+        });
+        let nester = spawn(root.clone(), move |root| {
+            if !root.is_empty() {
+                nest(&root);
+            }
+        });
         assert!(matches!(look(&root), (None, 0) | (Some(9), 0..=1)));
         putter.join().unwrap();
         nester.join().unwrap();

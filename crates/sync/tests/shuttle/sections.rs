@@ -3,7 +3,6 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use shuttle::thread;
 use vfscale_sync::atomic::{AtomicU64, Ordering};
 use vfscale_sync::model::{self, Schedules};
 use vfscale_sync::table::{Hashed, RcuTable};
@@ -73,8 +72,7 @@ fn reads_beside_removals(blind: bool, frees: Frees) {
         let owner = Arc::new(Owner(RcuTable::new()));
         owner.insert(1);
         let readers = [false, blind].map(|blind| {
-            let owner = Arc::clone(&owner);
-            thread::spawn(move || {
+            model::spawn(Arc::clone(&owner), move |owner| {
                 let reads = || (0..2).for_each(|_| owner.read(1));
                 if blind { model::without_sections(reads) } else { reads() }
             })

@@ -3,7 +3,6 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use shuttle::thread;
 use vfscale_sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use vfscale_sync::model::{self, Schedules};
 use vfscale_sync::slab::Slab;
@@ -65,8 +64,7 @@ fn replacements_beside_a_reader(frees_at_once: bool) {
         shared.current.store(shared.alloc(0).as_ptr(), Ordering::Release);
         let shared = Arc::new(shared);
         let replacers = [0, 1].map(|cpu| {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
+            model::spawn(Arc::clone(&shared), move |shared| {
                 let _cpu = cpu::pretend(cpu);
                 // More than a batch, and than a slot carves at a time.
                 (1..6).for_each(|n| shared.replace(u64::from(cpu) * 10 + n, frees_at_once));
@@ -110,8 +108,7 @@ fn the_last_handle_waits_for_what_is_deferred() {
         let live = Arc::new(AtomicUsize::new(0));
         let slab = Slab::new(2);
         let threads = [0, 1].map(|cpu| {
-            let (slab, live) = (slab.clone(), Arc::clone(&live));
-            thread::spawn(move || {
+            model::spawn((slab.clone(), Arc::clone(&live)), move |(slab, live)| {
                 let _cpu = cpu::pretend(cpu);
                 for _ in 0..3 {
                     live.fetch_add(1, Ordering::Relaxed);

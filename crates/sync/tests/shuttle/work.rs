@@ -23,8 +23,7 @@ fn no_call_is_missed() {
                 sum.fetch_add(of_work.swap(0, Ordering::SeqCst), Ordering::SeqCst);
             }));
             let caller = |_| {
-                let (item, left) = (Arc::clone(&item), Arc::clone(&left));
-                thread::spawn(move || {
+                model::spawn((Arc::clone(&item), Arc::clone(&left)), move |(item, left)| {
                     for _ in 0..2 {
                         left.fetch_add(1, Ordering::SeqCst);
                         item.queue();

@@ -49,7 +49,6 @@ impl ThreadOwner {
     pub const NONE: Self = Self(0);
 
     /// Creates an owner. After 4 billion of them there is only [`NONE`](Self::NONE).
-    #[must_use]
     #[expect(clippy::new_without_default, reason = "each is another one")]
     pub fn new() -> Self {
         static LAST: AtomicU32 = AtomicU32::new(0);
@@ -59,7 +58,6 @@ impl ThreadOwner {
     }
 
     /// Returns the owner of this thread.
-    #[must_use]
     pub fn current() -> Self {
         Self(OWNER.with(Cell::get))
     }

@@ -19,7 +19,6 @@ impl Page {
     /// # Panics
     ///
     /// If the range isn't within the pages.
-    #[must_use]
     pub fn many_with(count: usize, offset: usize, bytes: &[u8]) -> Vec<PageBox> {
         let end = offset + bytes.len();
         assert!(end <= count * PAGE_SIZE, "bytes up to {end} are not within {count} pages");
@@ -41,7 +40,6 @@ impl Page {
 
     /// Allocates `count` pages with arbitrary bytes, left by former users. The caller fills them
     /// before any thread may read them. Otherwise like [`many_with`](Self::many_with).
-    #[must_use]
     pub fn many_unfilled(count: usize) -> Vec<PageBox> {
         pool::alloc_many(count).into_iter().map(|(page, _)| PageBox(page.cast())).collect()
     }

@@ -242,14 +242,12 @@ impl<'a, T: Hashed, C: LockClass, const N: usize> LockSet<'a, T, C, N> {
     }
 
     /// Returns a free hash like [`Bucket::free_hash`](super::Bucket::free_hash).
-    #[must_use]
     pub fn free_hash(&self, i: usize, hash: u64) -> u64 {
         self.bucket(i, hash).free_hash(hash)
     }
 
     /// Returns whether the bucket of request `i`, or for [`LockReq::All`] the table, has no
     /// entries.
-    #[must_use]
     pub fn is_empty(&self, i: usize) -> bool {
         let bucket = &self.buckets[i];
         let vacant = |line: &Line<T, C>| line.is_empty(line.link());

@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{COLLECTING, LOCKED, Lockref, PARKED, Put, SPREAD, SpreadPtr, count_of, unbiased};
@@ -115,99 +115,6 @@ fn the_dead_stay_dead() {
     assert!(!object.revive());
     assert!(!object.get_not_zero());
     assert_eq!(object.count.count(), 0);
-}
-
-/// First worst case of Long's lockref patch: a count of 2, two concurrent puts, and neither acts on
-/// 0.
-#[test]
-fn worst_case_one_two_puts_of_two_references_find_the_last() {
-    let rounds = 3_000;
-    let object = Object::new(0);
-    let lasts = AtomicU64::new(0);
-    let barrier = Meeting::new(2);
-    std::thread::scope(|scope| {
-        for leader in [true, false] {
-            let (object, lasts, barrier) = (&object, &lasts, &barrier);
-            scope.spawn(move || {
-                for round in 0..rounds {
-                    if leader {
-                        assert!(object.revive());
-                        assert!(object.revive());
-                    }
-                    barrier.meet();
-                    // In every other round one of them holds the lock during the put, as in the
-                    // text.
-                    if leader && round % 2 == 0 {
-                        let mut held = object.count.lock();
-                        let count = held.count();
-                        std::thread::yield_now();
-                        assert_eq!(held.count(), count);
-                        if held.dec() == 0 {
-                            lasts.fetch_add(1, Ordering::Relaxed);
-                        }
-                    } else if object.put() {
-                        lasts.fetch_add(1, Ordering::Relaxed);
-                    }
-                    barrier.meet();
-                    assert_eq!(lasts.load(Ordering::Relaxed), round + 1);
-                    assert_eq!(object.count.count(), 0);
-                    barrier.meet();
-                }
-            });
-        }
-    });
-}
-
-/// Second worst case of Long's lockref patch: a count of 1, a put that kills, a get in between.
-#[test]
-fn worst_case_two_a_get_never_joins_the_dead() {
-    let rounds = 3_000;
-    let objects: Vec<Object> = (0..rounds).map(|_| Object::new(1)).collect();
-    let barrier = Meeting::new(2);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for object in &objects {
-                barrier.meet();
-                let guard = rcu::pin();
-                if let Put::Last(mut last) = object.count.put(&object.spread, &guard) {
-                    assert_eq!(last.count(), 1);
-                    std::thread::yield_now();
-                    last.mark_dead();
-                    assert_eq!(last.dec(), 0);
-                }
-                barrier.meet();
-            }
-        });
-        scope.spawn(|| {
-            for object in &objects {
-                barrier.meet();
-                let got = object.revive();
-                barrier.meet();
-                assert_eq!(object.count.is_dead(), !got);
-                assert_eq!(object.count.count(), u32::from(got));
-            }
-        });
-    });
-}
-
-/// A barrier that spins: both sides leave it at one moment.
-struct Meeting {
-    threads: usize,
-    arrived: AtomicUsize,
-}
-
-impl Meeting {
-    fn new(threads: usize) -> Self {
-        Self { threads, arrived: AtomicUsize::new(0) }
-    }
-
-    fn meet(&self) {
-        let ticket = self.arrived.fetch_add(1, Ordering::AcqRel);
-        let everybody = (ticket / self.threads + 1) * self.threads;
-        while self.arrived.load(Ordering::Acquire) < everybody {
-            std::thread::yield_now();
-        }
-    }
 }
 
 #[test]

@@ -24,7 +24,6 @@ pub struct Bound {
 
 impl Bound {
     /// Creates a bound of `total` values, counted in `slots` slots.
-    #[must_use]
     pub fn new(total: u64, slots: usize) -> Bound {
         let batch = total / (slots.max(1) as u64).saturating_mul(64);
         Bound {
@@ -55,14 +54,12 @@ impl Bound {
     /// Returns whether the bound is near. Lists that hold units for future values should then give
     /// them back ([`SharedList::trim`](super::SharedList::trim)) before a value is refused.
     #[inline]
-    #[must_use]
     pub fn is_low(&self) -> bool {
         self.low.load(Ordering::Relaxed)
     }
 
     /// Returns whether there is a unit that no list holds. Reads all slots, and clears the flag of
     /// [`is_low`](Self::is_low) if the bound is no longer near.
-    #[must_use]
     pub fn has_room(&self) -> bool {
         let left = self.budget.available();
         if left > self.budget.total() / LOW_SHARE {
@@ -73,7 +70,6 @@ impl Bound {
 
     /// Returns the number of units taken, including the units that lists hold for future values.
     /// Exact if nothing changes concurrently.
-    #[must_use]
     pub fn used(&self) -> u64 {
         self.budget.used()
     }

@@ -429,14 +429,12 @@ impl<T: Listable, C: LockClass> Drop for SharedList<T, C> {
 
 impl<T: Listable, C: LockClass> SharedList<T, C> {
     /// Creates empty lists, in `slots` slots (at least one).
-    #[must_use]
     pub fn new(slots: usize) -> Self {
         Self { slots: PerCpu::new(slots, |_| SlotLock::new(CpuList::new(None))) }
     }
 
     /// Creates empty lists that take a unit of `bound` for each value. Any number of lists may
     /// share a bound.
-    #[must_use]
     pub fn bounded(slots: usize, bound: &Arc<Bound>) -> Self {
         let slot = |_| SlotLock::new(CpuList::new(Some(Arc::clone(bound))));
         Self { slots: PerCpu::new(slots, slot) }
@@ -534,7 +532,6 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
 
     /// Returns the number of values. Exact if no value is made, freed or moved concurrently. Blocks
     /// as [`each`](Self::each) does.
-    #[must_use]
     pub fn len(&self) -> usize {
         let mut len = 0;
         self.each(|_| {
@@ -545,7 +542,6 @@ impl<T: Listable, C: LockClass> SharedList<T, C> {
     }
 
     /// Returns whether there are no values. Blocks as [`each`](Self::each) does.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -34,7 +34,7 @@ fn a_later_errseq_cursor_gets_only_an_unseen_error() {
 }
 
 #[test]
-fn no_error_is_none() {
+fn an_empty_errseq_has_no_error() {
     let errors = ErrorSeq::new();
     errors.record(0);
     assert_eq!(ErrorCursor::default().advance(&errors), None);

@@ -56,7 +56,7 @@ fn a_writer_keeps_everybody_out() {
 }
 
 #[test]
-fn all_three_kinds_together() {
+fn seqrwlock_orders_its_three_kinds_of_users() {
     for exclusive in [false, true] {
         let lock = SeqRwLock::<Rename>::with_exclusive(exclusive, false);
         let pair = [AtomicU64::new(0), AtomicU64::new(0)];
