@@ -73,7 +73,6 @@ impl Blocked {
     }
 
     /// Waits for the next signal. Blocks until there is one.
-    #[must_use]
     pub fn wait(&self) -> Caught {
         loop {
             let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();

@@ -37,7 +37,6 @@ impl Log {
     }
 
     /// Returns the file, if it is one.
-    #[must_use]
     pub fn as_file(&self) -> Option<&File> {
         match self {
             Log::File(file) => Some(file),

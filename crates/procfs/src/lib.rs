@@ -100,14 +100,12 @@ struct Owner {
 impl ProcFs {
     /// Creates a driver that describes `vfs`, to be mounted in that tree or another. Does not own
     /// the tree. Its files belong to root, or to the user of the task that they describe.
-    #[must_use]
     pub fn new(vfs: &Vfs) -> Arc<ProcFs> {
         ProcFs::owned_by(vfs, 0, 0)
     }
 
     /// Does what [`new`](Self::new) does, with a user and group in the place of root: for example
     /// the user who may read the statistics of the locks.
-    #[must_use]
     pub fn owned_by(vfs: &Vfs, uid: u32, gid: u32) -> Arc<ProcFs> {
         let (vfs, owner) = (vfs.downgrade(), Owner { uid, gid });
         Arc::new(ProcFs { vfs, owner, tasks: Mutex::new(BTreeMap::new()) })

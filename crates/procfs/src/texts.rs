@@ -33,20 +33,17 @@ fn mounts(vfs: &Vfs) -> String {
 
 /// Formats `/proc/sys/fs/dentry-state`: dentries, unused dentries, the obsolete age limit and
 /// number of wanted pages, negative dentries, and a zero.
-#[must_use]
 pub fn dentry_state(counts: &Counts) -> String {
     let Counts { dentries, unused_dentries, negative_dentries, .. } = counts;
     format!("{dentries}\t{unused_dentries}\t45\t0\t{negative_dentries}\t0\n")
 }
 
 /// Formats `/proc/sys/fs/inode-state`: inodes, unused inodes, and five unused numbers.
-#[must_use]
 pub fn inode_state(counts: &Counts) -> String {
     format!("{}\t{}\t0\t0\t0\t0\t0\n", counts.inodes, counts.unused_inodes)
 }
 
 /// Formats `/proc/sys/fs/file-nr`: open files, free ones (always 0), and the maximum.
-#[must_use]
 pub fn file_nr(counts: &Counts, max: u64) -> String {
     format!("{}\t0\t{max}\n", counts.open_files)
 }
@@ -54,7 +51,6 @@ pub fn file_nr(counts: &Counts, max: u64) -> String {
 /// Formats a line for each patch: its name, a tab, and whether the tree behaves as the kernel
 /// `after` the patch or `before` it. With one CPU some patches make no difference; their state is
 /// `before`.
-#[must_use]
 pub fn scaling(scaling: &Scaling) -> String {
     PATCHES.iter().fold(String::new(), |mut text, patch| {
         let without = scaling.and_before(patch.name());
@@ -65,7 +61,6 @@ pub fn scaling(scaling: &Scaling) -> String {
 }
 
 /// Formats `/proc/lock_stat`, version 0.4, with a line for each class and times in microseconds.
-#[must_use]
 pub fn lock_stat(rows: &[Row]) -> String {
     let line = "-".repeat(NAME_WIDTH + 1 + Row::COLUMNS.len() * (COLUMN_WIDTH + 1));
     let mut text = format!("lock_stat version 0.4\n{line}\n{:>NAME_WIDTH$}", "class name");

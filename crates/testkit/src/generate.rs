@@ -188,6 +188,15 @@ macro_rules! call {
     };
 }
 
+/// Returns the strategy of a call on the attributes of a file, given those of its other arguments.
+macro_rules! call_on_source {
+    ($call:ident { $($arg:ident: $values:expr),* }) => {
+        (source(), $($values,)*)
+            .prop_map(|((at, path, flags), $($arg,)*)| Op::$call { at, path, flags, $($arg),* })
+            .boxed()
+    };
+}
+
 fn step(op: BoxedStrategy<Op>) -> impl Strategy<Value = Step> {
     let task = prop_oneof![5 => 0..1usize, 6 => 1..TASKS];
     let probe = prop_oneof![
@@ -380,26 +389,9 @@ fn name_calls() -> BoxedStrategy<Op> {
 }
 
 fn attribute_calls() -> BoxedStrategy<Op> {
-    let stat = source().prop_map(|(at, path, flags)| Op::Stat { at, path, flags });
     let access = (source(), 0u32..9, prop_oneof![Just(0u32), Just(0x200)]).prop_map(
         |((at, path, flags), mode, more)| Op::Access { at, path, mode, flags: flags | more },
     );
-    let chmod = (source(), mode()).prop_map(|((at, path, flags), mode)| Op::Chmod {
-        at,
-        path,
-        mode,
-        flags,
-    });
-    let chown = (source(), id(), id()).prop_map(|((at, path, flags), uid, gid)| Op::Chown {
-        at,
-        path,
-        uid,
-        gid,
-        flags,
-    });
-    let utimens = (source(), time(), time()).prop_map(|((at, path, flags), atime, mtime)| {
-        Op::Utimens { at, path, atime, mtime, flags }
-    });
     let statfs = prop_oneof![
         path(Kind::Any).prop_map(|path| Op::Statfs { at: CWD, path }),
         (-1i32..6).prop_map(|at| Op::Statfs { at, path: Default::default() }),
@@ -415,11 +407,11 @@ fn attribute_calls() -> BoxedStrategy<Op> {
         Op::OpenHandle { mount, slot, flags: keep }
     });
     Union::new_weighted(vec![
-        (6, stat.boxed()),
+        (6, call_on_source!(Stat {})),
         (5, access.boxed()),
-        (5, chmod.boxed()),
-        (5, chown.boxed()),
-        (6, utimens.boxed()),
+        (5, call_on_source!(Chmod { mode: mode() })),
+        (5, call_on_source!(Chown { uid: id(), gid: id() })),
+        (6, call_on_source!(Utimens { atime: time(), mtime: time() })),
         (1, statfs.boxed()),
         (2, save.boxed()),
         (2, open_handle.boxed()),
@@ -428,37 +420,14 @@ fn attribute_calls() -> BoxedStrategy<Op> {
 }
 
 fn xattr_calls() -> BoxedStrategy<Op> {
-    let set = (source(), xattr_name(), xattr_value(), prop_oneof![8 => Just(0u32), 3 => 0u32..5])
-        .prop_map(|((at, path, flags), name, value, how)| Op::Setxattr {
-            at,
-            path,
-            name,
-            value,
-            how,
-            flags,
-        });
-    let set_acl = (source(), acl_name(), acl()).prop_map(|((at, path, flags), name, value)| {
-        Op::Setxattr { at, path, name, value, how: 0, flags }
-    });
-    let get = (source(), xattr_name()).prop_map(|((at, path, flags), name)| Op::Getxattr {
-        at,
-        path,
-        name,
-        flags,
-    });
-    let list = source().prop_map(|(at, path, flags)| Op::Listxattr { at, path, flags });
-    let remove = (source(), xattr_name()).prop_map(|((at, path, flags), name)| Op::Removexattr {
-        at,
-        path,
-        name,
-        flags,
-    });
+    let how = prop_oneof![8 => Just(0u32), 3 => 0u32..5];
+    let set = call_on_source!(Setxattr { name: xattr_name(), value: xattr_value(), how: how });
     Union::new_weighted(vec![
-        (4, set.boxed()),
-        (4, set_acl.boxed()),
-        (3, get.boxed()),
-        (2, list.boxed()),
-        (2, remove.boxed()),
+        (4, set),
+        (4, call_on_source!(Setxattr { name: acl_name(), value: acl(), how: Just(0) })),
+        (3, call_on_source!(Getxattr { name: xattr_name() })),
+        (2, call_on_source!(Listxattr {})),
+        (2, call_on_source!(Removexattr { name: xattr_name() })),
     ])
     .boxed()
 }

@@ -21,7 +21,6 @@ pub struct Watch {
 impl Watch {
     /// Watches for steps that take longer than `longest`, until it is dropped. `what` describes a
     /// step, given its number.
-    #[must_use]
     pub fn begin(longest: Duration, what: impl Fn(u64) -> String + Send + 'static) -> Self {
         let watch = Self { panicked: Arc::default(), begun: Arc::default() };
         let begun = Arc::downgrade(&watch.begun);
@@ -57,7 +56,6 @@ impl Watch {
     }
 
     /// Returns whether a thread has panicked since the last call.
-    #[must_use]
     pub fn has_panicked(&self) -> bool {
         self.panicked.swap(false, Ordering::SeqCst)
     }

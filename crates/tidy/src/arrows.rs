@@ -35,6 +35,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("vfscale-fuse", &["vfscale", "vfscale-sync"]),
     ("vfscale-capi", &["vfscale", "vfscale-sync"]),
     ("vfscale-python", &["vfscale"]),
+    ("vfscale-mcp", &["vfscale"]),
     ("vfscale-bench", &["vfscale", "vfscale-diskfs", "vfscale-sync", "vfscale-vfs"]),
     (
         "vfscale-commute",
@@ -54,7 +55,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("vfscale-bench-cli", &["vfscale", "vfscale-bench", "vfscale-command", "vfscale-commute"]),
     // These stand beside the house and look at it from outside.
-    ("vfscale-difftest", &["vfscale-sync", "vfscale-testkit"]),
+    ("vfscale-difftest", &["vfscale-sync", "vfscale-testkit", "vfscale-vfs"]),
     (
         "vfscale-crashtest",
         &[

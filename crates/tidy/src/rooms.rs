@@ -76,8 +76,8 @@ pub const ROOMS: &[Layers] = &[
     (
         "vfscale",
         &[
-            "merge", "ingest", "transfer", "options", "memory", "pool", "volume", "place", "view",
-            "diff", "error",
+            "apply", "merge", "ingest", "transfer", "options", "memory", "pool", "volume", "place",
+            "view", "diff", "tar", "error",
         ],
     ),
     ("pool", &["calls", "branch", "state", "space", "disk", "base"]),
@@ -96,7 +96,7 @@ pub const ROOMS: &[Layers] = &[
             "mount",
             "freeze",
             "umount",
-            "bench_program",
+            "programs",
             "volume",
             "files",
             "native",
@@ -104,6 +104,7 @@ pub const ROOMS: &[Layers] = &[
             "served",
             "source",
             "standby",
+            "checked",
             "device",
             "child",
             "mounts",

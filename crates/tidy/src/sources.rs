@@ -47,6 +47,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/vfs/src/syscalls/create.rs", "dentries in children tables"),
     ("crates/vfs/src/objects/dcache/children.rs", "dentries in children tables"),
     ("crates/vfs/tests/all/linux_locks.rs", "system calls: fcntl"),
+    ("crates/cli/tests/all/live.rs", "system calls: mmap, write"),
     ("crates/cli/tests/common/network.rs", "system calls: unshare, setns, shutdown"),
     ("crates/fuse/tests/all/idmap.rs", "system calls: mount_setattr"),
     ("bindings/python/src/buffer.rs", "the border to Python: the memory of its objects"),

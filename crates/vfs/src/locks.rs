@@ -59,13 +59,13 @@ pub use wait::{PendingLock, WaitToken};
 
 #[cfg(test)]
 #[cfg(not(any(loom, shuttle)))]
-mod model_tests;
-#[cfg(test)]
-#[cfg(not(any(loom, shuttle)))]
 mod stress_tests;
 #[cfg(test)]
 #[cfg(not(any(loom, shuttle)))]
 mod tests;
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
+mod waiting_tests;
 
 /// The most records of all owners of one file.
 pub(crate) const RECORDS_MAX: usize = 1 << 18;

@@ -327,7 +327,6 @@ impl Compound {
     }
 
     /// Returns the compound with other tags of what it writes.
-    #[must_use]
     pub fn tagged(mut self, new: impl Fn(u32) -> u32) -> Self {
         for op in &mut self.0 {
             if let Op::Write { data, .. } | Op::Pwrite { data, .. } = op

@@ -273,7 +273,7 @@ impl Op {
     }
 
     /// Returns how many bytes the call is to write.
-    pub(crate) fn to_write(&self) -> Option<u64> {
+    pub fn to_write(&self) -> Option<u64> {
         match self {
             Op::Write { data, .. } | Op::Pwrite { data, .. } => Some(data.len()),
             Op::Writev { parts, .. } => Some(parts.iter().map(|data| data.len()).sum()),

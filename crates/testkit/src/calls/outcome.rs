@@ -245,43 +245,14 @@ impl fmt::Debug for Outcome {
 
 /// Returns the symbolic name of an error number that file operations use.
 pub fn errno_name(errno: i32) -> String {
-    const NAMES: &[(i32, &str)] = &[
-        (libc::EPERM, "EPERM"),
-        (libc::ENOENT, "ENOENT"),
-        (libc::EIO, "EIO"),
-        (libc::ENXIO, "ENXIO"),
-        (libc::E2BIG, "E2BIG"),
-        (libc::EBADF, "EBADF"),
-        (libc::EAGAIN, "EAGAIN"),
-        (libc::ENOMEM, "ENOMEM"),
-        (libc::EACCES, "EACCES"),
-        (libc::ENOTBLK, "ENOTBLK"),
-        (libc::EBUSY, "EBUSY"),
-        (libc::EEXIST, "EEXIST"),
-        (libc::EXDEV, "EXDEV"),
-        (libc::ENODEV, "ENODEV"),
-        (libc::ENOTDIR, "ENOTDIR"),
-        (libc::EISDIR, "EISDIR"),
-        (libc::EINVAL, "EINVAL"),
-        (libc::EMFILE, "EMFILE"),
-        (libc::ENOTTY, "ENOTTY"),
-        (libc::ETXTBSY, "ETXTBSY"),
-        (libc::EFBIG, "EFBIG"),
-        (libc::ENOSPC, "ENOSPC"),
-        (libc::ESPIPE, "ESPIPE"),
-        (libc::EROFS, "EROFS"),
-        (libc::EMLINK, "EMLINK"),
-        (libc::EPIPE, "EPIPE"),
-        (libc::ERANGE, "ERANGE"),
-        (libc::EDEADLK, "EDEADLK"),
-        (libc::ENAMETOOLONG, "ENAMETOOLONG"),
-        (libc::ENOTEMPTY, "ENOTEMPTY"),
-        (libc::ELOOP, "ELOOP"),
-        (libc::ENODATA, "ENODATA"),
-        (libc::EOVERFLOW, "EOVERFLOW"),
-        (libc::EOPNOTSUPP, "EOPNOTSUPP"),
-        (libc::ESTALE, "ESTALE"),
-    ];
+    macro_rules! names {
+        ($($name:ident)+) => { &[$((libc::$name, stringify!($name)),)+] };
+    }
+    const NAMES: &[(i32, &str)] = names! {
+        EPERM ENOENT EIO ENXIO E2BIG EBADF EAGAIN ENOMEM EACCES ENOTBLK EBUSY EEXIST EXDEV ENODEV
+        ENOTDIR EISDIR EINVAL EMFILE ENOTTY ETXTBSY EFBIG ENOSPC ESPIPE EROFS EMLINK EPIPE ERANGE
+        EDEADLK ENAMETOOLONG ENOTEMPTY ELOOP ENODATA EOVERFLOW EOPNOTSUPP ESTALE
+    };
     match NAMES.iter().find(|(number, _)| *number == errno) {
         Some((_, name)) => (*name).to_owned(),
         None => format!("errno {errno}"),

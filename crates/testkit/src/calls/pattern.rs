@@ -17,7 +17,6 @@ pub fn fill(tag: u32, offset: u64, bytes: &mut [u8]) {
 }
 
 /// Returns `len` bytes at `offset` of the pattern of a tag.
-#[must_use]
 pub fn bytes(tag: u32, offset: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     fill(tag, offset, &mut bytes);
@@ -33,7 +32,6 @@ fn unit(tag: u32, number: u64) -> [u8; UNIT as usize] {
 }
 
 /// Describes the origin of bytes.
-#[must_use]
 pub fn explain(bytes: &[u8]) -> String {
     if bytes.iter().all(|byte| *byte == 0) {
         return "zeros".into();

@@ -372,7 +372,7 @@ pub fn acl() -> BoxedStrategy<Vec<u8>> {
     let users = proptest::sample::subsequence(vec![1000u32, 1001], 0..=2);
     let groups = proptest::sample::subsequence(vec![100u32, 1000, 1001], 0..=3);
     let perms = [(); 9].map(|()| perm());
-    let flaw = prop_oneof![12 => Just(0u8), 1 => 1u8..8];
+    let flaw = prop_oneof![12 => Just(0u8), 1 => 1u8..9];
     (users, groups, perms, prop::bool::weighted(0.5), flaw)
         .prop_map(|(users, groups, perms, mask, flaw)| {
             let mut entries = vec![(1u16, perms[0], u32::MAX)];
@@ -397,6 +397,7 @@ fn encode_acl(mut entries: Vec<(u16, u16, u32)>, flaw: u8) -> Vec<u8> {
         3 => drop(entries.remove(0)),
         4 => entries[0].1 = 9,
         5 => entries.clear(),
+        8 => entries.retain(|(tag, ..)| *tag != 0x10),
         _ => {}
     }
     let version: u32 = if flaw == 6 { 1 } else { 2 };

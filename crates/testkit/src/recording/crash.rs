@@ -230,31 +230,26 @@ pub struct Moment {
 
 impl CrashState {
     /// Returns its id, for rebuilding it.
-    #[must_use]
     pub fn id(&self) -> CrashId {
         self.id
     }
 
     /// Returns whether a part of it can't be read.
-    #[must_use]
     pub fn has_lost(&self) -> bool {
         matches!(self.id.subset, Subset::Lost(_) | Subset::AllLost)
     }
 
     /// Returns the number of marks that the test had made before the crash.
-    #[must_use]
     pub fn marks(&self) -> usize {
         self.marks
     }
 
     /// Returns the image after the crash; that of the first device, if several were recorded.
-    #[must_use]
     pub fn device(&self) -> Arc<CowDevice> {
         self.devices[0].clone()
     }
 
     /// Returns the images of all devices that recorded together, in the order in which they began.
-    #[must_use]
     pub fn devices(&self) -> &[Arc<CowDevice>] {
         &self.devices
     }

@@ -106,7 +106,7 @@ impl Subject {
     /// Describes the library's error.
     pub fn new() -> Result<Subject, String> {
         let vfs = Vfs::new(memory()).map_err(|e| format!("vfscale: {e}"))?;
-        Subject::with_tasks(&vfs, None)
+        Subject::of(&vfs)
     }
 
     /// Makes an empty volume on a device in memory, with its tasks; in a branch of a depth, or not
@@ -118,6 +118,14 @@ impl Subject {
         let (device, volume) = depth.map_or_else(new_volume, new_branch)?;
         let vfs = volume.vfs().clone();
         Subject::with_tasks(&vfs, Some((device, volume)))
+    }
+
+    /// Makes the tasks of a tree.
+    ///
+    /// # Errors
+    /// Describes the library's error.
+    pub fn of(vfs: &Vfs) -> Result<Subject, String> {
+        Subject::with_tasks(vfs, None)
     }
 
     fn with_tasks(vfs: &Vfs, volume: Option<(Arc<dyn Device>, Volume)>) -> Result<Subject, String> {

@@ -133,21 +133,12 @@ impl Walk {
             }
             libc::S_IFDIR => {
                 node.content = list(task, &path);
-                if let Outcome::Ok(Value::Entries(entries)) = &node.content {
-                    children = entries.iter().map(|(name, _)| name.0.clone()).collect();
-                }
+                children = below(&path, &node.content);
             }
             _ => {}
         }
-        self.nodes.insert(PathArg(path.clone()), node);
-        for name in children.into_iter().filter(|name| name != b"." && name != b"..") {
-            let mut child = path.clone();
-            if child != b"/" {
-                child.push(b'/');
-            }
-            child.extend_from_slice(&name);
-            self.visit(task, child, depth + 1);
-        }
+        self.nodes.insert(PathArg(path), node);
+        children.into_iter().for_each(|child| self.visit(task, child, depth + 1));
     }
 }
 
@@ -170,6 +161,15 @@ fn list(task: &mut dyn Calls, path: &[u8]) -> Outcome {
     let entries = task.call(&Op::ReadDir { fd });
     task.call(&Op::Close { fd });
     entries
+}
+
+/// Returns the paths of the entries of the directory at `path`, without `.` and `..`.
+fn below(path: &[u8], listed: &Outcome) -> Vec<Vec<u8>> {
+    let Outcome::Ok(Value::Entries(entries)) = listed else { return Vec::new() };
+    let dir = path.strip_suffix(b"/").unwrap_or(path);
+    let names = entries.iter().map(|(name, _)| &name.0[..]);
+    let names = names.filter(|name| !matches!(*name, b"." | b".."));
+    names.map(|name| [dir, b"/", name].concat()).collect()
 }
 
 /// Reads the chunks that are not all zero. A file system may store parts of a hole; they must read
@@ -316,19 +316,10 @@ fn collect(task: &mut dyn Calls, path: Vec<u8>, depth: usize, paths: &mut Vec<Ve
         return;
     }
     let stat = lstat(task, &path);
-    let is_dir = stat.stat().is_some_and(|s| s.mode & libc::S_IFMT == libc::S_IFDIR);
-    if is_dir && let Outcome::Ok(Value::Entries(entries)) = list(task, &path) {
-        for (name, _) in entries {
-            if name.0 == b"." || name.0 == b".." {
-                continue;
-            }
-            let mut child = path.clone();
-            if child != b"/" {
-                child.push(b'/');
-            }
-            child.extend_from_slice(&name.0);
-            collect(task, child, depth + 1, paths);
-        }
+    if stat.stat().is_some_and(|s| s.mode & libc::S_IFMT == libc::S_IFDIR) {
+        let listed = list(task, &path);
+        let children = below(&path, &listed).into_iter();
+        children.for_each(|child| collect(task, child, depth + 1, paths));
     }
     paths.push(path);
 }

@@ -112,6 +112,6 @@ fn pages_are_asked_for() {
 }
 
 #[test]
-fn what_is_not_rust_is_told() {
+fn sources_that_are_not_rust_are_reported() {
     assert_eq!(check("crates/vfs/src/a.rs", "fn fn\n").len(), 1);
 }

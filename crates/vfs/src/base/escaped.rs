@@ -23,13 +23,11 @@ pub struct Escaped<'n> {
 
 impl<'n> Escaped<'n> {
     /// Returns the name or path, to display it.
-    #[must_use]
     pub fn new<N: AsRef<OsStr> + ?Sized>(name: &'n N) -> Escaped<'n> {
         Escaped::bytes(name.as_ref().as_bytes())
     }
 
     /// Returns the bytes of a name, to display them.
-    #[must_use]
     pub fn bytes(name: &'n [u8]) -> Escaped<'n> {
         Escaped { bytes: name, is_message: false }
     }
@@ -43,7 +41,6 @@ impl<'n> Escaped<'n> {
     ///
     /// assert_eq!(Escaped::message("a\\x1b: \u{1b}[2J").to_string(), "a\\x1b: \\x1b[2J");
     /// ```
-    #[must_use]
     pub fn message<T: AsRef<OsStr> + ?Sized>(text: &'n T) -> Escaped<'n> {
         Escaped { bytes: text.as_ref().as_bytes(), is_message: true }
     }

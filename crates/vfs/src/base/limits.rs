@@ -131,13 +131,11 @@ impl Limits {
     }
 
     /// Returns the limit of [`open_files`](Self::open_files).
-    #[must_use]
     pub fn open_files_max(&self) -> u64 {
         self.open_files
     }
 
     /// Returns the limit of [`descriptors`](Self::descriptors).
-    #[must_use]
     pub fn descriptors_max(&self) -> usize {
         self.descriptors
     }

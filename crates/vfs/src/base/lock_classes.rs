@@ -6,128 +6,66 @@ use vfscale_sync::lock_class;
 lock_class! {
     /// Changes of the mount tree (`namespace_sem`).
     pub NamespaceSem = ("namespace_sem", 10);
-}
-lock_class! {
     /// Remounts of a superblock and its mounts, one at a time (`s_umount`).
     pub SuperRemount = ("s_umount", 15) sleeping;
-}
-lock_class! {
     /// Moves of directories between directories, shared or exclusive (`s_vfs_rename_mutex`).
     pub DirectoryMove = ("s_vfs_rename_mutex", 20);
-}
-lock_class! {
     /// A task's working directory, root, mask and credentials.
     pub TaskFs = ("fs_struct", 30);
-}
-lock_class! {
     /// The descriptors of a task from number 64 on.
     pub DescriptorTable = ("file_lock", 32);
-}
-lock_class! {
     /// The list of files on which a task holds record locks.
     pub TaskLocks = ("task_locks", 36);
-}
-lock_class! {
     /// The position of an open file (`f_pos_lock`).
     pub FilePosition = ("f_pos_lock", 40) sleeping;
-}
-lock_class! {
     /// All children tables of a superblock, if the patch `dcache-hash` is disabled (`dcache_lock`).
     pub DcacheLock = ("dcache_lock", 48);
-}
-lock_class! {
     /// A bucket of a directory's children table.
     pub Children = ("d_children", 50);
-}
-lock_class! {
     /// Crossings of mounts, which exclude changes of the mount tree, if crossings take a lock.
     pub VfsmountLock = ("vfsmount_lock", 55);
-}
-lock_class! {
     /// Readers for which no directory may move, and the moves of directories that they exclude.
     pub RenameLock = ("rename_lock", 60);
-}
-lock_class! {
     /// Data and attributes of an inode (`i_rwsem`).
     pub InodeData = ("i_rwsem", 70) sleeping;
-}
-lock_class! {
     /// Extended attributes of an inode.
     pub Xattrs = ("xattrs", 80);
-}
-lock_class! {
     /// The marks of an inode that is watched (`mark->lock`).
     pub InodeMarksLock = ("fsnotify_marks", 82);
-}
-lock_class! {
     /// The events of a watcher that wait to be read (`notification_lock`).
     pub EventQueueLock = ("notification_lock", 111);
-}
-lock_class! {
     /// The watches of a watcher (`mark_mutex`).
     pub WatcherLock = ("fsnotify_watches", 38);
-}
-lock_class! {
     /// The table of mountpoints.
     pub MountHash = ("mount_hash", 62);
-}
-lock_class! {
     /// The count of a detached mount.
     pub MountCount = ("mnt_count", 64);
-}
-lock_class! {
     /// The mounts of a superblock.
     pub SuperMounts = ("s_mounts", 66);
-}
-lock_class! {
     /// The inode hash of a superblock, if the patch `inode-hash` is disabled (`inode_lock`).
     pub InodeLock = ("inode_lock", 88);
-}
-lock_class! {
     /// A bucket of a superblock's inode hash.
     pub InodeHash = ("inode_hash", 90);
-}
-lock_class! {
     /// The threads that wait for the eviction of an inode.
     pub InodeWaiters = ("inode_waiters", 91);
-}
-lock_class! {
     /// The hold on writers while a remount checks for them (`MNT_WRITE_HOLD`).
     pub WriteHold = ("mnt_write_hold", 105);
-}
-lock_class! {
     /// One slot of a superblock's lists of open files.
     pub FilesLock = ("files_lock", 110);
-}
-lock_class! {
     /// The set of names that a driver is looking up; not held during a lookup.
     pub InLookup = ("in_lookup", 46);
-}
-lock_class! {
     /// One slot of a superblock's LRU lists of dentries.
     pub DcacheLru = ("dcache_lru_lock", 94);
-}
-lock_class! {
     /// One slot of a superblock's lists of inodes.
     pub InodeSbList = ("inode_sb_list_lock", 96);
-}
-lock_class! {
     /// The list of the dentries of an inode that has several (`i_lock`).
     pub InodeAliases = ("i_lock", 97);
-}
-lock_class! {
     /// The uses that hold a superblock after its last mount.
     pub SuperUses = ("s_uses", 92);
-}
-lock_class! {
     /// The contents of a pipe, and its waiters (`pipe->mutex`).
     pub PipeMutex = ("pipe_mutex", 108);
-}
-lock_class! {
     /// The contents of a pair of message sockets, and its waiters (`sk_lock`).
     pub SocketLock = ("sk_lock", 107);
-}
-lock_class! {
     /// The text snapshots of the open files of an inode whose text is generated when it is read.
     pub TextSnapshots = ("text_snapshots", 109);
 }

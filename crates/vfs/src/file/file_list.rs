@@ -89,7 +89,6 @@ pub struct FileList(Arc<SharedList<OpenFile, FilesLock>>);
 
 impl FileList {
     /// Creates an empty list.
-    #[must_use]
     pub fn new() -> FileList {
         FileList(Arc::new(SharedList::new(1)))
     }
@@ -118,7 +117,6 @@ impl FileList {
 
     /// Returns the files on it. A file that is opened or closed during the call may or may not be
     /// included.
-    #[must_use]
     pub fn files(&self) -> Vec<OpenFileInfo> {
         describe(&self.0)
     }

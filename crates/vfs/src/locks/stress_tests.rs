@@ -1,6 +1,6 @@
 //! Tests with threads that really wait.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -126,83 +126,6 @@ fn deadlocks_never_last() {
     });
     assert!(files.iter().all(FileLocks::is_empty) && graph.is_empty());
     assert!(done.load(Ordering::Relaxed) > 0 && found.load(Ordering::Relaxed) > 0);
-}
-
-/// Waits that are cancelled at any moment end with the lock or without it, and their results tell
-/// which.
-#[test]
-fn cancellations_race_with_grants() {
-    let (locks, graph) = (FileLocks::new(), Arc::new(LockGraph::new()));
-    let inside = Inside::default();
-    let (granted, cancelled) = (AtomicU64::new(0), AtomicU64::new(0));
-    run(6, |task, random| {
-        for _ in 0..200 {
-            let owner = Owner::Task(task);
-            let request = random_lock(owner, random);
-            let token = WaitToken::new();
-            let pause = random.below(200);
-            let outcome = thread::scope(|scope| {
-                let canceller = token.clone();
-                scope.spawn(move || {
-                    let until = Instant::now() + Duration::from_micros(pause);
-                    while Instant::now() < until {
-                        thread::yield_now();
-                    }
-                    canceller.cancel();
-                });
-                locks.lock(&request, &graph, &token)
-            });
-            match outcome {
-                Ok(()) => {
-                    granted.fetch_add(1, Ordering::Relaxed);
-                    inside.enter(request.range, request.kind);
-                    vfscale_harness::pause(Duration::from_micros(50));
-                    inside.leave(request.range, request.kind);
-                }
-                Err(errno) => {
-                    assert_eq!(errno, Errno::INTR);
-                    cancelled.fetch_add(1, Ordering::Relaxed);
-                    assert!(!locks.list().iter().any(|held| held.owner == owner));
-                }
-            }
-            locks.release_posix(task);
-        }
-    });
-    assert!(locks.is_empty() && graph.is_empty());
-    assert!(granted.load(Ordering::Relaxed) > 0 && cancelled.load(Ordering::Relaxed) > 0);
-}
-
-/// Functions are notified instead of threads: each is called once, in any order of grant,
-/// cancellation and release.
-#[test]
-fn every_function_is_called_once() {
-    let (locks, graph) = (FileLocks::new(), Arc::new(LockGraph::new()));
-    let (asked, told) = (AtomicU64::new(0), Arc::new(AtomicU64::new(0)));
-    run(4, |file, random| {
-        for _ in 0..500 {
-            let owner = Owner::File(file);
-            let token = WaitToken::new();
-            if let Ok(Acquire::Waiting(pending)) =
-                locks.request(&random_lock(owner, random), &graph)
-            {
-                let (once, told) = (AtomicBool::new(false), told.clone());
-                asked.fetch_add(1, Ordering::Relaxed);
-                pending.notify(&token, move |_| {
-                    assert!(!once.swap(true, Ordering::Relaxed));
-                    told.fetch_add(1, Ordering::Relaxed);
-                });
-            }
-            match random.below(3) {
-                0 => token.cancel(),
-                1 => locks.release_file(file),
-                _ => {}
-            }
-        }
-    });
-    (0..4).for_each(|file| locks.release_file(file));
-    assert!(locks.is_empty());
-    assert!(asked.load(Ordering::Relaxed) > 0);
-    assert_eq!(asked.load(Ordering::Relaxed), told.load(Ordering::Relaxed));
 }
 
 /// Repeated requests do not overtake a waiting one for ever.

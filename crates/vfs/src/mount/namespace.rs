@@ -77,7 +77,6 @@ pub struct Users {
 
 impl Users {
     /// Returns whether there is no user.
-    #[must_use]
     pub fn is_none(self) -> bool {
         self == Users::default()
     }
@@ -230,14 +229,12 @@ impl Vfs {
 
     /// Returns the use of the log and the cache of the root file system. Takes short locks of all
     /// CPUs; meant for statistics.
-    #[must_use]
     pub fn storage_counts(&self) -> StorageCounts {
         self.0.root.sb().fs().storage_counts()
     }
 
     /// Counts the other users of the tree and of its root file system. Counts tasks first: without
     /// tasks, no file can be opened afterwards, unless through a [`WeakVfs`].
-    #[must_use]
     pub fn users(&self) -> Users {
         let tasks = Arc::strong_count(&self.0) - 1;
         self.0.users(tasks)
@@ -554,7 +551,6 @@ impl Vfs {
 
     /// Returns the used part of the limits; [`counts`](Self::counts) returns the number of open
     /// files. Each number is exact while no resource of its kind is charged or uncharged.
-    #[must_use]
     pub fn usage(&self) -> Usage {
         self.ns().quotas().usage()
     }

@@ -16,8 +16,8 @@
 //! group bits of the mode are then the mask: `chmod` changes the mask ([`Acl::chmod`]), and a check
 //! reads the list only if the group bits are not all clear ([`permission`]).
 //!
-//! The semantics follow the Linux manual and the behaviour of its kernel, with which
-//! `tests/all/linux_acl.rs` compares them call by call.
+//! The semantics follow the Linux manual and the behaviour of its kernel, with which the random
+//! calls of `crates/difftest` compare them.
 
 use rustix::io::Errno;
 
@@ -337,7 +337,6 @@ impl Acl {
 
     /// Returns the list after a `chmod` to `mode`: the mode sets the entries of the owner and of
     /// others, and the mask, or without a mask the entry of the owning group.
-    #[must_use]
     pub fn chmod(&self, mode: u32) -> Acl {
         self.map_classes(|class, _| (mode >> class.shift() & 7) as u8)
     }

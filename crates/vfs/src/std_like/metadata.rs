@@ -23,62 +23,52 @@ pub struct Metadata(Stat);
 
 impl Metadata {
     /// Returns the length in bytes.
-    #[must_use]
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> u64 {
         self.0.size
     }
 
     /// Returns the type of the file.
-    #[must_use]
     pub fn file_type(&self) -> FileType {
         self.0.file_type()
     }
 
     /// Returns the permission bits (07777).
-    #[must_use]
     pub fn permissions(&self) -> Mode {
         self.0.permissions()
     }
 
     /// Returns whether the file is a directory.
-    #[must_use]
     pub fn is_dir(&self) -> bool {
         self.0.is_dir()
     }
 
     /// Returns whether the file is a regular file.
-    #[must_use]
     pub fn is_file(&self) -> bool {
         self.0.is_file()
     }
 
     /// Returns whether the file is a symbolic link.
-    #[must_use]
     pub fn is_symlink(&self) -> bool {
         self.0.is_symlink()
     }
 
     /// Returns the time of the last access.
-    #[must_use]
     pub fn accessed(&self) -> SystemTime {
         self.0.atime.into()
     }
 
     /// Returns the time of the last change of the data.
-    #[must_use]
     pub fn modified(&self) -> SystemTime {
         self.0.mtime.into()
     }
 
     /// Returns the time of creation.
-    #[must_use]
     pub fn created(&self) -> SystemTime {
         self.0.btime.into()
     }
 
     /// Returns the memory or disk that the file occupies, in bytes.
-    #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         self.0.blocks * 512
     }

@@ -98,25 +98,21 @@ pub struct DirEntry<'t> {
 impl DirEntry<'_> {
     /// Returns the path: that of the directory, as it was passed to [`Task::read_dir`], and the
     /// name.
-    #[must_use]
     pub fn path(&self) -> PathBuf {
         self.dir.path.join(&self.entry.name)
     }
 
     /// Returns the name.
-    #[must_use]
     pub fn file_name(&self) -> OsString {
         self.entry.name.clone()
     }
 
     /// Returns the type of the file when the entry was read.
-    #[must_use]
     pub fn file_type(&self) -> FileType {
         self.entry.file_type
     }
 
     /// Returns the inode number.
-    #[must_use]
     pub fn ino(&self) -> u64 {
         self.entry.ino
     }

@@ -132,13 +132,11 @@ pub struct TempFile<'t> {
 
 impl TempFile<'_> {
     /// Returns the open file.
-    #[must_use]
     pub fn file(&self) -> &File {
         &self.file
     }
 
     /// Returns the temporary path.
-    #[must_use]
     pub fn path(&self) -> &Path {
         self.path.as_deref().unwrap_or(Path::new(""))
     }

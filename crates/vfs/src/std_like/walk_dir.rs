@@ -64,7 +64,6 @@ pub struct WalkEntry {
 
 impl WalkEntry {
     /// Returns the last component of the path; the whole path if that has no name, as `/`.
-    #[must_use]
     pub fn file_name(&self) -> &OsStr {
         self.path.file_name().unwrap_or(self.path.as_os_str())
     }
@@ -85,7 +84,6 @@ impl WalkEntry {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn at(&self) -> (At<'_>, &OsStr) {
         match &self.dir {
             Some(dir) => (At::File(dir), self.file_name()),
@@ -130,7 +128,6 @@ impl<'a> WalkDir<'a> {
 
     /// Returns only entries for which `keep` returns true, and reads only directories for which it
     /// does.
-    #[must_use]
     pub fn filter_entry(mut self, keep: impl FnMut(&WalkEntry) -> bool + Send + 'a) -> Self {
         self.filter = Some(Box::new(keep));
         self

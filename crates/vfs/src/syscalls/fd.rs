@@ -65,7 +65,6 @@ impl Calls<'_> {
     }
 
     /// Returns the limit that the numbers of new descriptors stay below (`RLIMIT_NOFILE`).
-    #[must_use]
     pub fn descriptors_max(&self) -> usize {
         self.task.descriptors().max()
     }

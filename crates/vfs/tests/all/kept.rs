@@ -7,7 +7,7 @@ use crate::tables::Tables;
 use vfscale_sync::random::Random;
 use vfscale_vfs::{
     At, AtFlags, Errno, FileType, Mode, MountFlags, OFlags, RenameFlags, Result, SetTime, Stat,
-    Task, Timestamp, Vfs, Whence, XattrFlags,
+    Task, Timestamp, Vfs, XattrFlags,
 };
 
 const NEW: OFlags = OFlags::CREATE.union(OFlags::RDWR);
@@ -44,46 +44,6 @@ fn forget(fs: &Tables) {
             vfscale_sync::rcu::synchronize();
         }
     });
-}
-
-#[test]
-fn a_driver_stores_names_that_calls_make() {
-    let (fs, task) = mounted();
-    task.posix().mkdirat(At::Cwd, "/d", Mode::from(0o750)).unwrap();
-    task.posix().mkdirat(At::Cwd, "/d/e", Mode::from(0o700)).unwrap();
-    let file = task.posix().open("/d/f", NEW, Mode::from(0o640)).unwrap();
-    assert_eq!(file.write(b"some text").unwrap(), 9);
-    task.symlink("d/f", "/l").unwrap();
-    task.posix().mknodat(At::Cwd, "/fifo", FileType::Fifo, Mode::from(0o600), 0).unwrap();
-    task.hard_link("/d/f", "/d/g").unwrap();
-    drop(file);
-    for _ in 0..2 {
-        let (d, f) = (stat(&task, "/d").unwrap(), stat(&task, "/d/f").unwrap());
-        assert_eq!((d.mode, d.nlink), (0o040_750, 3));
-        assert_eq!((f.mode, f.nlink, f.size), (0o100_640, 2, 9));
-        assert_eq!(stat(&task, "/d/g").unwrap().ino, f.ino);
-        assert_eq!(task.read_link("/l").unwrap().to_str(), Some("d/f"));
-        assert_eq!(task.metadata("/l").unwrap().ino, f.ino);
-        assert_eq!(stat(&task, "/fifo").unwrap().mode, 0o010_600);
-        assert_eq!(names(&task, "/"), ["d", "l", "fifo"]);
-        assert_eq!(names(&task, "/d"), ["e", "f", "g"]);
-        let mut text = [0; 20];
-        let file = task.posix().open("/l", OFlags::RDONLY, Mode::empty()).unwrap();
-        assert_eq!(file.pread(&mut text, 0).unwrap(), 9);
-        assert_eq!(&text[..9], b"some text");
-        drop(file);
-        fs.check();
-        forget(&fs);
-        assert_eq!(
-            fs.with_super(|sb| sb.inodes_in_use()),
-            2,
-            "the root, and the inode of negative dentries"
-        );
-    }
-    assert_eq!(errno(task.posix().mkdirat(At::Cwd, "/d", Mode::RWXU)), Errno::EXIST);
-    assert_eq!(errno(task.posix().open("/d/f", NEW | OFlags::EXCL, Mode::RWXU)), Errno::EXIST);
-    assert_eq!(errno(task.posix().mkdirat(At::Cwd, "/no/d", Mode::RWXU)), Errno::NOENT);
-    assert_eq!(errno(task.hard_link("/d", "/dd")), Errno::PERM);
 }
 
 #[test]
@@ -320,81 +280,6 @@ fn writing_takes_set_ids_away_and_is_told() {
     assert_eq!(stat(&task, "/f").unwrap().mode, 0o100_777);
     assert!(task.posix().listxattrat(At::Cwd, "/f", none).unwrap().is_empty());
     assert!(fs.dirtied.load(Ordering::Relaxed) > 0);
-}
-
-#[test]
-fn files_without_names_can_get_one() {
-    let (fs, task) = mounted();
-    let file = task.posix().open("/", OFlags::TMPFILE | OFlags::RDWR, Mode::RWXU).unwrap();
-    file.write(b"text").unwrap();
-    assert_eq!(file.stat().unwrap().nlink, 0);
-    let link =
-        |new: &str| task.posix().linkat(At::File(&file), "", At::Cwd, new, AtFlags::EMPTY_PATH);
-    link("/f").unwrap();
-    link("/g").unwrap();
-    assert_eq!(file.stat().unwrap().nlink, 2);
-    for name in ["/f", "/g"] {
-        task.remove_file(name).unwrap();
-    }
-    assert_eq!(errno(link("/h")), Errno::NOENT);
-    let secret = OFlags::TMPFILE | OFlags::RDWR | OFlags::EXCL;
-    let other = task.posix().open("/", secret, Mode::RWXU).unwrap();
-    let linked = task.posix().linkat(At::File(&other), "", At::Cwd, "/h", AtFlags::EMPTY_PATH);
-    assert_eq!(errno(linked), Errno::NOENT);
-    assert_eq!(fs.stored(), 3);
-    drop((file, other));
-    forget(&fs);
-    assert_eq!(fs.stored(), 1);
-}
-
-#[test]
-fn default_lists_are_inherited_and_stored() {
-    let (fs, task) = mounted();
-    task.posix().mkdirat(At::Cwd, "/d", Mode::RWXU).unwrap();
-    let list = [
-        (vfscale_vfs::acl::AclTag::UserObj, 7),
-        (vfscale_vfs::acl::AclTag::User(5), 6),
-        (vfscale_vfs::acl::AclTag::GroupObj, 5),
-        (vfscale_vfs::acl::AclTag::Mask, 7),
-        (vfscale_vfs::acl::AclTag::Other, 0),
-    ];
-    let list = vfscale_vfs::acl::Acl::new(list).unwrap().to_xattr();
-    let none = AtFlags::empty();
-    let default = "system.posix_acl_default";
-    task.posix().setxattrat(At::Cwd, "/d", default, &list, XattrFlags::empty(), none).unwrap();
-    task.posix().mkdirat(At::Cwd, "/d/e", Mode::from(0o750)).unwrap();
-    drop(task.posix().open("/d/f", NEW, Mode::from(0o640)).unwrap());
-    forget(&fs);
-    assert_eq!(task.posix().getxattrat(At::Cwd, "/d/e", default, none).unwrap(), list);
-    let access = task.posix().getxattrat(At::Cwd, "/d/f", "system.posix_acl_access", none).unwrap();
-    let access = vfscale_vfs::acl::Acl::from_xattr(&access).unwrap().unwrap();
-    assert_eq!(access.equiv_mode(0).mode, 0o640);
-    task.posix().fchmodat(At::Cwd, "/d/f", Mode::from(0o600), none).unwrap();
-    forget(&fs);
-    let access = task.posix().getxattrat(At::Cwd, "/d/f", "system.posix_acl_access", none).unwrap();
-    let access = vfscale_vfs::acl::Acl::from_xattr(&access).unwrap().unwrap();
-    assert_eq!(access.equiv_mode(0).mode, 0o600);
-}
-
-#[test]
-fn data_is_cut_and_positions_move() {
-    let (_fs, task) = mounted();
-    let file = task.posix().open("/f", NEW, Mode::RWXU).unwrap();
-    file.write(b"0123456789").unwrap();
-    file.seek(Whence::Set(2)).unwrap();
-    let mut two = [0; 2];
-    assert_eq!((file.read(&mut two).unwrap(), &two), (2, b"23"));
-    file.truncate(5).unwrap();
-    task.posix().truncate("/f", 3).unwrap();
-    assert_eq!(file.stat().unwrap().size, 3);
-    let cut = task.posix().open("/f", OFlags::WRONLY | OFlags::TRUNC, Mode::empty()).unwrap();
-    assert_eq!(cut.stat().unwrap().size, 0);
-    assert_eq!(errno(file.seek(Whence::Data(0))), Errno::NXIO);
-    let append = task.posix().open("/f", OFlags::WRONLY | OFlags::APPEND, Mode::empty()).unwrap();
-    append.write(b"ab").unwrap();
-    append.write(b"cd").unwrap();
-    append.sync_all().unwrap();
-    assert_eq!(file.pread(&mut [0; 9], 0).unwrap(), 4);
 }
 
 #[test]

@@ -223,18 +223,6 @@ fn names_that_are_not_there_have_a_bound_of_their_own() {
     assert_eq!(lookups(&fs), asked, "they have evicted no other dentry");
 }
 
-/// Race: A driver's answer against another thread's lookup.
-#[test]
-fn threads_that_ask_for_one_name_ask_once() {
-    let (fs, task) = mounted(1, 2000);
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| (0..2000).for_each(|n| assert!(exists(&task, &format!("/d0/f{n}")))));
-        }
-    });
-    assert_eq!(lookups(&fs), 2001);
-}
-
 /// Unique materialise: if the driver finds a directory under another name, its one dentry moves
 /// there, with everything below it, the mounts on it, and its users.
 ///
@@ -413,51 +401,4 @@ fn handles_outlive_the_cache() {
     let gone = vfscale_vfs::FileHandle { ino: 99, ..dir };
     let error = task.posix().open_by_handle_at(&root, &gone, OFlags::RDONLY).unwrap_err();
     assert_eq!(error.errno(), Errno::STALE);
-}
-
-/// Runs walks, the shrinker, and changes of names concurrently; in the end no dentry is left.
-///
-/// Race: The shrinker against walks, opens and new children.
-#[test]
-fn stress_lookups_beside_the_shrinker() {
-    for scaling in [Scaling::with_slots(4), Scaling::before("lru").unwrap()] {
-        let fs = Numbers::new(8, 64);
-        let task = Vfs::with_scaling(fs.clone(), scaling).unwrap().task();
-        fs.with_super(|sb| sb.set_cache_limit(40 << 10));
-        std::thread::scope(|scope| {
-            let threads = Vec::from_iter((0..4u64).map(|t| {
-                let (fs, task) = (&fs, &task);
-                scope.spawn(move || {
-                    let _cpu = vfscale_sync::cpu::pretend(t as u32);
-                    for i in 0..4000u64 {
-                        let (dir, name) = (i * 7 % 8, (i * 31 + t * 17) % 80);
-                        assert_eq!(exists(task, &format!("/d{dir}/f{name}")), name < 64);
-                        match i % 64 {
-                            0 => drop(fs.tide.fetch_add(1, Ordering::SeqCst)),
-                            1 => drop(fs.with_super(|sb| sb.shrink(8 << 10))),
-                            2 => {
-                                let file = open(task, &format!("/d{dir}/f{}", name % 64));
-                                let path = task.posix().path_of(&file).unwrap();
-                                assert_eq!(
-                                    path.to_str(),
-                                    Some(&*format!("/d{dir}/f{}", name % 64))
-                                );
-                            }
-                            _ => drop(task.metadata("/tide/f1")),
-                        }
-                    }
-                })
-            }));
-            // The end of the scope alone does not wait until the threads have passed on their
-            // deferred work.
-            threads.into_iter().for_each(|thread| thread.join().unwrap());
-        });
-        // The shrinker first collapses a sharded count, which takes a grace period.
-        fs.with_super(|sb| sb.shrink(usize::MAX));
-        vfscale_sync::rcu::synchronize();
-        fs.with_super(|sb| sb.shrink(usize::MAX));
-        let left = fs.with_super(|sb| sb.inodes_in_use());
-        assert_eq!(left, 2, "the root, and none");
-        drop(task);
-    }
 }

@@ -6,7 +6,6 @@
 mod driver_errors;
 mod icache;
 mod kept;
-mod linux_acl;
 mod linux_locks;
 mod lookup;
 #[path = "../numbers/mod.rs"]

@@ -39,13 +39,10 @@ fn both<A: Send + 'static, B>(
     one: impl FnOnce(&Task) -> A + Send + 'static,
     other: impl FnOnce(&Task) -> B,
 ) -> (A, B) {
-    let first = {
-        let task = task.clone();
-        thread::spawn(move || {
-            let _cpu = cpu::pretend(0);
-            one(&task)
-        })
-    };
+    let first = model::spawn(task.clone(), move |task| {
+        let _cpu = cpu::pretend(0);
+        one(&task)
+    });
     let second = other(task);
     (first.join().unwrap(), second)
 }
@@ -141,13 +138,10 @@ fn creations_of_a_name_that_is_not_cached() {
         };
         touch(task, "/f").unwrap();
         forget();
-        let remover = {
-            let task = task.clone();
-            thread::spawn(move || {
-                let _cpu = cpu::pretend(1);
-                unlink(&task, "/f")
-            })
-        };
+        let remover = model::spawn(task.clone(), move |task| {
+            let _cpu = cpu::pretend(1);
+            unlink(&task, "/f")
+        });
         let make = |task: &Task| -> Result<u64> {
             Ok(task.posix().open("/f", NEW | OFlags::EXCL, Mode::RWXU)?.stat()?.ino)
         };

@@ -30,14 +30,16 @@ fn writers_exclude_each_other() {
         let graph = Arc::new(LockGraph::new());
         let inside = Arc::new(AtomicUsize::new(0));
         let threads = [1, 2, 3].map(|task| {
-            let (locks, graph, inside) = (locks.clone(), graph.clone(), inside.clone());
-            thread::spawn(move || {
-                let request = whole(task, LockKind::Exclusive);
-                locks.lock(&request, &graph, &WaitToken::new()).unwrap();
-                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
-                assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
-                locks.release_posix(task);
-            })
+            model::spawn(
+                (locks.clone(), graph.clone(), inside.clone()),
+                move |(locks, graph, inside)| {
+                    let request = whole(task, LockKind::Exclusive);
+                    locks.lock(&request, &graph, &WaitToken::new()).unwrap();
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                    assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1);
+                    locks.release_posix(task);
+                },
+            )
         });
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert!(locks.is_empty() && graph.is_empty());
@@ -55,10 +57,10 @@ fn a_cancellation_races_with_a_grant() {
         let graph = Arc::new(LockGraph::new());
         let token = WaitToken::new();
         locks.try_lock(&whole(1, LockKind::Shared)).unwrap();
-        let waits = {
-            let (locks, graph, token) = (locks.clone(), graph.clone(), token.clone());
-            thread::spawn(move || locks.lock(&whole(2, LockKind::Exclusive), &graph, &token))
-        };
+        let waits = model::spawn(
+            (locks.clone(), graph.clone(), token.clone()),
+            move |(locks, graph, token)| locks.lock(&whole(2, LockKind::Exclusive), &graph, &token),
+        );
         let cancels = thread::spawn(move || token.cancel());
         locks.release_posix(1);
         cancels.join().unwrap();
@@ -88,14 +90,8 @@ fn a_function_is_called_once() {
         let Ok(Acquire::Waiting(pending)) = locks.request_flock(2, LockKind::Shared) else {
             panic!("the lock is taken");
         };
-        let releases = {
-            let locks = locks.clone();
-            thread::spawn(move || locks.release_file(1))
-        };
-        let cancels = {
-            let token = token.clone();
-            thread::spawn(move || token.cancel())
-        };
+        let releases = model::spawn(locks.clone(), move |locks| locks.release_file(1));
+        let cancels = model::spawn(token.clone(), move |token| token.cancel());
         let called = calls.clone();
         pending.notify(&token, move |_| {
             called.fetch_add(1, Ordering::SeqCst);
@@ -116,8 +112,7 @@ fn a_deadlock_is_told_to_one() {
         let files = Arc::new([FileLocks::new(), FileLocks::new()]);
         let graph = Arc::new(LockGraph::new());
         let threads = [0, 1].map(|task: usize| {
-            let (files, graph) = (files.clone(), graph.clone());
-            thread::spawn(move || {
+            model::spawn((files.clone(), graph.clone()), move |(files, graph)| {
                 let request = whole(task as u64, LockKind::Exclusive);
                 files[task].lock(&request, &graph, &WaitToken::new()).unwrap();
                 let second = files[1 - task].lock(&request, &graph, &WaitToken::new());

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::numbers::Numbers;
-use shuttle::thread;
 use vfscale_sync::model::{self, Schedules};
 use vfscale_sync::{cpu, rcu};
 use vfscale_vfs::inode::InodeInit;
@@ -65,8 +64,7 @@ fn ino(task: &Task, path: &str) -> Result<u64, Errno> {
 fn lookups_beside_the_shrinker() {
     check(|fs, task| {
         let threads = [0, 1].map(|_| {
-            let task = task.clone();
-            thread::spawn(move || {
+            model::spawn(task.clone(), move |task| {
                 let _cpu = cpu::pretend(0);
                 let first = ino(&task, "/d1/f1").unwrap();
                 assert_eq!(ino(&task, "/d1/f2"), Err(Errno::NOENT));
@@ -92,13 +90,10 @@ fn lookups_beside_the_shrinker() {
 #[test]
 fn two_threads_ask_for_one_name() {
     check(|fs, task| {
-        let other = {
-            let task = task.clone();
-            thread::spawn(move || {
-                let _cpu = cpu::pretend(0);
-                ino(&task, "/d0/f0").unwrap()
-            })
-        };
+        let other = model::spawn(task.clone(), move |task| {
+            let _cpu = cpu::pretend(0);
+            ino(&task, "/d0/f0").unwrap()
+        });
         let mine = ino(task, "/d0/f0").unwrap();
         assert_eq!(other.join().unwrap(), mine);
         assert_eq!(fs.lookups.load(Ordering::Relaxed), 2);
@@ -127,8 +122,7 @@ fn an_inode_without_a_name_goes_once() {
         };
         let first = fs.with_super(get);
         let threads = [false, true].map(|unlinks| {
-            let root = fs.root();
-            thread::spawn(move || {
+            model::spawn(fs.root(), move |root| {
                 let _cpu = cpu::pretend(0);
                 let inode = get(root.sb());
                 assert_eq!(inode.ino(), INO);
@@ -155,16 +149,13 @@ fn an_inode_without_a_name_goes_once() {
 #[test]
 fn opens_beside_the_shrinker() {
     check(|fs, task| {
-        let other = {
-            let task = task.clone();
-            thread::spawn(move || {
-                let _cpu = cpu::pretend(0);
-                let file = task.posix().open("/d0/f0", OFlags::RDONLY, Mode::empty()).unwrap();
-                let ino = file.stat().unwrap().ino;
-                assert_eq!(task.posix().path_of(&file).unwrap().to_str(), Some("/d0/f0"));
-                ino
-            })
-        };
+        let other = model::spawn(task.clone(), move |task| {
+            let _cpu = cpu::pretend(0);
+            let file = task.posix().open("/d0/f0", OFlags::RDONLY, Mode::empty()).unwrap();
+            let ino = file.stat().unwrap().ino;
+            assert_eq!(task.posix().path_of(&file).unwrap().to_str(), Some("/d0/f0"));
+            ino
+        });
         fs.with_super(|sb| sb.shrink(usize::MAX));
         let before = ino(task, "/d0/f0").unwrap();
         fs.with_super(|sb| sb.shrink(usize::MAX));
@@ -191,20 +182,16 @@ fn open_by_handle_against_eviction() {
         let root = task.posix().open("/", OFlags::RDONLY, Mode::empty()).unwrap();
         let handle = task.posix().name_to_handle_at(At::Cwd, "/d1/f1", AtFlags::empty()).unwrap();
         let dir = task.posix().name_to_handle_at(At::Cwd, "/d1", AtFlags::empty()).unwrap();
-        let other = {
-            let task = task.clone();
-            thread::spawn(move || {
-                let _cpu = cpu::pretend(0);
-                let opened = [handle, dir].map(|handle| {
-                    let file =
-                        task.posix().open_by_handle_at(&root, &handle, OFlags::RDONLY).unwrap();
-                    assert_eq!(file.stat().unwrap().ino, handle.ino);
-                    task.posix().path_of(&file).unwrap().to_str().unwrap().to_owned()
-                });
-                assert!(opened[0] == "/d1/f1" || opened[0].ends_with(" (deleted)"), "{opened:?}");
-                assert_eq!(opened[1], "/d1");
-            })
-        };
+        let other = model::spawn(task.clone(), move |task| {
+            let _cpu = cpu::pretend(0);
+            let opened = [handle, dir].map(|handle| {
+                let file = task.posix().open_by_handle_at(&root, &handle, OFlags::RDONLY).unwrap();
+                assert_eq!(file.stat().unwrap().ino, handle.ino);
+                task.posix().path_of(&file).unwrap().to_str().unwrap().to_owned()
+            });
+            assert!(opened[0] == "/d1/f1" || opened[0].ends_with(" (deleted)"), "{opened:?}");
+            assert_eq!(opened[1], "/d1");
+        });
         fs.with_super(|sb| sb.shrink(usize::MAX));
         assert_eq!(ino(task, "/d1/f1"), Ok(handle.ino));
         fs.with_super(|sb| sb.shrink(usize::MAX));
@@ -233,8 +220,7 @@ fn walks_beside_a_directory_that_moves_by_itself() {
         let known = ino(task, "/here/f1").unwrap();
         let inside = task.posix().open("/here", OFlags::RDONLY, Mode::empty()).unwrap();
         let walks = ["/there/f1", "/here/f1"].map(|path| {
-            let task = task.clone();
-            thread::spawn(move || {
+            model::spawn(task.clone(), move |task| {
                 let _cpu = cpu::pretend(0);
                 let seen = [ino(&task, path), ino(&task, path)];
                 assert!(seen.iter().all(|ino| [Ok(known), Err(Errno::NOENT)].contains(ino)));
@@ -263,22 +249,16 @@ fn walks_beside_a_directory_that_moves_by_itself() {
 fn lookups_beside_the_shrinking_of_a_subtree() {
     check(|fs, task| {
         let known = ino(task, "/d1/f1").unwrap();
-        let drops = {
-            let task = task.clone();
-            thread::spawn(move || {
-                let _cpu = cpu::pretend(0);
-                task.posix().drop_cached(At::Cwd, "/").unwrap();
-                task.posix().drop_cached(At::Cwd, "/d1").unwrap();
-            })
-        };
-        let opens = {
-            let task = task.clone();
-            thread::spawn(move || {
-                let _cpu = cpu::pretend(0);
-                let file = task.posix().open("/d1/f1", OFlags::RDONLY, Mode::empty()).unwrap();
-                assert_eq!(task.posix().path_of(&file).unwrap().to_str(), Some("/d1/f1"));
-            })
-        };
+        let drops = model::spawn(task.clone(), move |task| {
+            let _cpu = cpu::pretend(0);
+            task.posix().drop_cached(At::Cwd, "/").unwrap();
+            task.posix().drop_cached(At::Cwd, "/d1").unwrap();
+        });
+        let opens = model::spawn(task.clone(), move |task| {
+            let _cpu = cpu::pretend(0);
+            let file = task.posix().open("/d1/f1", OFlags::RDONLY, Mode::empty()).unwrap();
+            assert_eq!(task.posix().path_of(&file).unwrap().to_str(), Some("/d1/f1"));
+        });
         assert_eq!(ino(task, "/d1/f1"), Ok(known));
         assert_eq!(ino(task, "/d1/f2"), Err(Errno::NOENT));
         fs.with_super(|sb| sb.shrink(usize::MAX));
@@ -302,14 +282,11 @@ fn walks_beside_a_name_that_changes_by_itself() {
     check(|fs, task| {
         fs.tide.store(1, Ordering::SeqCst);
         let before = ino(task, "/tide/f0").unwrap();
-        let other = {
-            let task = task.clone();
-            thread::spawn(move || {
-                let _cpu = cpu::pretend(0);
-                let file = task.posix().open("/tide/f0", OFlags::RDONLY, Mode::empty()).unwrap();
-                (ino(&task, "/tide/f0").unwrap(), file.stat().unwrap().ino)
-            })
-        };
+        let other = model::spawn(task.clone(), move |task| {
+            let _cpu = cpu::pretend(0);
+            let file = task.posix().open("/tide/f0", OFlags::RDONLY, Mode::empty()).unwrap();
+            (ino(&task, "/tide/f0").unwrap(), file.stat().unwrap().ino)
+        });
         fs.tide.store(3, Ordering::SeqCst);
         let after = ino(task, "/tide/f0").unwrap();
         assert_ne!(before, after);
@@ -330,8 +307,7 @@ fn a_walk_without_a_section_is_found() {
     check_under(&[Schedules::Delays(100 * SCHEDULES)], |fs, task| {
         ino(task, "/d1/f1").unwrap();
         let threads = [false, true].map(|blind| {
-            let task = task.clone();
-            thread::spawn(move || {
+            model::spawn(task.clone(), move |task| {
                 let _cpu = cpu::pretend(0);
                 let walk = || _ = ino(&task, "/d1/f1");
                 if blind { model::without_sections(walk) } else { walk() }

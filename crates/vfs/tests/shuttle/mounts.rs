@@ -9,7 +9,6 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use crate::numbers::Numbers;
-use shuttle::thread;
 use vfscale_sync::model::{self, Schedules};
 use vfscale_sync::{cpu, rcu};
 use vfscale_vfs::{Errno, MountFlags, UmountFlags, Vfs};
@@ -29,8 +28,7 @@ fn walks_beside_an_unmount(blind: bool) {
         task.posix().mount(fs, "/d1", MountFlags::empty()).unwrap();
         let known = task.metadata("/d1/d0/f1").unwrap().ino;
         let walks = [false, blind].map(|blind| {
-            let task = task.clone();
-            thread::spawn(move || {
+            model::spawn(task.clone(), move |task| {
                 let _cpu = cpu::pretend(0);
                 let walk = || {
                     let found = task.metadata("/d1/d0/f1").map(|stat| stat.ino);

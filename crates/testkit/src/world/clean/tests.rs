@@ -19,7 +19,7 @@ fn kept<T>(make: impl FnOnce(&Task) -> Result<T, Error>) -> Option<String> {
 }
 
 #[test]
-fn what_is_removed_is_free_again() {
+fn removed_files_free_their_space() {
     let nothing = kept(|task| {
         task.create_dir_with("/a/b/c", &DirBuilder::new().recursive(true).mode(Mode::RWXU))?;
         task.write("/a/b/file", vec![1; 100_000])?;
@@ -38,7 +38,7 @@ fn what_is_removed_is_free_again() {
 }
 
 #[test]
-fn what_is_still_held_is_missed() {
+fn leaks_are_found_of_files_held_open() {
     let one_file = kept(|task| {
         task.write("/file", vec![1; 40_960])?;
         task.posix().open("/file", OFlags::RDONLY, Mode::empty())
@@ -49,7 +49,7 @@ fn what_is_still_held_is_missed() {
 }
 
 #[test]
-fn what_cannot_be_reached_is_said() {
+fn unreachable_files_are_reported() {
     let task = Vfs::new(memory()).unwrap().task();
     let fresh = task.posix().statfs(At::Cwd, "/").unwrap();
     task.posix().mount(memory(), "/", MountFlags::empty()).unwrap();
