@@ -97,7 +97,6 @@ impl MemFsBuilder {
     }
 
     /// Returns the maximum memory of the file system, in bytes, as set or by default.
-    #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes.unwrap_or_else(|| machine::memory_bytes() / 2)
     }
@@ -166,7 +165,6 @@ pub struct MemFs {
 
 impl MemFs {
     /// Returns options for a new file system.
-    #[must_use]
     pub fn builder() -> MemFsBuilder {
         MemFsBuilder {
             size_bytes: None,

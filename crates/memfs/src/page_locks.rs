@@ -57,22 +57,36 @@ impl PageLocks {
     pub(crate) fn lock(&self, ino: u64, first: u64, count: usize) -> PageGuards<'_> {
         let locks =
             self.locks.get_or_init(|| (0..self.len).map(|_| CachePadded::default()).collect());
-        let mut indices = self.indices(ino, first, count);
-        std::array::from_fn(|_| indices.next().map(|index| locks[index].lock_nested()))
+        let lock = |index: usize| locks[index].lock_nested();
+        let left = self.len - (first as usize & (self.len - 1));
+        if left >= count {
+            let mut indices = self.indices(ino, first, count);
+            return std::array::from_fn(|_| indices.next().map(lock));
+        }
+        // Pages of two laps may have locks in common.
+        let laps = [(first, left), (first + left as u64, count - left)];
+        let mut indices: Vec<usize> =
+            laps.into_iter().flat_map(|(first, count)| self.indices(ino, first, count)).collect();
+        indices.sort_unstable();
+        indices.dedup();
+        let mut indices = indices.into_iter();
+        std::array::from_fn(|_| indices.next().map(lock))
     }
 
-    /// Returns the indices of the locks of pages, in ascending order.
+    /// Returns the indices of the locks of pages of one lap, in ascending order.
     fn indices(&self, ino: u64, first: u64, count: usize) -> impl Iterator<Item = usize> {
-        let begin = (hash(ino) as usize).wrapping_add(first as usize) & (self.len - 1);
+        let lap = first >> self.len.trailing_zeros();
+        let begin = hash(ino ^ hash(lap)).wrapping_add(first) as usize & (self.len - 1);
         // Indices past the end of the table wrap around to its beginning; they are the lowest.
         let wrapped = (begin + count).saturating_sub(self.len);
         (0..wrapped).chain(begin..begin + count - wrapped)
     }
 }
 
-/// Hashes an inode number, so that the locks of files created one after the other are far apart.
-fn hash(ino: u64) -> u64 {
-    vfscale_sync::hash::fibonacci(ino) >> 32
+/// Hashes the number of an inode or a lap, so that the locks of files created one after the other
+/// are far apart.
+fn hash(number: u64) -> u64 {
+    vfscale_sync::hash::fibonacci(number) >> 48
 }
 
 #[cfg(test)]

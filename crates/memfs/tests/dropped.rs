@@ -5,13 +5,9 @@
 
 mod memory_common;
 
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use rustix::time::{ClockId, clock_gettime};
 use vfscale_memfs::MemFs;
 use vfscale_sync::{cpu, page, rcu, reclaim};
 use vfscale_vfs::{At, FallocateFlags, Mode, OFlags, Vfs};
@@ -54,12 +50,10 @@ fn filled(files: u32) -> Vfs {
     vfs
 }
 
-/// Sleeps until at most `most` bytes are resident above `before`; returns how long that took.
-fn wait_for_memory(before: u64, most: u64) -> Duration {
-    let start = Instant::now();
+/// Sleeps until at most `most` bytes are resident above `before`.
+fn wait_for_memory(before: u64, most: u64) {
     let is_back = || resident_bytes().saturating_sub(before) <= most;
     vfscale_harness::wait_until("memory is given back", is_back);
-    start.elapsed()
 }
 
 /// In the past, memory whose freeing the dead tree had deferred was not freed until the process
@@ -140,73 +134,6 @@ fn a_dropped_file_system_has_nothing_taken() {
     drop(task);
     vfscale_harness::wait_until("the driver has no other user", || Arc::strong_count(&fs) == 1);
     assert_eq!(fs.used_bytes(), 0);
-}
-
-/// Returns the CPU time of this thread.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
-}
-
-/// Returns the CPU time of the reclaim thread. Zero if that does not exist.
-fn reclaim_cpu_time() -> Duration {
-    let name = |dir: &Path| std::fs::read_to_string(dir.join("comm")).unwrap_or_default();
-    let mut tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
-    let Some(dir) = tasks.find(|dir| name(dir).starts_with("vfscale-reclaim")) else {
-        return Duration::ZERO;
-    };
-    let stat = std::fs::read_to_string(dir.join("schedstat")).unwrap_or_default();
-    stat.split(' ').next().and_then(|n| n.parse().ok()).map_or(Duration::ZERO, Duration::from_nanos)
-}
-
-/// Figures: `cargo test --release -p vfscale-memfs --test dropped -- --ignored --nocapture`. Every
-/// second time another thread opens files concurrently: the number of its calls, the longest, and
-/// for comparison the longest time of doing nothing. These are CPU times, which do not depend on
-/// the scheduler; a hypervisor that takes the CPU away still counts, in both.
-#[test]
-#[ignore = "measures, and takes 5 GiB"]
-fn figures_of_a_million_files() {
-    let most = reserve() + 64 * MIB;
-    for round in 0..10 {
-        let before = resident_bytes();
-        let vfs = filled(1_000_000);
-        let full = resident_bytes() - before;
-        let is_over = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let opener = (round % 2 == 1).then(|| scope.spawn(|| open_until(&is_over)));
-            let (start, cpu) = (Instant::now(), reclaim_cpu_time());
-            drop(vfs);
-            let dropped = start.elapsed();
-            wait_for_memory(before, most);
-            let took = start.elapsed();
-            is_over.store(true, Ordering::Relaxed);
-            let longest = opener.map(|opener| opener.join().unwrap());
-            let left = resident_bytes().saturating_sub(before) / MIB;
-            let full = full / MIB;
-            let cpu = reclaim_cpu_time().saturating_sub(cpu);
-            println!(
-                "{full} MiB, drop {dropped:?}, back after {took:?} ({cpu:?} of CPU, {left} MiB left), \
-                 {longest:?}"
-            );
-        });
-    }
-}
-
-/// Opens a file of another file system repeatedly. Returns the number of calls, the longest time of
-/// one, and the longest time between two looks at the clock with nothing between them.
-fn open_until(is_over: &AtomicBool) -> (u64, Duration, Duration) {
-    let task = Vfs::new(MemFs::builder().build()).unwrap().task();
-    task.posix().open("/f", OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).unwrap();
-    let (mut opens, mut longest, mut nothing) = (0, Duration::ZERO, Duration::ZERO);
-    while !is_over.load(Ordering::Relaxed) {
-        let begin = cpu_time();
-        task.posix().open("/f", OFlags::RDONLY, Mode::empty()).unwrap();
-        let end = cpu_time();
-        longest = longest.max(end - begin);
-        nothing = nothing.max(cpu_time() - end);
-        opens += 1;
-    }
-    (opens, longest, nothing)
 }
 
 /// Files without data used to wait in the queue of deferred work until the next call: their inodes

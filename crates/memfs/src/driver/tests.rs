@@ -43,22 +43,6 @@ fn errno<T>(result: vfscale_vfs::Result<T>) -> Option<Errno> {
 }
 
 #[test]
-fn data_is_read_as_written() {
-    let (_, task) = of_size(MIB);
-    let file = create(&task, "/a").unwrap();
-    assert_eq!(file.pwrite(b"hello", 4094).unwrap(), 5);
-    let mut buf = [0xff; 10];
-    assert_eq!(file.pread(&mut buf, 4092).unwrap(), 7);
-    assert_eq!(&buf[..7], b"\0\0hello");
-    assert_eq!(file.pread(&mut buf, 5000).unwrap(), 0);
-    assert_eq!((file.stat().unwrap().size, blocks(&file)), (4099, 16));
-    // A file without a name has its data.
-    unlink(&task, "/a");
-    assert_eq!(file.pread(&mut buf[..5], 4094).unwrap(), 5);
-    assert_eq!(&buf[..5], b"hello");
-}
-
-#[test]
 fn an_empty_file_of_any_size_has_no_data() {
     let (fs, task) = of_size(MIB);
     let file = create(&task, "/a").unwrap();
@@ -134,50 +118,6 @@ fn calls_without_space_fail_and_charge_nothing() {
     unlink(&task, "/0");
     drop(file);
     create(&task, "/0").unwrap();
-}
-
-#[test]
-fn everything_that_is_removed_is_given_back() {
-    let (fs, task) = of_size(16 * MIB);
-    let (before, used) = (statfs(&task), fs.used_bytes());
-    let none = AtFlags::empty();
-    let long = format!("/{}", "l".repeat(200));
-    for round in 0..50 {
-        create(&task, "/file").unwrap().write(&vec![1; 10_000 * round]).unwrap();
-        task.posix().linkat(At::Cwd, "/file", At::Cwd, &long, none).unwrap();
-        unlink(&task, "/file");
-        task.rename(&long, "/short").unwrap();
-        task.posix()
-            .setxattrat(At::Cwd, "/short", "user.x", &[1; 500], XattrFlags::empty(), none)
-            .unwrap();
-        create(&task, "/victim").unwrap().write(b"data").unwrap();
-        task.rename("/short", "/victim").unwrap();
-        task.rename("/victim", &long).unwrap();
-        task.create_dir("/dir").unwrap();
-        task.symlink("x".repeat(300), "/dir/link").unwrap();
-        task.posix()
-            .renameat2(At::Cwd, "/dir/link", At::Cwd, &long, RenameFlags::EXCHANGE)
-            .unwrap();
-        assert!(fs.used_bytes() > used);
-        assert_eq!(errno(task.create_dir("/dir")), Some(Errno::EXIST));
-        unlink(&task, &long);
-        let open = task.posix().open("/dir/link", OFlags::RDWR, RW).unwrap();
-        unlink(&task, "/dir/link");
-        task.remove_dir("/dir").unwrap();
-        open.write(&[1; 5000]).unwrap();
-        drop(open);
-        let unnamed = task.posix().open("/", OFlags::RDWR | OFlags::TMPFILE, RW).unwrap();
-        unnamed.write(&[1; 5000]).unwrap();
-        if round % 2 == 0 {
-            task.posix()
-                .linkat(At::File(&unnamed), "", At::Cwd, "/named", AtFlags::EMPTY_PATH)
-                .unwrap();
-            unlink(&task, "/named");
-        }
-        drop(unnamed);
-        assert_eq!(fs.used_bytes(), used, "in round {round}");
-    }
-    assert_eq!(statfs(&task), before);
 }
 
 #[test]
@@ -316,66 +256,6 @@ fn without_options_it_may_take_half_of_the_memory() {
     let fs = MemFs::builder().build();
     assert_eq!(fs.size_bytes(), machine::memory_bytes() / 2);
     assert!(fs.size_bytes() > 8 * MIB);
-}
-
-#[test]
-fn symbolic_links_hold_their_targets() {
-    let (_, task) = of_size(MIB);
-    let target = "../some/where".repeat(20);
-    task.symlink(&target, "/link").unwrap();
-    assert_eq!(task.read_link("/link").unwrap().to_str(), Some(&*target));
-    let stat = task.symlink_metadata("/link").unwrap();
-    assert_eq!((stat.size, stat.blocks, stat.nlink), (target.len() as u64, 0, 1));
-}
-
-/// Observed behaviour of tmpfs, Linux 6.18; tmpfs has no `ZERO_RANGE`.
-#[test]
-fn fallocate_behaves_as_on_tmpfs() {
-    const KEEP: FallocateFlags = FallocateFlags::KEEP_SIZE;
-    let punch = FallocateFlags::PUNCH_HOLE | KEEP;
-    let (_, task) = of_size(MIB);
-    let file = create(&task, "/a").unwrap();
-    let size = || file.stat().unwrap().size;
-    let data = |from| file.seek(Whence::Data(from)).ok();
-    let hole = |from| file.seek(Whence::Hole(from)).ok();
-
-    file.fallocate(FallocateFlags::empty(), 0, 8 * PAGE).unwrap();
-    assert_eq!((size(), blocks(&file)), (32_768, 64));
-    assert_eq!((data(0), hole(0)), (None, Some(0)), "what was never written is a hole");
-    file.pwrite(b"x", 2 * PAGE + 5).unwrap();
-    assert_eq!((data(0), data(2 * PAGE + 7)), (Some(8192), Some(8199)));
-    assert_eq!((hole(2 * PAGE), blocks(&file)), (Some(12_288), 64));
-    file.fallocate(punch, 2 * PAGE, 100).unwrap();
-    assert_eq!((blocks(&file), data(0)), (64, Some(8192)), "a part of a page is only zeroed");
-    file.fallocate(punch, 2 * PAGE, PAGE).unwrap();
-    assert_eq!((size(), blocks(&file), data(0)), (32_768, 56, None));
-    file.truncate(0).unwrap();
-    assert_eq!(blocks(&file), 0);
-
-    file.fallocate(KEEP, 0, 4 * PAGE).unwrap();
-    assert_eq!((size(), blocks(&file)), (0, 32));
-    file.pwrite(&[1; 3 * PAGE as usize], 0).unwrap();
-    assert_eq!((size(), blocks(&file), hole(0)), (12_288, 32, Some(12_288)));
-    assert_eq!((hole(3 * PAGE - 1), data(3 * PAGE - 1)), (Some(12_288), Some(12_287)));
-    assert_eq!((hole(3 * PAGE), data(3 * PAGE)), (None, None));
-    let huge = file.fallocate(FallocateFlags::empty(), 0, 1 << 50);
-    assert_eq!((errno(huge), size(), blocks(&file)), (Some(Errno::NOSPC), 12_288, 32));
-    file.fallocate(punch, 0, i64::MAX as u64).unwrap();
-    assert_eq!((size(), blocks(&file)), (12_288, 0));
-
-    file.fallocate(FallocateFlags::ZERO_RANGE, 100, 4 * PAGE).unwrap();
-    assert_eq!((size(), blocks(&file)), (4 * PAGE + 100, 40));
-    file.fallocate(FallocateFlags::ZERO_RANGE | KEEP, 4 * PAGE, 4 * PAGE).unwrap();
-    assert_eq!((size(), blocks(&file)), (4 * PAGE + 100, 64));
-    for mode in [
-        FallocateFlags::COLLAPSE_RANGE,
-        FallocateFlags::INSERT_RANGE,
-        FallocateFlags::UNSHARE_RANGE,
-        FallocateFlags::PUNCH_HOLE,
-        FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE | KEEP,
-    ] {
-        assert_eq!(errno(file.fallocate(mode, 0, PAGE)), Some(Errno::OPNOTSUPP), "{mode:?}");
-    }
 }
 
 /// A file that fills most of a small file system is repeatedly written, and removed, truncated,

@@ -15,15 +15,42 @@ fn locks_are_taken_in_one_order_wherever_a_range_begins() {
     }
 }
 
+/// Returns the indices of the locks that an overwrite holds.
+fn held(locks: &PageLocks, ino: u64, first: u64, count: usize) -> Vec<usize> {
+    let _guards = locks.lock(ino, first, count);
+    let all = locks.locks.get().unwrap();
+    (0..all.len()).filter(|&index| all[index].try_lock().is_none()).collect()
+}
+
 #[test]
 fn a_page_has_one_lock_in_whatever_range_it_is() {
     let locks = PageLocks::new(3);
     assert_eq!(locks.len, 256);
-    for page in 0..600 {
+    for page in (0..600).step_by(5) {
         let alone = indices(&locks, 7, page, 1)[0];
         for first in page.saturating_sub(PAGES_MAX as u64 - 1)..=page {
-            assert!(indices(&locks, 7, first, PAGES_MAX).contains(&alone), "{page} from {first}");
+            assert!(held(&locks, 7, first, PAGES_MAX).contains(&alone), "{page} from {first}");
         }
+    }
+}
+
+/// Pages of two laps that have a lock in common take it once.
+#[test]
+fn a_range_across_laps_takes_each_lock_once() {
+    let locks = PageLocks::new(1);
+    let end = locks.len as u64;
+    let common = (1..500).find(|&ino| held(&locks, ino, end - 1, PAGES_MAX).len() < PAGES_MAX);
+    assert!(common.is_some());
+}
+
+/// Threads that write to regions of one file, as databases and FxMark do.
+#[test]
+fn pages_at_a_stride_have_locks_far_from_each_other() {
+    let locks = PageLocks::new(8);
+    for stride in [512, 1024, 2048, 4096, 1 << 20] {
+        let used: std::collections::HashSet<usize> =
+            (0..8).map(|part| indices(&locks, 7, part * stride, 1)[0]).collect();
+        assert!(used.len() > 6, "every {stride} pages: {used:?}");
     }
 }
 

@@ -159,7 +159,7 @@ fn a_pause_counts_as_one_look() {
 
 /// Many threads charge and free; in the end nothing is lost or returned twice.
 #[test]
-fn nothing_is_lost_between_cpus() {
+fn space_moves_between_cpus_without_loss() {
     let space = Space::new(TOTAL, 4);
     let overrun = AtomicBool::new(false);
     std::thread::scope(|scope| {
