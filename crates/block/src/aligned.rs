@@ -26,7 +26,6 @@ pub struct AlignedBuf {
 
 impl AlignedBuf {
     /// Creates a buffer of `len` zeros.
-    #[must_use]
     pub fn zeroed(len: usize) -> Self {
         let units = len.div_ceil(ALIGNMENT);
         // The call fails for more memory than there are addresses, like a vector would.

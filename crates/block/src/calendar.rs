@@ -5,7 +5,6 @@
 /// Years are counted from March on and in eras of 400, which all have the same number of days. So
 /// the leap day is the last day of its year (Howard Hinnant, "chrono-compatible low-level date
 /// algorithms").
-#[must_use]
 pub fn date(days: i64) -> (i64, i64, i64) {
     const ERA: i64 = 146_097;
     let days = days.saturating_add(719_468);
@@ -22,7 +21,6 @@ pub fn date(days: i64) -> (i64, i64, i64) {
 
 /// Returns date and time of the moment `seconds` after 1970-01-01, in universal time, as
 /// `2026-11-22T04:14:05` with `T` between them.
-#[must_use]
 pub fn moment(seconds: i64, between: char) -> String {
     const DAY: i64 = 86_400;
     let (days, second) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY));

@@ -52,7 +52,6 @@ pub enum ExtentData {
 
 impl ExtentData {
     /// Returns the contents without the first `count` bytes.
-    #[must_use]
     pub fn skip(&self, count: u64) -> Self {
         match self {
             Self::Bytes(bytes, from) => Self::Bytes(bytes.clone(), from + count as usize),
@@ -160,21 +159,18 @@ pub struct CowDevice {
 
 impl CowDevice {
     /// Creates a copy of `base`, which must not be written while the copy exists.
-    #[must_use]
     pub fn new(base: Arc<dyn Device>) -> Self {
         let (name, size) = (format!("copy of {}", base.name()).into(), base.size());
         Self::with_layers(name, base, size, Arc::default(), Layer::default())
     }
 
     /// Creates a copy under the name of `base`, for a caller that uses it instead of `base`.
-    #[must_use]
     pub fn in_place_of(base: Arc<dyn Device>) -> Self {
         let (name, size) = (base.name().into(), base.size());
         Self::with_layers(name, base, size, Arc::default(), Layer::default())
     }
 
     /// Creates a copy of `base` with the changes in `shared` and, above them, those in `own`.
-    #[must_use]
     pub fn with_layers(
         name: Arc<str>,
         base: Arc<dyn Device>,
@@ -196,7 +192,6 @@ impl CowDevice {
     }
 
     /// Returns the ranges of bytes that were written or discarded in this copy, in order.
-    #[must_use]
     pub fn changed(&self) -> Vec<Range<u64>> {
         self.own.read().extents.iter().map(|(start, (end, _))| *start..*end).collect()
     }

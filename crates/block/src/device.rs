@@ -266,6 +266,15 @@ pub trait Device: Send + Sync + fmt::Debug {
     }
 }
 
+/// Implements calls by those of the device to which `self` points.
+macro_rules! pass_on {
+    ($(fn $call:ident(&self $(, $arg:ident: $type:ty)*) $(-> $result:ty)?;)+) => {
+        $(fn $call(&self $(, $arg: $type)*) $(-> $result)? {
+            (**self).$call($($arg),*)
+        })+
+    };
+}
+
 /// A pointer to a device is one: it passes every call on, as `&`, `Box` and `Arc` do. So a device
 /// that changes no call is a [`Deref`] to the one below. A device that changes some has
 /// [`Device::below`].
@@ -273,96 +282,33 @@ impl<P> Device for P
 where
     P: Deref<Target: Device> + Send + Sync + fmt::Debug,
 {
-    fn below(&self) -> Option<&dyn Device> {
-        (**self).below()
-    }
-
-    fn name(&self) -> &str {
-        (**self).name()
-    }
-
-    fn describe(&self) -> String {
-        (**self).describe()
-    }
-
-    fn size(&self) -> u64 {
-        (**self).size()
-    }
-
-    fn block_size(&self) -> u32 {
-        (**self).block_size()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        (**self).read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
-        (**self).write_at(offset, buf)
-    }
-
-    fn flush(&self) -> Result<(), Error> {
-        (**self).flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> Result<(), Error> {
-        (**self).discard(offset, len)
-    }
-
-    fn discards(&self) -> Option<Discards> {
-        (**self).discards()
-    }
-
-    fn identity(&self) -> Option<[u8; 16]> {
-        (**self).identity()
-    }
-
-    fn must_reserve(&self) -> bool {
-        (**self).must_reserve()
-    }
-
-    fn room(&self) -> Option<u64> {
-        (**self).room()
-    }
-
-    fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {
-        (**self).reserve(blocks, is_urgent)
-    }
-
-    fn unreserve(&self, blocks: u64) {
-        (**self).unreserve(blocks);
-    }
-
-    fn renew(&self, blocks: u64, most: u64) -> u64 {
-        (**self).renew(blocks, most)
-    }
-
-    fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), Error> {
-        (**self).reserve_ranges(ranges)
-    }
-
-    fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), Error> {
-        (**self).read_many(reads)
-    }
-
-    fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), Error> {
-        (**self).write_many(writes)
-    }
-
-    fn read_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
-        (**self).read_pages(offset, pages)
-    }
-
-    fn write_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
-        (**self).write_pages(offset, pages)
+    pass_on! {
+        fn below(&self) -> Option<&dyn Device>;
+        fn name(&self) -> &str;
+        fn describe(&self) -> String;
+        fn size(&self) -> u64;
+        fn block_size(&self) -> u32;
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error>;
+        fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error>;
+        fn flush(&self) -> Result<(), Error>;
+        fn discard(&self, offset: u64, len: u64) -> Result<(), Error>;
+        fn discards(&self) -> Option<Discards>;
+        fn identity(&self) -> Option<[u8; 16]>;
+        fn must_reserve(&self) -> bool;
+        fn room(&self) -> Option<u64>;
+        fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error>;
+        fn unreserve(&self, blocks: u64);
+        fn renew(&self, blocks: u64, most: u64) -> u64;
+        fn reserve_ranges(&self, ranges: &[Range<u64>]) -> Result<(), Error>;
+        fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> Result<(), Error>;
+        fn write_many(&self, writes: &[(u64, &[u8])]) -> Result<(), Error>;
+        fn read_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error>;
+        fn write_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error>;
+        fn set_size(&self, size: u64) -> Result<(), Error>;
     }
 
     fn begin_write_pages<'d>(&'d self, offset: u64, pages: &Arc<Vec<PageBox>>) -> PendingWrite<'d> {
         (**self).begin_write_pages(offset, pages)
-    }
-
-    fn set_size(&self, size: u64) -> Result<(), Error> {
-        (**self).set_size(size)
     }
 }
 
@@ -419,7 +365,6 @@ impl CallRange {
     }
 
     /// Returns the start and end of the whole blocks inside of the range, in bytes.
-    #[must_use]
     pub fn whole_blocks(self, block_size: u32) -> (u64, u64) {
         let unit = u64::from(block_size);
         let end = (self.offset + self.length) / unit * unit;

@@ -57,19 +57,16 @@ impl OsError {
     pub const NO_SPACE: Self = Self(28);
 
     /// Returns the error with the number `code`.
-    #[must_use]
     pub const fn new(code: i32) -> Self {
         Self(code)
     }
 
     /// Returns the number.
-    #[must_use]
     pub const fn code(self) -> i32 {
         self.0
     }
 
     /// Returns the kind, as the standard library classifies it.
-    #[must_use]
     pub fn kind(self) -> io::ErrorKind {
         io::Error::from_raw_os_error(self.0).kind()
     }
@@ -237,7 +234,6 @@ fn by(way: Option<&str>, holder: Option<&Holder>, client: Option<&str>) -> Strin
 
 impl Error {
     /// Returns the name of the device that failed.
-    #[must_use]
     pub fn device(&self) -> &str {
         match self {
             Self::Io { device, .. }
@@ -254,7 +250,6 @@ impl Error {
     }
 
     /// Returns the error of the system, if the system reported one.
-    #[must_use]
     pub fn os(&self) -> Option<OsError> {
         match self {
             Self::Io { source, .. } => Some(*source),
@@ -264,13 +259,17 @@ impl Error {
     }
 
     /// Returns whether storage is short below the device.
-    #[must_use]
     pub fn is_no_space(&self) -> bool {
         self.os() == Some(OsError::NO_SPACE)
     }
 
+    /// Returns whether there is nothing at the path of a device that was to be opened.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Io { operation: Operation::Open, source, .. }
+            if source.kind() == io::ErrorKind::NotFound)
+    }
+
     /// Returns whether the device could not be changed: this says nothing about what can be read.
-    #[must_use]
     pub fn is_of_writing(&self) -> bool {
         match self {
             Self::Io { operation, .. } => !matches!(operation, Operation::Read | Operation::Open),

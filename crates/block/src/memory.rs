@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use vfscale_sync::RwLock;
+use vfscale_sync::page::{PAGE_SIZE, PageBox, read_pages};
 
 use crate::device::CallRange;
 use crate::{Device, Discards, Error, Operation};
@@ -76,7 +77,6 @@ impl MemoryDevice {
     }
 
     /// Returns the memory that the pages take, in bytes. Visits all pages that were ever written.
-    #[must_use]
     pub fn bytes_used(&self) -> u64 {
         let tables =
             self.directories.iter().filter_map(OnceLock::get).flatten().filter_map(OnceLock::get);
@@ -164,6 +164,20 @@ impl Device for MemoryDevice {
             let mut page = self.page_to_write(number).write();
             page.get_or_insert_with(|| Box::new([0; PAGE_BYTES]))[bytes].copy_from_slice(part);
             rest = behind;
+        }
+        Ok(())
+    }
+
+    /// Copies the pages once. Holds the locks of one page at a time.
+    fn write_pages(&self, offset: u64, pages: &[PageBox]) -> Result<(), Error> {
+        let length = pages.len() * PAGE_SIZE;
+        CallRange::new(Operation::Write, offset, length).inside(self)?.in_blocks(self)?;
+        let mut done = 0;
+        for (number, bytes) in self::pages(offset, length as u64) {
+            let from = pages[done / PAGE_SIZE..].iter().map(|page| &**page);
+            let mut page = self.page_to_write(number).write();
+            let to = page.get_or_insert_with(|| Box::new([0; PAGE_BYTES]));
+            done += read_pages(from, done % PAGE_SIZE, &mut to[bytes]);
         }
         Ok(())
     }

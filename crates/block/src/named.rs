@@ -14,7 +14,6 @@ use crate::{Ceph, Error, FileOptions, Guarded, Operation};
 const RBD: &[u8] = b"rbd:";
 
 /// Returns whether a name is that of an image of Ceph RBD, and not a path.
-#[must_use]
 pub fn is_rbd(name: impl AsRef<OsStr>) -> bool {
     name.as_ref().as_bytes().starts_with(RBD)
 }

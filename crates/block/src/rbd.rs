@@ -102,14 +102,12 @@ pub struct RbdDevice {
 
 impl RbdDevice {
     /// Returns the address of this client, as `rbd lock ls` shows it, if it has the image's lock.
-    #[must_use]
     pub fn client(&self) -> Option<&str> {
         self.client.as_deref()
     }
 
     /// Returns whether another client has taken the image over, as far as a call of this one has
     /// found.
-    #[must_use]
     pub fn is_fenced(&self) -> bool {
         self.lost.get().is_some()
     }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -9,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, OFlags, StatxFlags};
 use rustix::process::{Resource, getrlimit};
 use vfscale_sync::Mutex;
 
@@ -115,6 +116,8 @@ impl FileOptions {
     /// exist.
     ///
     /// The file and its name are durable when this returns. If it fails, the file does not exist.
+    /// Others see the name when the image is locked, on file systems that have unnamed files
+    /// (`O_TMPFILE`).
     ///
     /// Blocks for the I/O.
     ///
@@ -129,17 +132,8 @@ impl FileOptions {
             return Err(Error::ReadOnly { device, operation });
         }
         opening.within_limit(size)?;
-        let file = opening.io(opening.how().create_new(true).open(path))?;
-        let made = opening.finish(file).and_then(|device| {
-            crate::Device::set_size(&device, size)?;
-            opening.io(sync_folder(path))?;
-            Ok(device)
-        });
-        if made.is_err() {
-            // The first error is worth more to the caller than an error of the removal.
-            let _ = fs::remove_file(path);
-        }
-        made
+        // Errors are those of the second way, which knows the name.
+        opening.create_locked(size).or_else(|_| opening.create_named(size))
     }
 }
 
@@ -168,10 +162,10 @@ fn name(path: &Path) -> Arc<str> {
     path.to_string_lossy().into()
 }
 
-/// Makes a new name durable.
-fn sync_folder(path: &Path) -> io::Result<()> {
+/// Returns the directory of a name.
+fn folder(path: &Path) -> &Path {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    folder.unwrap_or(Path::new("."))
 }
 
 /// A device that is being opened.
@@ -218,6 +212,50 @@ impl Opening<'_> {
         let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
         how.read(true).write(!self.options.read_only).custom_flags(flags);
         how
+    }
+
+    /// Creates an image file without a name, and gives it the name once it is locked and has its
+    /// size: whoever opens it by this name finds it in use.
+    fn create_locked(&self, size: u64) -> Result<FileDevice, Error> {
+        let folder = folder(self.path);
+        let mut how = self.how();
+        let flags = OFlags::TMPFILE | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = self.io(how.custom_flags(flags.bits() as i32).open(folder))?;
+        let device = self.finish(file)?;
+        crate::Device::set_size(&device, size)?;
+        let unnamed = format!("/proc/self/fd/{}", device.file.as_raw_fd());
+        let linked = rustix::fs::linkat(CWD, unnamed, CWD, self.path, AtFlags::SYMLINK_FOLLOW);
+        self.io(linked.map_err(Into::into))?;
+        self.durable(device)
+    }
+
+    fn create_named(&self, size: u64) -> Result<FileDevice, Error> {
+        let file = self.how().create_new(true).open(self.path).map_err(|error| {
+            // If its directory is missing, the error names that.
+            let missing = error.kind() == io::ErrorKind::NotFound;
+            let device = if missing { name(folder(self.path)) } else { self.name.clone() };
+            let (operation, source) = (Operation::Open, (&error).into());
+            Error::Io { device, operation, offset: 0, length: 0, source }
+        })?;
+        let made = self.finish(file).and_then(|device| {
+            crate::Device::set_size(&device, size)?;
+            Ok(device)
+        });
+        // Another one that has locked it before keeps it.
+        if made.as_ref().is_err_and(|error| !matches!(error, Error::Locked { .. })) {
+            // The first error is worth more to the caller than an error of the removal.
+            let _ = fs::remove_file(self.path);
+        }
+        self.durable(made?)
+    }
+
+    /// Makes the name of a new image durable, or removes it.
+    fn durable(&self, device: FileDevice) -> Result<FileDevice, Error> {
+        let synced = File::open(folder(self.path)).and_then(|folder| folder.sync_all());
+        if synced.is_err() {
+            let _ = fs::remove_file(self.path);
+        }
+        self.io(synced).map(|()| device)
     }
 
     /// Claims the opened file, and chooses the I/O methods.

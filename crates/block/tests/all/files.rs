@@ -187,6 +187,9 @@ fn an_image_is_made_once_and_whole() {
     let error = FileDevice::create(&path, MIB).unwrap_err();
     assert_eq!(error.os().unwrap().kind(), std::io::ErrorKind::AlreadyExists);
     assert_eq!(fs::metadata(&path).unwrap().len(), MIB, "the image is unchanged");
+    let missing = folder.path().join("missing");
+    let error = FileDevice::create(missing.join("x"), MIB).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("{}: open: No such file", missing.display())), "{error}");
     let error =
         FileOptions::new().read_only(true).create(folder.path().join("x"), MIB).unwrap_err();
     assert!(matches!(error, Error::ReadOnly { .. }), "{error}");
