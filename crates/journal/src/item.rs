@@ -299,6 +299,12 @@ pub trait Image: Send + Sync {
     /// Returns its length in bytes. Constant.
     fn log_bytes(&self) -> usize;
 
+    /// Returns how many of its bytes a checkpoint writes: the others, behind them, are zero, and a
+    /// recovery has to add them. Constant.
+    fn bytes_used(&self) -> usize {
+        self.log_bytes()
+    }
+
     /// Passes all of its bytes to `write` in one call.
     ///
     /// # Errors
@@ -376,6 +382,14 @@ impl LogVector {
             VectorContents::Empty | VectorContents::Cancel => 0,
             VectorContents::Bytes(bytes) => bytes.len(),
             VectorContents::Image(image) => image.log_bytes(),
+        }
+    }
+
+    /// Returns the number of bytes that a checkpoint writes.
+    pub(crate) fn bytes_used(&self) -> usize {
+        match &self.0 {
+            VectorContents::Image(image) => image.bytes_used().min(image.log_bytes()),
+            _ => self.len(),
         }
     }
 

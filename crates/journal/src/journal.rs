@@ -378,6 +378,10 @@ impl Journal {
         log.gate.freeze(&log.shared, true);
         let closed = log.quiesce().and_then(|()| log.cover(RecordKind::Unmount));
         self.stop();
+        if closed.is_ok() {
+            debug_assert!(self.is_cil_empty(), "a transaction came to a closed journal");
+            debug_assert_eq!(log.ail.len(), 0, "a closed journal has items to write back");
+        }
         closed
     }
 

@@ -313,6 +313,7 @@ impl Log {
             items = ticket.items,
             reserved = ticket.reserved,
             used = ticket.used,
+            spared = ticket.spared,
             returned = ticket.returned,
             records = ticket.records,
             "checkpoint ticket"

@@ -6,40 +6,22 @@ use vfscale_sync::lock_class;
 lock_class! {
     /// Threads that wait for a thaw, and freezing threads that wait for the last transaction.
     pub FreezeGate = ("freeze_gate", 30000);
-}
-lock_class! {
     /// Transactions that wait for log space, in the order of arrival.
     pub GrantQueue = ("grant_queue", 30010);
-}
-lock_class! {
     /// Commits (readers) and the switch of contexts (writer): a brlock.
     pub CilContext = ("xc_ctx_lock", 30020);
-}
-lock_class! {
     /// The items on the CIL of one CPU slot.
     pub CilSlot = ("xc_cil", 30040);
-}
-lock_class! {
     /// The contents that a context logs of one item.
     pub CilItem = ("xc_cil_item", 30042);
-}
-lock_class! {
     /// The callbacks of all CPUs; only without `Scaling::busy_extents`.
     pub CilBusy = ("xc_cil_lock", 30045);
-}
-lock_class! {
     /// The writer of the log, and up to where the log is durable.
     pub LogState = ("l_icloglock", 30050);
-}
-lock_class! {
     /// Items by the LSN of their last durable checkpoint, and requests to write them back.
     pub AilLock = ("ail_lock", 30060);
-}
-lock_class! {
     /// The tickets of the latest checkpoints.
     pub TicketTrace = ("log_trace", 30070);
-}
-lock_class! {
     /// The error that shut the journal down.
     pub ShutdownLock = ("log_shutdown", 30080);
 }

@@ -138,7 +138,11 @@ pub struct TicketTrace {
     pub reserved: u64,
     /// Log space that it took, in bytes.
     pub used: u64,
-    /// Log space that was returned, in bytes (`t_curr_res` when the ticket is ungranted).
+    /// Log space that zeros at the ends of its items would have taken, in bytes: commits give it
+    /// without a look at the contents.
+    pub spared: u64,
+    /// Log space that was returned beside that, in bytes (`t_curr_res` when the ticket is
+    /// ungranted).
     pub returned: u64,
     /// Number of records in which it was written.
     pub records: u64,

@@ -48,14 +48,14 @@ pub(crate) fn checkpoint_header(
     header
 }
 
-/// Encodes the header of an item's operation.
-pub(crate) fn op_header(key: LogKey, vector: &LogVector) -> [u8; OP_HEADER_BYTES] {
+/// Encodes the header of an item's operation that has the first `len` bytes of `vector`.
+pub(crate) fn op_header(key: LogKey, vector: &LogVector, len: usize) -> [u8; OP_HEADER_BYTES] {
     let mut header = [0; OP_HEADER_BYTES];
     let operation = if vector.is_cancel() { OP_CANCEL } else { OP_ITEM };
     header[0..4].copy_from_slice(&operation.to_le_bytes());
     header[4..8].copy_from_slice(&key.kind.to_le_bytes());
     header[8..16].copy_from_slice(&key.id.to_le_bytes());
-    header[16..24].copy_from_slice(&(vector.len() as u64).to_le_bytes());
+    header[16..24].copy_from_slice(&(len as u64).to_le_bytes());
     header
 }
 

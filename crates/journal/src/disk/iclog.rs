@@ -16,9 +16,7 @@ use std::sync::Arc;
 
 use vfscale_block::{AlignedBuf, Device};
 
-use crate::disk::record::{
-    self, FEATURES_KNOWN, FLAG_COMMIT, FLAG_START, RecordHeader, RecordKind, payload_of,
-};
+use crate::disk::record::{self, FLAG_COMMIT, FLAG_START, RecordHeader, RecordKind, payload_of};
 use crate::disk::recovery::LogEnd;
 use crate::lsn::{Geometry, LOG_BLOCK_BYTES, Position};
 use crate::{Error, Known, Lsn, Result, VolumeId};
@@ -57,6 +55,7 @@ pub(crate) struct Writer {
 pub(crate) struct RecordContents {
     pub(crate) kind: RecordKind,
     pub(crate) flags: u8,
+    pub(crate) features: u32,
     pub(crate) tail_lsn: Lsn,
     pub(crate) sync_lsn: Lsn,
     pub(crate) checkpoint: u64,
@@ -66,7 +65,7 @@ pub(crate) struct RecordContents {
 impl RecordContents {
     /// Creates the contents of a record without payload.
     pub(crate) fn plain(kind: RecordKind, tail_lsn: Lsn, sync_lsn: Lsn) -> Self {
-        Self { kind, flags: 0, tail_lsn, sync_lsn, checkpoint: 0, stream_offset: 0 }
+        Self { kind, flags: 0, features: 0, tail_lsn, sync_lsn, checkpoint: 0, stream_offset: 0 }
     }
 }
 
@@ -176,7 +175,7 @@ impl Writer {
             checkpoint: contents.checkpoint,
             stream_offset: contents.stream_offset,
             crc: 0,
-            features: FEATURES_KNOWN,
+            features: contents.features,
             device: self.device_id,
         };
         let cycle_of = |index: usize| geometry.lsn(head + index as u64).cycle();
@@ -241,6 +240,7 @@ pub(crate) struct Stream<'w, F> {
     /// Returns tail, last durable record and limit for each record.
     limits: F,
     checkpoint: u64,
+    features: u32,
     /// Length of the stream, and number of its bytes in records that are written.
     bytes: u64,
     written: u64,
@@ -260,11 +260,11 @@ pub(crate) struct WriteLimits {
 }
 
 impl<'w, F: Fn() -> WriteLimits> Stream<'w, F> {
-    /// Creates the stream of checkpoint `checkpoint`, `bytes` long. `before_commit` runs before its
-    /// last record is written.
+    /// Creates the stream of `checkpoint`, its number and the features of its records, `bytes`
+    /// long. `before_commit` runs before its last record is written.
     pub(crate) fn new(
         writer: &'w mut Writer,
-        checkpoint: u64,
+        (checkpoint, features): (u64, u32),
         bytes: u64,
         limits: F,
         before_commit: impl FnOnce() -> Result<()> + 'w,
@@ -274,6 +274,7 @@ impl<'w, F: Fn() -> WriteLimits> Stream<'w, F> {
             writer,
             limits,
             checkpoint,
+            features,
             bytes,
             written: 0,
             before_commit: Some(Box::new(before_commit)),
@@ -313,6 +314,7 @@ impl<'w, F: Fn() -> WriteLimits> Stream<'w, F> {
         let contents = RecordContents {
             kind: RecordKind::Data,
             flags,
+            features: self.features,
             tail_lsn,
             sync_lsn,
             checkpoint: self.checkpoint,

@@ -216,7 +216,7 @@ pub(crate) fn first_record(geometry: Geometry, volume: VolumeId, known: &Known) 
         checkpoint: 0,
         stream_offset: 0,
         crc: 0,
-        features: FEATURES_KNOWN,
+        features: 0,
         device,
     };
     record::encode(&mut block, &header, volume, |_| lsn.cycle());

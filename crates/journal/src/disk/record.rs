@@ -23,9 +23,11 @@ pub const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"vfsJ");
 /// Version of the format of the log.
 pub const LOG_VERSION: u16 = 1;
 
+/// Feature bit of a record: items of its checkpoint may lack zeros at their end.
+pub(crate) const FEATURE_SHORT: u32 = 1;
 /// Feature bits that this program knows: a program that does not know a bit of a record must not
-/// replay the log. None is used yet.
-pub(crate) const FEATURES_KNOWN: u32 = 0;
+/// replay the log.
+pub(crate) const FEATURES_KNOWN: u32 = FEATURE_SHORT;
 
 /// Size of the stamp that every block begins with, in bytes.
 pub(crate) const STAMP_BYTES: usize = 16;

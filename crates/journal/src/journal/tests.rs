@@ -157,7 +157,7 @@ fn the_ticket_of_each_checkpoint_is_traced() {
     let tickets = journal.stats().tickets;
     assert_eq!(tickets.len(), 3);
     for ticket in tickets {
-        assert_eq!(ticket.reserved, ticket.used + ticket.returned, "{ticket:?}");
+        assert_eq!(ticket.reserved, ticket.used + ticket.spared + ticket.returned, "{ticket:?}");
         assert!(ticket.returned <= 8192 && ticket.items == 1, "{ticket:?}");
     }
 }

@@ -49,7 +49,7 @@ use vfscale_sync::scaling::Scaling;
 use crate::admission::memory::Levels;
 use crate::admission::ticket::{Costs, signed};
 use crate::change_list::{Callback, ChangeList, Items};
-use crate::disk::checkpoint::{CHECKPOINT_HEADER_BYTES, stream_bytes};
+use crate::disk::checkpoint::{CHECKPOINT_HEADER_BYTES, op_bytes, stream_bytes};
 use crate::item::{CilPosition, Item, LogVector};
 use crate::ranks::{CilBusy, CilContext, CilSlot};
 use crate::read_mostly::SharedFields;
@@ -66,6 +66,8 @@ pub(crate) struct Entry {
     ///
     /// [`ItemState`]: crate::ItemState
     pub(crate) vector: LogVector,
+    /// How many bytes of them are written. Known from the switch of contexts on.
+    pub(crate) bytes: usize,
 }
 
 impl Entry {
@@ -188,6 +190,8 @@ pub(crate) struct Context {
     pub(crate) reserved: u64,
     /// Length of its stream, in bytes.
     pub(crate) stream_bytes: u64,
+    /// Number of zeros at the end of items that its transactions counted, and the stream lacks.
+    pub(crate) spared_bytes: u64,
 }
 
 impl Cil {
@@ -287,7 +291,7 @@ impl Cil {
                 list.memory += item.memory_bytes() as u64;
                 state.set_cil_position(CilPosition { sequence, slot, index: list.entries.len() });
                 let (key, vector) = (item.key(), put.err().unwrap_or_default());
-                list.entries.push(Entry { order, key, item, vector });
+                list.entries.push(Entry { order, key, item, vector, bytes: 0 });
                 continue;
             }
             // The context already has a pin, so the transaction's is dropped.
@@ -383,9 +387,15 @@ impl Cil {
         }
         // Stable: entries of one list with equal ids (one transaction) stay in their order.
         entries.sort_by_key(|entry| entry.order);
-        let stream_bytes = entries.iter().map(|entry| stream_bytes(&entry.vector)).sum::<u64>()
-            + CHECKPOINT_HEADER_BYTES as u64;
-        Switch::Taken(Context { sequence, entries, callbacks, reserved, stream_bytes })
+        let (stream_bytes, spared_bytes) = measure(&mut entries);
+        Switch::Taken(Context {
+            sequence,
+            entries,
+            callbacks,
+            reserved,
+            stream_bytes,
+            spared_bytes,
+        })
     }
 
     /// Returns the reservation of the current context in each slot.
@@ -418,6 +428,20 @@ impl Cil {
         let _exclusive = self.context.write();
         shared.read.is_empty.load(Ordering::Relaxed)
     }
+}
+
+/// Sets how many bytes of each entry are written. Returns the length of their stream, and how much
+/// shorter that is than what was counted.
+fn measure(entries: &mut [Entry]) -> (u64, u64) {
+    let (mut bytes, mut counted) = (CHECKPOINT_HEADER_BYTES as u64, CHECKPOINT_HEADER_BYTES as u64);
+    for at in 0..entries.len() {
+        soon(entries, at, |later| later.vector.prefetch());
+        let entry = &mut entries[at];
+        entry.bytes = entry.vector.bytes_used();
+        bytes += op_bytes(entry.bytes as u64);
+        counted += stream_bytes(&entry.vector);
+    }
+    (bytes, counted - bytes)
 }
 
 #[cfg(all(test, not(shuttle)))]

@@ -15,6 +15,9 @@
 //! * A change is noted before its thing is listed, and whoever takes a thing off looks for changes
 //!   afterwards. So no change is on neither side (`tests/shuttle/delayed.rs`).
 //!
+//! `tests/spec.rs` has this argument as an executable specification, all of whose states are
+//! checked.
+//!
 //! # When changes are delayed
 //!
 //! Not from the beginning of a push to the switch of the context, so that the push ends. Not by the

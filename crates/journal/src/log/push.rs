@@ -29,7 +29,8 @@
 //! 1. The owner logs delayed changes ([`Hooks::run_delayed`](crate::Hooks::run_delayed)). The
 //!    context is switched under the writer's side of the context lock, if there are no others: from
 //!    then on commits enter the next one.
-//! 2. Its records are written, the last one after
+//! 2. Its records are written, without the zeros at the ends of images, which are reserved all the
+//!    same ([`Image::bytes_used`](crate::Image::bytes_used)); the last one after
 //!    [`Hooks::before_commit_record`](crate::Hooks::before_commit_record).
 //! 3. One flush, of which the owner is told before and after: it may cover the owner's writes.
 //! 4. Items enter the AIL, so that the tail accounts for them; then they are unpinned.
@@ -48,7 +49,7 @@ use vfscale_sync::prefetch::{prefetch, soon};
 
 use crate::disk::checkpoint::{OP_ALIGN, checkpoint_header, op_header};
 use crate::disk::iclog::{RecordContents, Stream, WriteLimits, Writer};
-use crate::disk::record::RecordKind;
+use crate::disk::record::{FEATURE_SHORT, RecordKind};
 use crate::item::Pushed;
 use crate::lists::ail::Goal;
 use crate::lists::cil::{Context, Entry, Switch};
@@ -73,6 +74,7 @@ struct WrittenCheckpoint {
     durable: Durable,
     tail: Lsn,
     used: u64,
+    spared: u64,
     records: u64,
 }
 
@@ -160,21 +162,23 @@ impl<'i> WriterGuard<'i> {
         log.check()?;
         let (sequence, bytes) = (context.sequence, context.stream_bytes);
         let used = log.costs.stream(bytes);
-        if used > context.reserved {
+        let counted = log.costs.stream(bytes + context.spared_bytes);
+        if counted > context.reserved {
             let reserved = context.reserved;
-            return Err(Error::Underrun { sequence, needed: used, reserved });
+            return Err(Error::Underrun { sequence, needed: counted, reserved });
         }
         let Some(writer) = self.writer.as_deref_mut() else { return Err(Error::Closed) };
         let limits =
             || WriteLimits { tail_lsn: log.ail.tail().0, sync_lsn: log.ail.sync_lsn(), limit };
         let before_commit = || log.hooks.before_commit_record(sequence);
-        let mut stream = Stream::new(writer, sequence, bytes, limits, before_commit);
+        let features = if context.spared_bytes > 0 { FEATURE_SHORT } else { 0 };
+        let mut stream = Stream::new(writer, (sequence, features), bytes, limits, before_commit);
         stream.put(&checkpoint_header(sequence, context.entries.len() as u64, bytes))?;
         for (at, entry) in context.entries.iter().enumerate() {
             soon(&context.entries, at, |later| later.vector.prefetch());
-            let len = entry.vector.len();
-            stream.put(&op_header(entry.key, &entry.vector))?;
-            entry.vector.write(&mut |bytes| stream.put(bytes))?;
+            let len = entry.bytes;
+            stream.put(&op_header(entry.key, &entry.vector, len))?;
+            entry.vector.write(&mut |bytes| stream.put(bytes.get(..len).unwrap_or(bytes)))?;
             stream.put(&[0; OP_ALIGN][..len.next_multiple_of(OP_ALIGN) - len])?;
         }
         let (lsn, commit_lsn) = stream.lsns();
@@ -183,7 +187,7 @@ impl<'i> WriterGuard<'i> {
         log.hooks.flush_begins();
         writer.flush()?;
         let durable = Durable { sequence, lsn, commit_lsn };
-        Ok(WrittenCheckpoint { durable, tail, used, records })
+        Ok(WrittenCheckpoint { durable, tail, used, spared: counted - used, records })
     }
 
     /// Completes a context that is durable: steps 4 and 5.
@@ -217,13 +221,15 @@ impl<'i> WriterGuard<'i> {
         let is_half_full = head - progress.durable_tail > u64::from(log.geometry.blocks / 2);
         // Waiting threads are woken once and not twice: when the writer is free, in a moment.
         drop(progress);
-        let returned = context.reserved - written.used;
-        log.grant.give(cpu::current(), returned + freed);
+        let spared = written.spared;
+        let returned = context.reserved - written.used - spared;
+        log.grant.give(cpu::current(), returned + spared + freed);
         log.trace(TicketTrace {
             sequence,
             items,
             reserved: context.reserved,
             used: written.used,
+            spared,
             returned,
             records: written.records,
         });

@@ -29,6 +29,8 @@ const PAUSES_PER_LOOK: u32 = 16;
 pub(crate) struct SpinWait {
     /// Moving average, in nanoseconds.
     push_nanos: AtomicU64,
+    /// Duration of the last push, in nanoseconds.
+    last_nanos: AtomicU64,
     /// Number of pushes that have ended.
     ended: AtomicU64,
     is_spinning: AtomicBool,
@@ -38,6 +40,7 @@ impl SpinWait {
     pub(crate) fn new() -> Self {
         Self {
             push_nanos: AtomicU64::new(0),
+            last_nanos: AtomicU64::new(0),
             ended: AtomicU64::new(0),
             is_spinning: AtomicBool::new(false),
         }
@@ -45,10 +48,13 @@ impl SpinWait {
 
     /// Notes the duration of a push. The caller holds the writer.
     ///
-    /// Counts at most [`GROWTH_MAX`] times the usual duration: on a disk, now and then a flush
-    /// takes fifty times as long as usual, and callers would wait far too long for others after it.
+    /// Counts the shorter one of this push and the last, and at most [`GROWTH_MAX`] times the usual
+    /// duration: now and then a flush of a disk takes fifty times as long as usual, and a thread
+    /// loses its CPU in a push that takes microseconds. After that, callers would wait far too long
+    /// for others, or sleep where the next push ends before they could be woken.
     pub(crate) fn note_push(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = nanos.min(self.last_nanos.swap(nanos, Ordering::Relaxed));
         let before = self.push_nanos.load(Ordering::Relaxed);
         let most = GROWTH_MAX * before.max(SPIN_MAX.as_nanos() as u64);
         let nanos = nanos.min(most);

@@ -60,7 +60,7 @@ fn run(scaling: Scaling, seed: u64) {
     let stats = store.journal.stats();
     assert!(stats.head.cycle() > 1 && stats.active == 0);
     for ticket in &stats.tickets {
-        assert_eq!(ticket.reserved, ticket.used + ticket.returned, "{ticket:?}");
+        assert_eq!(ticket.reserved, ticket.used + ticket.spared + ticket.returned, "{ticket:?}");
     }
     store.journal.close().unwrap();
     let (journal, recovered) = open(&device, options(1)).unwrap();

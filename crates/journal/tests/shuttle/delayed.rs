@@ -3,7 +3,6 @@
 
 use std::sync::{Arc, Mutex as StdMutex, OnceLock};
 
-use shuttle::thread;
 use vfscale_block::{Device, MemoryDevice};
 use vfscale_journal::{
     ChangeList, Delayed, DelayedList, Durable, Hooks, Journal, Options, Reservation, Result,
@@ -182,8 +181,7 @@ fn delayed_changes_against_push() {
         let store = Arc::new(Store::over(device.clone(), journal));
         let _ = counter.block.set(store.blocks[0].clone());
         let threads = [1, 2, 3].map(|at| {
-            let (store, counter) = (store.clone(), counter.clone());
-            thread::spawn(move || {
+            model::spawn((store.clone(), counter.clone()), move |(store, counter)| {
                 let _here = cpu::pretend(at);
                 let block = &store.blocks[at as usize];
                 let first = counter.set(&store, block, 1);
@@ -194,9 +192,7 @@ fn delayed_changes_against_push() {
             })
         });
         store.journal.force_all().unwrap();
-        for thread in threads {
-            thread.join().unwrap();
-        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         drop(store);
         let mut values = [0; 4];
         for bytes in crashes.lock().unwrap().iter() {
@@ -249,14 +245,11 @@ fn listing_against_push() {
             changes: AtomicUsize::new(0),
         });
         let threads = [1, 1, 2].map(|changes| {
-            let thing = thing.clone();
-            thread::spawn(move || (0..changes).for_each(|_| thing.change()))
+            model::spawn(thing.clone(), move |thing| (0..changes).for_each(|_| thing.change()))
         });
         thing.push();
         thing.push();
-        for thread in threads {
-            thread.join().unwrap();
-        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         thing.push();
         assert_eq!(thing.changes.load(Ordering::Acquire), 0, "of a thing that is on no list");
         assert!(!thing.list.is_any() && !thing.is_listed.is_set());

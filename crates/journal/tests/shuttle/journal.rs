@@ -41,11 +41,15 @@ fn store_within(device: &Arc<dyn Device>, memory_bytes: Option<u64>) -> Arc<Stor
     Arc::new(Store::open(device.clone(), options).unwrap())
 }
 
-/// Runs `f` in a thread of its own, on CPU `cpu`.
-fn on(cpu: u32, f: impl FnOnce() + Send + 'static) -> thread::JoinHandle<()> {
-    thread::spawn(move || {
+/// Runs `body` in a thread of its own, on CPU `cpu`, with what it owns.
+fn on<A: Send + 'static, T: Send + 'static>(
+    cpu: u32,
+    own: A,
+    body: impl FnOnce(A) -> T + Send + 'static,
+) -> thread::JoinHandle<T> {
+    model::spawn(own, move |own| {
         let _here = cpu::pretend(cpu);
-        f();
+        body(own)
     })
 }
 
@@ -81,8 +85,7 @@ fn commit_against_push() {
         let device = device();
         let store = store(&device);
         let commits = [0, 1].map(|cpu| {
-            let store = store.clone();
-            on(cpu, move || {
+            on(cpu, store.clone(), move |store| {
                 store.set(&[1, 2 + u64::from(cpu)], 100).unwrap();
                 store.set(&[1, 3 - u64::from(cpu)], 200).unwrap();
             })
@@ -105,14 +108,11 @@ fn relogging_against_a_push_that_waits() {
     model::check_patches(&[Schedules::Delays(SCHEDULES)], || {
         let device = device();
         let store = store(&device);
-        let relogs = {
-            let store = store.clone();
-            on(1, move || {
-                for _ in 0..3 {
-                    store.set(&[1, 2], 60).unwrap();
-                }
-            })
-        };
+        let relogs = on(1, store.clone(), move |store| {
+            for _ in 0..3 {
+                store.set(&[1, 2], 60).unwrap();
+            }
+        });
         let done = store.set(&[1, 3], 60).unwrap();
         store.journal.force(done.committed.sequence).unwrap();
         relogs.join().unwrap();
@@ -135,22 +135,14 @@ fn force_against_force() {
         let device = device();
         let store = store(&device);
         let forces = [0, 1, 2].map(|cpu| {
-            let store = store.clone();
-            let promised = Arc::new(std::sync::Mutex::new(Vec::new()));
-            let told = promised.clone();
-            let force = on(cpu, move || {
+            on(cpu, store.clone(), move |store| {
                 let done = store.set(&[u64::from(cpu), 9], 50).unwrap();
                 store.journal.force(done.committed.sequence).unwrap();
                 assert!(store.journal.durable_sequence() >= done.committed.sequence);
-                told.lock().unwrap().push(done.number);
-            });
-            (force, promised)
+                done.number
+            })
         });
-        let mut all = Vec::new();
-        for (force, promised) in forces {
-            force.join().unwrap();
-            all.extend(promised.lock().unwrap().iter());
-        }
+        let all = forces.map(|force| force.join().unwrap());
         assert!(store.journal.stats().checkpoints <= 3);
         crash_and_check(&device, store, &all);
     });
@@ -181,8 +173,7 @@ fn busy_extents_against_push() {
             (back, sequence)
         };
         let threads = [0, 1].map(|cpu| {
-            let store = store.clone();
-            on(cpu, move || {
+            on(cpu, store.clone(), move |store| {
                 let first = free(&store, u64::from(cpu));
                 let second = free(&store, 5);
                 assert!([0, first.1].contains(&first.0.load(Ordering::SeqCst)));
@@ -193,9 +184,7 @@ fn busy_extents_against_push() {
             })
         });
         store.journal.force_all().unwrap();
-        for thread in threads {
-            thread.join().unwrap();
-        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
 }
 
@@ -209,24 +198,22 @@ fn commit_against_close() {
         let device = device();
         let store = store(&device);
         let threads = [0, 1].map(|cpu| {
-            let (store, promised) = (store.clone(), Arc::new(std::sync::Mutex::new(Vec::new())));
-            let told = promised.clone();
-            let commits = on(cpu, move || {
+            on(cpu, store.clone(), move |store| {
+                let mut promised = Vec::new();
                 for round in 0..3 {
                     match store.set(&[u64::from(cpu), 4 + round], 100) {
-                        Ok(done) => told.lock().unwrap().push(done.number),
-                        Err(error) => return assert!(matches!(error, Error::Closed), "{error}"),
+                        Ok(done) => promised.push(done.number),
+                        Err(error) => {
+                            assert!(matches!(error, Error::Closed), "{error}");
+                            break;
+                        }
                     }
                 }
-            });
-            (commits, promised)
+                promised
+            })
         });
         store.journal.close().unwrap();
-        let mut all = Vec::new();
-        for (commits, promised) in threads {
-            commits.join().unwrap();
-            all.extend(promised.lock().unwrap().iter());
-        }
+        let all = threads.map(|commits| commits.join().unwrap()).concat();
         let stats = store.journal.stats();
         assert_eq!((stats.active, stats.ail_items), (0, 0));
         crash_and_check(&device, store, &all);
@@ -250,16 +237,13 @@ fn throttled_begins_against_push() {
         let options = Options { scaling, cil_bytes: Some(64), ..options(2) };
         let store = Arc::new(Store::open(device.clone(), options).unwrap());
         let threads = [0, 1].map(|cpu| {
-            let store = store.clone();
-            on(cpu, move || {
+            on(cpu, store.clone(), move |store| {
                 for round in 0..2 {
                     store.set(&[u64::from(cpu), 4 + round], 300).unwrap();
                 }
             })
         });
-        for thread in threads {
-            thread.join().unwrap();
-        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         crash_and_check(&device, store, &[]);
     });
 }
@@ -279,17 +263,14 @@ fn waiters_against_tail_moves() {
         let device = device();
         let store = store(&device);
         let threads = [0, 1].map(|cpu| {
-            let store = store.clone();
-            on(cpu, move || {
+            on(cpu, store.clone(), move |store| {
                 for round in 0..2 {
                     let id = u64::from(cpu) * 2 + round;
                     store.set(&[id], 400_000).unwrap();
                 }
             })
         });
-        for thread in threads {
-            thread.join().unwrap();
-        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         store.journal.freeze().unwrap();
         let stats = store.journal.stats();
         assert_eq!((stats.grant_used, stats.ail_items, stats.active), (0, 0, 0));
@@ -312,22 +293,16 @@ fn rolling_transactions_against_tail_moves() {
         let device = device();
         let store = store(&device);
         let threads = [0, 1].map(|cpu| {
-            let store = store.clone();
-            on(cpu, move || {
+            on(cpu, store.clone(), move |store| {
                 store.set_in_parts(&[u64::from(cpu)], 200_000, 4).unwrap();
             })
         });
-        let forces = {
-            let store = store.clone();
-            on(0, move || {
-                for _ in 0..3 {
-                    store.journal.force_all().unwrap();
-                }
-            })
-        };
-        for thread in threads {
-            thread.join().unwrap();
-        }
+        let forces = on(0, store.clone(), move |store| {
+            for _ in 0..3 {
+                store.journal.force_all().unwrap();
+            }
+        });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         forces.join().unwrap();
         store.journal.freeze().unwrap();
         assert_eq!(store.journal.stats().grant_used, 0);
@@ -351,8 +326,7 @@ fn freeze_against_new_transactions() {
         let store = store(&device);
         let frozen = Arc::new(AtomicBool::new(false));
         let threads = [0, 1].map(|cpu| {
-            let (store, frozen) = (store.clone(), frozen.clone());
-            on(cpu, move || {
+            on(cpu, (store.clone(), frozen.clone()), move |(store, frozen)| {
                 for _ in 0..2 {
                     let transaction = store.journal.begin(Reservation::new(100)).unwrap();
                     assert!(!frozen.load(Ordering::SeqCst));
@@ -373,9 +347,7 @@ fn freeze_against_new_transactions() {
             frozen.store(false, Ordering::SeqCst);
             store.journal.thaw();
         }
-        for thread in threads {
-            thread.join().unwrap();
-        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         let store = Arc::into_inner(store).unwrap();
         store.journal.close().unwrap();
     });
@@ -400,42 +372,31 @@ fn shutdown_against_everything() {
         let device = device();
         let store = store(&device);
         let mut threads = Vec::new();
-        {
-            // From the third on it waits for space, which only the workers can free.
-            let store = store.clone();
-            threads.push(on(0, move || {
-                for round in 0..4 {
-                    if store.set(&[round], 440_000).is_err() {
-                        return;
-                    }
+        // From the third on it waits for space, which only the workers can free.
+        threads.push(on(0, store.clone(), move |store| {
+            for round in 0..4 {
+                if store.set(&[round], 440_000).is_err() {
+                    return;
                 }
-            }));
-        }
-        {
-            let store = store.clone();
-            threads.push(on(1, move || {
-                for round in 0..2 {
-                    let Ok(done) = store.set(&[8, round], 100) else { return };
-                    let _ = store.journal.force(done.committed.sequence);
-                }
-            }));
-        }
-        {
-            let store = store.clone();
-            threads.push(on(0, move || {
-                if store.journal.freeze().is_ok() {
-                    store.journal.thaw();
-                }
-            }));
-        }
+            }
+        }));
+        threads.push(on(1, store.clone(), move |store| {
+            for round in 0..2 {
+                let Ok(done) = store.set(&[8, round], 100) else { return };
+                let _ = store.journal.force(done.committed.sequence);
+            }
+        }));
+        threads.push(on(0, store.clone(), move |store| {
+            if store.journal.freeze().is_ok() {
+                store.journal.thaw();
+            }
+        }));
         // At any time: the other threads take about as many steps.
         for _ in 0..shuttle::rand::thread_rng().gen_range(0..1_500) {
             thread::yield_now();
         }
         store.journal.shut_down(Error::client(std::io::Error::other("pulled")));
-        for thread in threads {
-            thread.join().unwrap();
-        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert!(store.journal.begin(Reservation::new(1)).is_err());
         assert_eq!(store.journal.stats().active, 0);
         crash_and_check(&device, store, &[]);
@@ -451,12 +412,9 @@ fn drop_against_the_workers() {
         let device = device();
         let store = store(&device);
         let done = store.set(&[0, BLOCKS - 1], 30_000).unwrap();
-        let promised = {
-            let store = store.clone();
-            on(1, move || {
-                store.journal.force(done.committed.sequence).unwrap();
-            })
-        };
+        let promised = on(1, store.clone(), move |store| {
+            store.journal.force(done.committed.sequence).unwrap();
+        });
         store.set(&[1], 30_000).unwrap();
         promised.join().unwrap();
         crash_and_check(&device, store, &[done.number]);
@@ -488,37 +446,26 @@ fn waiting_for_memory_against_force_against_freeze() {
     check(|| {
         let device = device();
         let store = store_within(&device, Some(BOUND));
-        let commits = {
-            let store = store.clone();
-            on(0, move || {
-                for round in 0..3 {
-                    store.set(&[2 * round, 2 * round + 1], 50).unwrap();
-                    let bytes = store.journal.stats().ail_bytes;
-                    assert!(bytes <= BOUND + INSIDE, "{} blocks", bytes / BLOCK_MEMORY);
-                }
-            })
-        };
-        let rolls = {
-            let store = store.clone();
-            on(1, move || {
-                store.set_in_parts(&[10, 11, 12, 13, 14, 15], 50, 2).unwrap();
-            })
-        };
-        let forces = {
-            let store = store.clone();
-            on(0, move || {
-                for _ in 0..2 {
-                    store.journal.force_all().unwrap();
-                }
-            })
-        };
+        let commits = on(0, store.clone(), move |store| {
+            for round in 0..3 {
+                store.set(&[2 * round, 2 * round + 1], 50).unwrap();
+                let bytes = store.journal.stats().ail_bytes;
+                assert!(bytes <= BOUND + INSIDE, "{} blocks", bytes / BLOCK_MEMORY);
+            }
+        });
+        let rolls = on(1, store.clone(), move |store| {
+            store.set_in_parts(&[10, 11, 12, 13, 14, 15], 50, 2).unwrap();
+        });
+        let forces = on(0, store.clone(), move |store| {
+            for _ in 0..2 {
+                store.journal.force_all().unwrap();
+            }
+        });
         store.journal.freeze().unwrap();
         let stats = store.journal.stats();
         assert_eq!((stats.ail_items, stats.ail_bytes), (0, 0));
         store.journal.thaw();
-        for thread in [commits, rolls, forces] {
-            thread.join().unwrap();
-        }
+        [commits, rolls, forces].into_iter().for_each(|thread| thread.join().unwrap());
         WAITS.fetch_add(store.journal.stats().memory_waits, Ordering::Relaxed);
         crash_and_check(&device, store, &[]);
     });
@@ -535,8 +482,7 @@ fn the_end_against_waiting_for_memory() {
         // No transaction begins before all blocks are written back.
         let store = store_within(&device, Some(0));
         let threads = [0, 1].map(|cpu| {
-            let store = store.clone();
-            on(cpu, move || {
+            on(cpu, store.clone(), move |store| {
                 for round in 0..4 {
                     if store.set(&[8 * u64::from(cpu) + 2 * round], 50).is_err() {
                         return;
@@ -552,9 +498,7 @@ fn the_end_against_waiting_for_memory() {
         } else {
             store.journal.close().unwrap();
         }
-        for thread in threads {
-            thread.join().unwrap();
-        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert!(store.journal.begin(Reservation::new(1)).is_err());
         assert_eq!(store.journal.stats().active, 0);
         crash_and_check(&device, store, &[]);

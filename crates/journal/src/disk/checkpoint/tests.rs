@@ -12,7 +12,7 @@ fn stream(sequence: u64, items: &[(u64, Option<Vec<u8>>)]) -> Vec<u8> {
             Some(bytes) => vector.push(bytes),
             None => vector.cancel(),
         }
-        body.extend(op_header(LogKey { kind: 2, id: *id }, &vector));
+        body.extend(op_header(LogKey { kind: 2, id: *id }, &vector, vector.len()));
         body.extend(crate::support_tests::bytes_of(&vector));
         body.resize(body.len().next_multiple_of(OP_ALIGN), 0);
     }

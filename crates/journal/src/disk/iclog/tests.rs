@@ -6,6 +6,7 @@ use vfscale_block::{MemoryDevice, Operation, OsError};
 use vfscale_testkit::{Fault, FaultyDevice};
 
 use super::*;
+use crate::disk::record::FEATURE_SHORT;
 
 const GEOMETRY: Geometry = Geometry { offset: 4096, blocks: 256 };
 const VOLUME: VolumeId = VolumeId([1; 16]);
@@ -102,7 +103,7 @@ fn a_stream_is_cut_into_records_and_says_so() {
         asked.set(asked.get() + 1);
         Ok(())
     };
-    let mut stream = Stream::new(&mut writer, 6, 10_000, limits, before);
+    let mut stream = Stream::new(&mut writer, (6, FEATURE_SHORT), 10_000, limits, before);
     for _ in 0..100 {
         stream.put(&[3; 100]).unwrap();
         stream.put(&[]).unwrap();
@@ -113,6 +114,7 @@ fn a_stream_is_cut_into_records_and_says_so() {
     let flags: Vec<_> =
         (276..279).map(|at| decoded(&*device, at, 1).unwrap()).map(|h| h.flags).collect();
     assert_eq!(flags, [FLAG_START, 0, FLAG_COMMIT]);
+    assert!((276..279).all(|at| decoded(&*device, at, 1).unwrap().features == FEATURE_SHORT));
     let offsets: Vec<_> =
         (276..279).map(|at| decoded(&*device, at, 1).unwrap().stream_offset).collect();
     assert_eq!(offsets, [0, 3968, 7936]);
