@@ -64,6 +64,9 @@
 //! was not flushed yet, and its block keeps its former place, which is intact (I3). So each block
 //! has the content of the last flush, or one that was written later.
 //!
+//! `tests/spec.rs` has this argument as an executable specification: every state of two small
+//! branches, after a cut at each of their steps. It finds each of the invariants I1 to I5 broken.
+//!
 //! # Locks
 //!
 //! The modules of branches, commits and space say which; ranks 64000 to 64080, below those of
@@ -86,6 +89,8 @@ pub use calls::convert::Conversion;
 pub use calls::credit::Credit;
 pub use calls::fork::Kind;
 pub use calls::handle::Branch;
+pub use calls::log::{LogEntry, LogKind, LogMerge};
 pub use calls::pool::{BranchInfo, Pool, Usage};
 pub use calls::reap::Reaped;
 pub use calls::repair::Repaired;
+pub use calls::switch::Switched;

@@ -10,6 +10,7 @@ pub(crate) mod full;
 mod full_host;
 mod growth;
 mod hostile;
+mod merges;
 pub(crate) mod plants;
 mod read_faults;
 mod repair;

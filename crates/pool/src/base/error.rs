@@ -45,6 +45,16 @@ pub enum Error {
     /// A name is empty, too long, or contains a slash or a control character.
     #[error("{0:?} can't be the name of a branch")]
     Name(String),
+    /// A text is too long beside the name of its branch, or has control characters.
+    #[error("{text:?} can't be the text of {name:?}: one line of at most {max} bytes can")]
+    Text {
+        /// The branch.
+        name: String,
+        /// The text.
+        text: String,
+        /// Most bytes of it.
+        max: usize,
+    },
     /// A branch with this name exists.
     #[error("branch {0:?} exists")]
     Exists(String),

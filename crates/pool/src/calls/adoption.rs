@@ -8,8 +8,9 @@
 use std::sync::Arc;
 
 use crate::branch::registry::close;
-use crate::calls::fork::{give_up, go_on, refused};
+use crate::calls::fork::{check_text, give_up, go_on, merge_of, refused};
 use crate::calls::pool::next_id;
+use crate::calls::switch::{Switched, close_but};
 use crate::disk::format::DEPTH_MAX;
 use crate::disk::record::{KEPT, Record};
 use crate::state::commit::{Change, State};
@@ -28,6 +29,12 @@ pub struct Adoption {
 }
 
 impl Adoption {
+    /// Returns the name of the branch that is to adopt.
+    #[must_use]
+    pub fn parent(&self) -> &str {
+        &self.parent
+    }
+
     /// Returns the last state that both branches had in common.
     #[must_use]
     pub fn base(&self) -> &Arc<Branch> {
@@ -55,7 +62,9 @@ impl Drop for Adoption {
 }
 
 impl Pool {
-    /// Opens, for reading, the last state that two branches had in common. Both may be open.
+    /// Opens, for reading, the last state that two branches had in common: one that both come from,
+    /// or that was [merged](Self::adopt_merged) into what they come from. Of several, the one that
+    /// was made last. Both may be open.
     ///
     /// Blocks for the I/O: reads the root of the map.
     ///
@@ -69,7 +78,7 @@ impl Pool {
         if one.id == other.id {
             return Err(refused(b, "it is the branch itself"));
         }
-        let common = state.table.common(one, other).map(|record| record.id);
+        let common = state.table.base(one, other).map(|record| record.id);
         drop(state);
         let id = common.ok_or_else(|| refused(b, NOTHING_IN_COMMON))?;
         self.open_node(&mut branches, id)
@@ -84,12 +93,18 @@ impl Pool {
     /// [`Error::NoBranch`], [`Error::InUse`]; [`Error::Refused`] if one of them can only be read,
     /// or if they have no state in common; [`Error::Full`] and errors of the device.
     pub fn adoption(&self, parent: &str, child: &str) -> Result<Adoption, Error> {
-        self.shared.with_room(|| self.adoption_now(parent, child))
+        self.shared.with_room(|| self.adoption_now(parent, child, None))
     }
 
-    fn adoption_now(&self, parent: &str, child: &str) -> Result<Adoption, Error> {
+    /// Opens what has to be compared. Only `held` may have the parent open.
+    fn adoption_now(
+        &self,
+        parent: &str,
+        child: &str,
+        held: Option<&Branch>,
+    ) -> Result<Adoption, Error> {
         let mut branches = self.open.lock();
-        close(&mut branches, parent, 0)?;
+        close_but(&mut branches, parent, held)?;
         close(&mut branches, child, 0)?;
         let base = adopted(&self.shared.state.lock(), parent, child)?.base;
         let now = self.frozen(&branches, parent)?;
@@ -109,14 +124,66 @@ impl Pool {
     /// [`Error::Changed`] if the parent is not what it was at the decision, or the base is another
     /// one; errors of [`adoption`](Self::adoption).
     pub fn adopt(&self, adoption: &Adoption) -> Result<(), Error> {
-        self.shared.with_room(|| self.adopt_now(adoption))
+        self.shared.with_room(|| self.adopt_now(adoption, None, None)).map(drop)
     }
 
-    fn adopt_now(&self, adoption: &Adoption) -> Result<(), Error> {
+    /// Adopts as [`adopt`](Self::adopt) does, and has the history tell that the contents have all
+    /// that `merged` has, a state of the branch with that name that does not change: what was
+    /// merged is [common](Self::common) to its branch and to the parent from then on. It keeps its
+    /// space as long as that may be asked for, unless the pool is nearly full.
+    ///
+    /// Blocks for the I/O: two flushes.
+    ///
+    /// # Errors
+    /// Errors of [`adopt`](Self::adopt).
+    pub fn adopt_merged(
+        &self,
+        adoption: &Adoption,
+        (merged, name): (&Branch, &str),
+    ) -> Result<(), Error> {
+        let merged = Some((merged, name));
+        self.shared.with_room(|| self.adopt_now(adoption, merged, None)).map(drop)
+    }
+
+    /// Opens what has to be compared before the branch that `held` has open may adopt `child`, as
+    /// [`adoption`](Self::adoption) does. Nobody writes to `held` during the call.
+    ///
+    /// # Errors
+    /// Errors of [`adoption`](Self::adoption).
+    pub fn adoption_held(&self, held: &Branch, child: &str) -> Result<Adoption, Error> {
+        self.shared.with_room(|| self.adoption_now(held.opened_as(), child, Some(held)))
+    }
+
+    /// Adopts as [`adopt`](Self::adopt) and [`adopt_merged`](Self::adopt_merged) do, with the
+    /// branch that `held` has open. Nobody writes to `held` during the call; if that succeeds, its
+    /// user [releases](Branch::release) it.
+    ///
+    /// Blocks for the I/O: four flushes.
+    ///
+    /// # Errors
+    /// Errors of [`adopt`](Self::adopt): then nothing was changed, and `held` goes on.
+    pub fn adopt_held(
+        &self,
+        held: &Branch,
+        adoption: &Adoption,
+        merged: Option<(&Branch, &str)>,
+    ) -> Result<Switched, Error> {
+        let adopted = self.shared.with_room(|| self.adopt_now(adoption, merged, Some(held)))?;
+        adopted.ok_or(Error::Closed)
+    }
+
+    /// Adopts. Only `held` may have the parent open.
+    fn adopt_now(
+        &self,
+        adoption: &Adoption,
+        merged: Option<(&Branch, &str)>,
+        held: Option<&Branch>,
+    ) -> Result<Option<Switched>, Error> {
+        let merged = merged.map(|(merged, name)| named_merge(merged, name)).transpose()?;
         let Adoption { parent, child, base, now } = adoption;
         let (base, now) = (base.inner()?.node(), now.inner()?.node());
         let mut branches = self.open.lock();
-        close(&mut branches, parent, 0)?;
+        close_but(&mut branches, parent, held)?;
         close(&mut branches, child, 0)?;
         let mut state = self.shared.state.lock();
         self.shared.check_room(&mut state)?;
@@ -128,14 +195,37 @@ impl Pool {
         }
         give_up(&mut state, old.id);
         // The adopted state stays as a node of its own, for a rollback.
-        let next = next_id(&mut state);
+        let (result, next) = (new.id, next_id(&mut state));
         go_on(&mut state, new, next, KEPT);
         state.table.update(next, |record| {
             record.name.clone_from(parent);
-            record.marks = 0;
+            (record.marks, record.time) = (0, old.time);
         });
-        self.shared.commit(&mut state, Change::default(), || ())
+        match merged {
+            Some(merged) => insert_merge(&mut state, merged, result),
+            None => state.table.update(result, |record| record.text.clone_from(child)),
+        }
+        self.shared.commit(&mut state, Change::default(), || ())?;
+        drop(state);
+        held.map(|_| self.switched(&mut branches, parent, result)).transpose()
     }
+}
+
+/// Returns the node of a state that was merged, and the name of its branch, if it can be noted.
+///
+/// # Errors
+/// [`Error::Text`] and [`Error::Closed`].
+fn named_merge<'n>(merged: &Branch, name: &'n str) -> Result<(u64, &'n str), Error> {
+    check_text("", name)?;
+    Ok((merged.inner()?.node(), name))
+}
+
+/// Notes that node `result` has all that a frozen node of the branch `name` has.
+pub(super) fn insert_merge(state: &mut State, (merged, name): (u64, &str), result: u64) {
+    let Some(merged) = state.table.get(merged).filter(|it| it.is_frozen()).cloned() else { return };
+    let (id, text) = (next_id(state), name.to_owned());
+    state.table.insert(Record { text, ..merge_of(&merged, id, result) });
+    state.table.drop_told_merges(result);
 }
 
 /// The parties of an adoption.
@@ -157,7 +247,7 @@ fn adopted(state: &State, parent: &str, child: &str) -> Result<Adopted, Error> {
     if new.depth + 2 > DEPTH_MAX {
         return Err(refused(child, "its history is too deep"));
     }
-    let base = state.table.common(&old, &new);
+    let base = state.table.base(&old, &new);
     let base = base.ok_or_else(|| refused(child, NOTHING_IN_COMMON))?.id;
     Ok(Adopted { old, new, base })
 }

@@ -10,6 +10,7 @@ use std::ops::Range;
 use crate::disk::format::{Entry, FANOUT, NODE, NodeBlock, TABLE};
 use crate::disk::record::{LogArea, Record};
 use crate::state::branch_table::TABLE_TREE;
+use crate::state::branch_table::history::GONE;
 use crate::state::commit::{Shared, State};
 use crate::state::dead_list::{self, DeadList};
 use crate::state::map::{self, span};
@@ -61,6 +62,8 @@ pub(crate) struct Found {
     pub(crate) lists: Vec<WrongList>,
     /// Blocks of the branch table that are not there twice any more, or whose nodes are not.
     pub(crate) table: BTreeSet<u64>,
+    /// Nodes that are wrong records of merges.
+    pub(crate) merges: Vec<u64>,
     /// Zones whose bitmap is wrong or can't be read, each with its places that are in use.
     pub(crate) zones: Vec<(usize, Vec<u64>)>,
     /// Whether a part of a map can't be read: nothing is known of the places below it.
@@ -142,6 +145,7 @@ pub(crate) fn check(shared: &Shared, state: &State) -> Result<(Report, Found), E
     let mut checker = Checker { shared, state, seen, rows, history, report, found };
     checker.table()?;
     checker.damaged();
+    checker.merges(&records);
     for record in &records {
         checker.node(record)?;
     }
@@ -176,6 +180,18 @@ impl Checker<'_> {
             self.visit(place, Use::Log, 0);
         }
         self.walk(self.state.root, at, 0).map(drop)
+    }
+
+    /// Checks the records of merges. A program that does not know them may leave one without its
+    /// result, which is no harm.
+    fn merges(&mut self, records: &[&Record]) {
+        for record in records.iter().filter(|record| record.merged != 0) {
+            let why = self.state.table.complaint_of_merge(record);
+            if let Some(why) = why.filter(|why| *why != GONE) {
+                self.found.merges.push(record.id);
+                self.problem(format!("node {}: a wrong record of a merge: {why}", record.id));
+            }
+        }
     }
 
     fn node(&mut self, record: &Record) -> Result<(), Error> {

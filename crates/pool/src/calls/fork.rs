@@ -17,8 +17,9 @@ use std::sync::Arc;
 use crate::branch::flush::{Capture, Captured, NextNode};
 use crate::branch::registry::{Branches, close};
 use crate::calls::pool::next_id;
+use crate::calls::switch::{Switched, close_but};
 use crate::disk::format::{DEPTH_MAX, NAME_MAX};
-use crate::disk::record::{FROZEN, LogArea, PASSING, Record, TEMPORARY, ZOMBIE};
+use crate::disk::record::{self, FROZEN, LogArea, PASSING, Record, TEMPORARY, ZOMBIE};
 use crate::state::branch_table::Table;
 use crate::state::commit::{Change, Shared, State};
 use crate::{Branch, Error, Pool};
@@ -36,11 +37,15 @@ pub enum Kind {
     Temporary,
 }
 
+/// The reason why nothing is forked from a state.
+const TOO_DEEP: &str = "its history is too deep";
+
 /// A branch that is to be made.
 #[derive(Clone, Copy)]
 struct Child<'n> {
     name: &'n str,
     kind: Kind,
+    text: &'n str,
 }
 
 impl Pool {
@@ -80,7 +85,34 @@ impl Pool {
         self.shared.with_room(|| {
             let branches = self.open.lock();
             let captured = || captured.take().map_or((), |captured| captured());
-            self.freeze(&branches, parent, Some(Child { name, kind }), captured).map(drop)
+            let child = Child { name, kind, text: "" };
+            self.freeze(&branches, parent, Some(child), captured).map(drop)
+        })
+    }
+
+    /// Makes a *checkpoint* of a branch: a branch that can only be read, with what `branch` has
+    /// now, and with a text of one line. Returns its name, `branch@1` or with the number after the
+    /// greatest one in use. Calls `captured` as [`fork_with`](Self::fork_with) does.
+    ///
+    /// Blocks for the I/O: two flushes.
+    ///
+    /// # Errors
+    /// Errors of [`fork`](Self::fork), and [`Error::Text`].
+    pub fn checkpoint(
+        &self,
+        branch: &str,
+        text: &str,
+        captured: impl FnOnce(),
+    ) -> Result<String, Error> {
+        let mut captured = Some(captured);
+        self.shared.with_room(|| {
+            let branches = self.open.lock();
+            let name = free_name(&self.shared.state.lock().table, branch);
+            check_text(&name, text)?;
+            let child = Child { name: &name, kind: Kind::ReadOnly, text };
+            let captured = || captured.take().map_or((), |captured| captured());
+            self.freeze(&branches, branch, Some(child), captured)?;
+            Ok(name)
         })
     }
 
@@ -146,7 +178,7 @@ impl Pool {
         }
         self.shared.check_room(&mut state)?;
         if record.depth + 2 > DEPTH_MAX {
-            return Err(refused(parent, "its history is too deep"));
+            return Err(refused(parent, TOO_DEEP));
         }
         if let (true, Some(child)) = (record.is_frozen(), child) {
             insert_child(&mut state, &record, child);
@@ -203,14 +235,15 @@ impl Pool {
     /// Blocks for the I/O: two flushes.
     ///
     /// # Errors
-    /// [`Error::NoBranch`], [`Error::InUse`], [`Error::Name`], [`Error::Exists`] and errors of the
-    /// device.
+    /// [`Error::NoBranch`], [`Error::InUse`], [`Error::Name`], [`Error::Exists`]; [`Error::Text`]
+    /// if the name leaves too little room for the text; and errors of the device.
     pub fn rename(&self, name: &str, to: &str) -> Result<(), Error> {
         let mut branches = self.open.lock();
         close(&mut branches, name, 0)?;
         let mut state = self.shared.state.lock();
         let id = state.table.named(name)?.id;
         state.table.check_new(to)?;
+        check_text(to, &state.table.named(name)?.text)?;
         self.shared.alive()?;
         state.table.update(id, |record| {
             record.name = to.into();
@@ -224,7 +257,8 @@ impl Pool {
     /// [`reap`](Self::reap) may have dropped it; a read-only branch keeps it.
     ///
     /// The contents until now become another branch, whose name is returned: `name@1`, or
-    /// with the next number that is free. `None` if it has written nothing since then.
+    /// with the next number that is free. `None` if it has written nothing since then, or
+    /// since a checkpoint.
     ///
     /// Blocks for the I/O: two flushes.
     ///
@@ -232,28 +266,55 @@ impl Pool {
     /// [`Error::NoBranch`], [`Error::InUse`], [`Error::Refused`] if it can only be read, was never
     /// forked, or that state is gone, [`Error::Full`] and errors of the device.
     pub fn rollback(&self, name: &str) -> Result<Option<String>, Error> {
-        self.shared.with_room(|| self.roll_back(name))
+        self.shared.with_room(|| self.roll_back(name, None, None)).map(|(kept, _)| kept)
     }
 
-    fn roll_back(&self, name: &str) -> Result<Option<String>, Error> {
+    /// Gives a branch the contents of one that can only be read, as of a
+    /// [checkpoint](Self::checkpoint), and otherwise does what [`rollback`](Self::rollback) does.
+    ///
+    /// Blocks for the I/O: two flushes.
+    ///
+    /// # Errors
+    /// Errors of [`rollback`](Self::rollback); [`Error::Refused`] if `to` can be written.
+    pub fn rollback_to(&self, name: &str, to: &str) -> Result<Option<String>, Error> {
+        self.shared.with_room(|| self.roll_back(name, Some(to), None)).map(|(kept, _)| kept)
+    }
+
+    /// Rolls a branch back, which only `held` may have open.
+    pub(crate) fn roll_back(
+        &self,
+        name: &str,
+        to: Option<&str>,
+        held: Option<&Branch>,
+    ) -> Result<(Option<String>, Option<Switched>), Error> {
         let mut branches = self.open.lock();
-        close(&mut branches, name, 0)?;
+        close_but(&mut branches, name, held)?;
         let mut state = self.shared.state.lock();
         let record = state.table.named(name)?.clone();
         self.shared.check_room(&mut state)?;
         if record.is_frozen() {
             return Err(refused(name, "it can only be read"));
         }
-        let base = state.table.base_of(&record)?.clone();
-        let kept = (base.root != record.root).then(|| free_name(&state.table, name));
-        match kept.clone() {
-            Some(name) => state.table.update(record.id, |record| record.name = name),
-            None => give_up(&mut state, record.id),
+        let base = match to {
+            Some(to) => state.table.named(to)?.clone(),
+            None => state.table.base_of(&record)?.clone(),
+        };
+        if !base.is_frozen() {
+            let why = "it can be written, and a rollback leads to a branch that can only be read";
+            return Err(refused(&base.name, why));
         }
+        if base.depth + 2 > DEPTH_MAX {
+            return Err(refused(&base.name, TOO_DEEP));
+        }
+        let kept = keep(&mut state, &record, base.id);
         let kind = if record.has(TEMPORARY) { Kind::Temporary } else { Kind::Writable };
-        insert_child(&mut state, &base, Child { name, kind });
+        let id = insert_child(&mut state, &base, Child { name, kind, text: "" });
+        // The branch is the same one.
+        state.table.update(id, |now| now.time = record.time);
         self.shared.commit(&mut state, Change::default(), || ())?;
-        Ok(kept)
+        drop(state);
+        let switched = held.map(|_| self.switched(&mut branches, name, base.id)).transpose()?;
+        Ok((kept, switched))
     }
 }
 
@@ -266,8 +327,36 @@ impl Shared {
     }
 }
 
+/// Checks that a branch can have a text.
+///
+/// # Errors
+/// [`Error::Text`].
+pub(crate) fn check_text(name: &str, text: &str) -> Result<(), Error> {
+    let max = record::text_max(name);
+    if text.len() <= max && !text.contains(char::is_control) {
+        return Ok(());
+    }
+    Err(Error::Text { name: name.into(), text: text.into(), max })
+}
+
 pub(crate) fn refused(name: &str, why: &'static str) -> Error {
     Error::Refused { name: name.into(), why }
+}
+
+/// Takes the name off a branch whose contents become others. What it had is another branch then,
+/// whose name is returned, unless node `base` or a branch that can only be read has it.
+pub(super) fn keep(state: &mut State, record: &Record, base: u64) -> Option<String> {
+    let is_there = |other: &Record| {
+        let is_kept = other.id == base || other.is_frozen() && !other.name.is_empty();
+        is_kept && (other.root, other.blocks) == (record.root, record.blocks)
+    };
+    let is_lost = !state.table.records().any(is_there);
+    let kept = is_lost.then(|| free_name(&state.table, &record.name));
+    match kept.clone() {
+        Some(name) => state.table.update(record.id, |record| record.name = name),
+        None => give_up(state, record.id),
+    }
+    kept
 }
 
 /// Gives up a node without children.
@@ -278,29 +367,42 @@ pub(crate) fn give_up(state: &mut State, id: u64) {
     });
 }
 
-/// Returns a name that no branch has, for what branch `name` had before a rollback.
+/// Returns a name that no branch has, for a checkpoint of branch `name`, or for what it had before
+/// a rollback.
 fn free_name(table: &Table, name: &str) -> String {
     let numbered = |number: u64| {
         let number = format!("@{number}");
         let end = name.floor_char_boundary(NAME_MAX - number.len());
         format!("{}{number}", &name[..end])
     };
-    let mut number = 1;
-    while table.named(&numbered(number)).is_ok() {
+    let number_of = |other: &Record| -> Option<u64> {
+        let digits = other.name.strip_prefix(name)?.strip_prefix('@')?;
+        digits.parse::<u32>().ok().map(u64::from)
+    };
+    let mut number = 1 + table.records().filter_map(number_of).max().unwrap_or_default();
+    while table.find(&numbered(number)).is_some() {
         number += 1;
     }
     numbered(number)
 }
 
 /// Adds a branch with the contents of a frozen node, which is one that was forked from then on.
-fn insert_child(state: &mut State, base: &Record, Child { name, kind }: Child<'_>) {
+/// Returns the id.
+fn insert_child(state: &mut State, base: &Record, Child { name, kind, text }: Child<'_>) -> u64 {
     if base.has(PASSING) {
         state.table.update(base.id, |base| base.marks &= !PASSING);
     }
     let id = next_id(state);
     let flags = if kind == Kind::ReadOnly { FROZEN } else { 0 };
     let marks = if kind == Kind::Temporary { TEMPORARY } else { 0 };
-    state.table.insert(Record { flags, marks, ..child(base, id, name) });
+    let text = text.to_owned();
+    state.table.insert(Record { flags, marks, text, ..child(base, id, name) });
+    id
+}
+
+/// Returns the record of a merge of a frozen node, of which node `merged` came.
+pub(crate) fn merge_of(state: &Record, id: u64, merged: u64) -> Record {
+    Record { flags: FROZEN, merged, ..child(state, id, "") }
 }
 
 fn child(base: &Record, id: u64, name: &str) -> Record {
@@ -317,7 +419,10 @@ fn child(base: &Record, id: u64, name: &str) -> Record {
         own: 0,
         origin: id,
         marks: 0,
+        time: record::now(),
+        merged: 0,
         name: name.into(),
+        text: String::new(),
     }
 }
 
@@ -349,9 +454,10 @@ fn freeze(
 /// which has `marks`.
 pub(crate) fn go_on(state: &mut State, record: Record, next: u64, marks: u32) -> Record {
     let flags = record.flags | FROZEN;
-    let frozen = Record { log: None, name: String::new(), flags, marks, ..record.clone() };
+    let time = record::now();
+    let frozen = Record { log: None, name: String::new(), flags, marks, time, ..record.clone() };
     state.table.update(record.id, |old| *old = frozen.clone());
-    let Record { log, origin, marks, .. } = record;
-    state.table.insert(Record { log, origin, marks, ..child(&frozen, next, &record.name) });
+    let Record { log, origin, marks, time, .. } = record;
+    state.table.insert(Record { log, origin, marks, time, ..child(&frozen, next, &record.name) });
     frozen
 }

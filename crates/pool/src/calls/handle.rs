@@ -77,6 +77,11 @@ impl Branch {
         }
     }
 
+    /// Returns the name that the branch had when it was opened.
+    pub(crate) fn opened_as(&self) -> &str {
+        &self.name
+    }
+
     /// Returns whether the branch can only be read.
     #[must_use]
     pub fn is_read_only(&self) -> bool {

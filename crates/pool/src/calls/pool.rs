@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use vfscale_block::{CowDevice, Device};
 use vfscale_sync::cpu;
@@ -39,9 +40,14 @@ pub struct BranchInfo {
     /// The length of its history: one more with each fork of contents that have changed. States
     /// that are not needed any more still count.
     pub depth: u32,
-    /// The space that only this branch has, in bytes, as of its last checkpoint: what deleting it
-    /// frees.
+    /// The space that deleting it frees, in bytes, at most: what only it has, as of its last
+    /// commit, and what the branch that it was forked from has replaced since, if nothing else has
+    /// that.
     pub own: u64,
+    /// When it was made, if that is known.
+    pub made: Option<SystemTime>,
+    /// The text of a checkpoint.
+    pub text: String,
 }
 
 /// The space of a pool, in bytes.
@@ -63,9 +69,28 @@ impl BranchInfo {
             size: record.blocks * PLACE_BYTES as u64,
             read_only: record.is_frozen(),
             depth: record.depth,
-            own: record.own.saturating_mul(PLACE_BYTES as u64),
+            own: table.freed_by_deletion(record).saturating_mul(PLACE_BYTES as u64),
+            made: time_of(record),
+            text: record.text.clone(),
         }
     }
+
+    /// Returns whether it is a checkpoint by its name, `BRANCH@N`, and can only be read.
+    #[must_use]
+    pub fn is_checkpoint(&self) -> bool {
+        self.read_only && is_of_checkpoint(&self.name)
+    }
+}
+
+/// Returns whether a name is that of a checkpoint.
+pub(crate) fn is_of_checkpoint(name: &str) -> bool {
+    let parts = name.rsplit_once('@').filter(|(stem, _)| !stem.is_empty());
+    parts.is_some_and(|(_, number)| number.parse::<u32>().is_ok())
+}
+
+/// Returns the time of a node, if it is known.
+pub(crate) fn time_of(record: &Record) -> Option<SystemTime> {
+    (record.time != 0).then(|| UNIX_EPOCH + Duration::from_nanos(record.time))
 }
 
 impl Shared {
@@ -210,16 +235,19 @@ impl Pool {
     /// [`Error::NoBranch`], [`Error::InUse`], [`Error::Damage`] and errors of the device.
     pub fn branch(&self, name: &str) -> Result<Arc<Branch>, Error> {
         self.shared.alive()?;
-        let inner = self.open.open(name, || {
-            let (record, own_above) = {
-                let state = self.shared.state.lock();
-                let record = state.table.named(name)?.clone();
-                let own_above = state.table.own_above(&record);
-                (record, own_above)
-            };
-            Inner::open(&self.shared, &record, own_above)
-        })?;
+        let inner = self.open.open(name, || self.open_named(name))?;
         Ok(Arc::new(Branch::new(inner, &self.open, name)))
+    }
+
+    /// Opens the node of a branch.
+    pub(crate) fn open_named(&self, name: &str) -> Result<Inner, Error> {
+        let (record, own_above) = {
+            let state = self.shared.state.lock();
+            let record = state.table.named(name)?.clone();
+            let own_above = state.table.own_above(&record);
+            (record, own_above)
+        };
+        Inner::open(&self.shared, &record, own_above)
     }
 
     /// Opens a frozen node for reading. The reaper leaves it alone meanwhile.

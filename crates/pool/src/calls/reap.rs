@@ -7,12 +7,16 @@
 //! and the node's own dead list, become the child's dead list. No map changes by that.
 //!
 //! The state at an adoption is kept for its only child, a branch that may be rolled back to it,
-//! unless the pool is nearly full.
+//! unless the pool is nearly full. So is a state that was merged, for the next merge. When all that
+//! came of such a state is gone, its merges are said to be of the node before it: that is in the
+//! results as well.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::branch::registry::{Branches, key_of_node};
+use crate::calls::fork::merge_of;
+use crate::calls::pool::next_id;
 use crate::disk::format::{Entry, FANOUT};
 use crate::disk::record::{MERGED, PASSING, Record, ZOMBIE};
 use crate::space::bitmaps;
@@ -43,12 +47,19 @@ enum Job {
     Prune(Record),
     /// Merge a frozen node into its only child.
     Merge(Record, Record),
+    /// Have the records of merges of a node say the node before it.
+    Lift(Record),
+    /// Forget the merges of a node.
+    Forget(Record),
 }
 
 impl Job {
     fn node(&self) -> &Record {
-        let (Self::Prune(node) | Self::Merge(node, _)) = self;
-        node
+        match self {
+            Self::Prune(node) | Self::Merge(node, _) | Self::Lift(node) | Self::Forget(node) => {
+                node
+            }
+        }
     }
 }
 
@@ -122,6 +133,8 @@ impl Pool {
         let freed = match job {
             Job::Prune(record) => self.prune(&mut state, record, places),
             Job::Merge(node, child) => self.merge(&mut state, &branches, node, child),
+            Job::Lift(node) => self.lift(&mut state, &node),
+            Job::Forget(node) => self.forget(&mut state, &node),
         };
         let freed = freed.inspect_err(|error| {
             if *error != Error::Full {
@@ -142,17 +155,22 @@ impl Pool {
         if let Some(record) = closed(Fate::Childless).next() {
             return Some(Job::Prune(record.clone()));
         }
+        if let Some(record) = closed(Fate::Ended).next() {
+            return Some(Job::Lift(record.clone()));
+        }
         let budget = &self.shared.space.budget;
         let is_low = budget.available() < budget.total() / LOW_PART;
         let kept = is_low.then(|| closed(Fate::Kept)).into_iter().flatten();
-        closed(Fate::Single).chain(kept).find_map(|record| {
+        let merged = closed(Fate::Single).chain(kept).find_map(|record| {
             let child = table.kid(record.id)?;
             // The new list is written before the old ones are freed.
             let blocks = (record.dead_count + child.dead_count) / FANOUT as u64 + 1;
             let is_small = blocks <= bitmaps::reserve(self.shared.disk.layout().places) / 4
                 || budget.available() > blocks;
             is_small.then(|| Job::Merge(record.clone(), child.clone()))
-        })
+        });
+        let forgotten = || closed(Fate::Merged).next().filter(|_| is_low);
+        merged.or_else(|| forgotten().map(|record| Job::Forget(record.clone())))
     }
 
     /// Frees places of a node without children.
@@ -168,6 +186,9 @@ impl Pool {
                 change.clears.extend(log.places());
             }
             state.table.remove(record.id);
+            for merge in state.table.merges_into(record.id) {
+                state.table.remove(merge.id);
+            }
         } else {
             let generation = state.generation + 1;
             let mut written = std::mem::take(&mut change.written);
@@ -215,6 +236,7 @@ impl Pool {
             child.own = both;
             list.store(child);
         });
+        state.table.inherit_merges(node.id, child.id);
         state.table.remove(node.id);
         let freed = (change.clears.len() as u64).saturating_sub(change.sets.len() as u64);
         self.shared.commit(state, change, || ())?;
@@ -222,5 +244,37 @@ impl Pool {
             open.adopt(above);
         }
         Ok(freed)
+    }
+
+    /// Has the records of merges of a node say the node before it, which the results have as well.
+    /// Nothing else comes from the node, which is freed then.
+    fn lift(&self, state: &mut State, node: &Record) -> Result<u64, Error> {
+        let own = state.table.merges_into(node.id);
+        for merge in state.table.merges_of(node.id) {
+            state.table.remove(merge.id);
+            let state_of = |id, told| Some((state.table.get(id)?.clone(), told));
+            let before = state_of(node.parent, &merge);
+            // The result has all that was merged into the node, too. A full table forgets it.
+            let own = own.iter().filter_map(|own| state_of(own.parent, own));
+            for (before, told) in before.into_iter().chain(own).collect::<Vec<_>>() {
+                if state.table.check_room().is_ok() {
+                    let record = merge_of(&before, next_id(state), merge.merged);
+                    let (time, text) = (told.time, told.text.clone());
+                    state.table.insert(Record { time, text, ..record });
+                }
+            }
+            state.table.drop_told_merges(merge.merged);
+        }
+        self.shared.commit(state, Change::default(), || ())?;
+        Ok(0)
+    }
+
+    /// Forgets the merges of a node, which then is merged into its child.
+    fn forget(&self, state: &mut State, node: &Record) -> Result<u64, Error> {
+        for merge in state.table.merges_of(node.id) {
+            state.table.remove(merge.id);
+        }
+        self.shared.commit(state, Change::default(), || ())?;
+        Ok(0)
     }
 }

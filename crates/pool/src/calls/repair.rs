@@ -43,6 +43,8 @@ pub struct Repaired {
     /// How many lists of what a branch does not share with its parent any more were wrong or
     /// damaged.
     pub lists: u64,
+    /// How many records of merges were wrong, and are dropped.
+    pub merges: u64,
     /// How many bitmaps were damaged or could not be read.
     pub bitmaps: u64,
     /// How many blocks that are there twice were damaged, and written again.
@@ -90,6 +92,7 @@ fn repair(shared: &Shared) -> Result<Repaired, Error> {
     let mut state = shared.state.lock();
     let (_, found) = check(shared, &state)?;
     let Found { lost, unmarked, counts, used, lists, table, disputed, is_partial, .. } = found;
+    let merges = found.merges;
     // A part that can't be read has places that nothing else tells.
     let zones = if is_partial { Vec::new() } else { found.zones };
     let used = if is_partial { state.used } else { used };
@@ -101,6 +104,7 @@ fn repair(shared: &Shared) -> Result<Repaired, Error> {
         marked,
         counts: counts_wrong,
         lists: lists.len() as u64,
+        merges: merges.len() as u64,
         copies: table.len() as u64,
         bitmaps: zones.len() as u64,
         ..Repaired::default()
@@ -109,6 +113,9 @@ fn repair(shared: &Shared) -> Result<Repaired, Error> {
         return Ok(repaired);
     }
     table.into_iter().for_each(|block| state.table.renew(block));
+    for id in merges {
+        state.table.update(id, |record| record.merged = 0);
+    }
     for (id, own) in counts {
         state.table.update(id, |record| record.own = own);
     }

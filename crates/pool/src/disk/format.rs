@@ -171,7 +171,11 @@ pub(crate) struct RawRecord {
     pub(crate) own: U64,
     pub(crate) origin: U64,
     pub(crate) marks: U32,
-    pub(crate) rest: [u8; 28],
+    pub(crate) text_bytes: U32,
+    pub(crate) time: U64,
+    pub(crate) merged: U64,
+    pub(crate) rest: [u8; 8],
+    /// The name, and then the text.
     pub(crate) name: [u8; NAME_MAX],
 }
 
@@ -231,6 +235,7 @@ const _: () = {
     assert!(offset_of!(RawRecord, dead) == 64 && offset_of!(RawRecord, dead_count) == 72);
     assert!(offset_of!(RawRecord, own) == 80 && offset_of!(RawRecord, name) == 128);
     assert!(offset_of!(RawRecord, origin) == 88 && offset_of!(RawRecord, marks) == 96);
+    assert!(offset_of!(RawRecord, time) == 104 && offset_of!(RawRecord, merged) == 112);
     assert!(offset_of!(LogMap, place) == 8 && offset_of!(LogMap, checksum) == 16);
 };
 

@@ -1,6 +1,7 @@
 //! A node of the history, as the branch table tells it.
 
 use std::ops::Range;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use vfscale_sync::random::fresh_seed;
 use zerocopy::little_endian::U64;
@@ -82,8 +83,15 @@ pub(crate) struct Record {
     pub(crate) origin: u64,
     /// Marks, which a program that does not know them may lose.
     pub(crate) marks: u32,
+    /// When the branch was made; of a node without a name, when it was frozen. In nanoseconds since
+    /// 1970, 0 if unknown.
+    pub(crate) time: u64,
+    /// In the record of a merge of its parent, the node with the result; 0 in other nodes.
+    pub(crate) merged: u64,
     /// Empty for a node that is no branch.
     pub(crate) name: String,
+    /// The text of a checkpoint, or the branch that was adopted or merged.
+    pub(crate) text: String,
 }
 
 impl Record {
@@ -102,7 +110,10 @@ impl Record {
             own: 0,
             origin: 0,
             marks: 0,
+            time: now(),
+            merged: 0,
             name: String::new(),
+            text: String::new(),
         }
     }
 
@@ -136,6 +147,9 @@ impl Record {
         }
         let name = raw.name.get(..raw.name_bytes.get() as usize).map(std::str::from_utf8);
         let Some(Ok(name)) = name else { return damage("the name of a branch") };
+        let text = raw.name[name.len()..].get(..raw.text_bytes.get() as usize);
+        // As with marks, nothing depends on it.
+        let text = text.and_then(|text| str::from_utf8(text).ok()).unwrap_or_default();
         let log = LogArea {
             place: raw.log.get(),
             blocks: raw.log_blocks.get(),
@@ -154,7 +168,10 @@ impl Record {
             own: raw.own.get(),
             origin: raw.origin.get(),
             marks: raw.marks.get() & (PASSING | KEPT | TEMPORARY),
+            time: raw.time.get(),
+            merged: raw.merged.get(),
             name: name.into(),
+            text: text.into(),
         };
         match record.complaint(layout) {
             Some(what) => damage(what),
@@ -192,7 +209,8 @@ impl Record {
     /// Writes the record into a slot.
     pub(crate) fn write(&self, raw: &mut RawRecord) {
         let mut name = [0; NAME_MAX];
-        name[..self.name.len()].copy_from_slice(self.name.as_bytes());
+        let both = [self.name.as_bytes(), self.text.as_bytes()].concat();
+        name[..both.len()].copy_from_slice(&both);
         let log = self.log.unwrap_or(LogArea { place: 0, blocks: 0, sequence: 0 });
         *raw = RawRecord {
             id: self.id.into(),
@@ -210,10 +228,24 @@ impl Record {
             own: self.own.into(),
             origin: self.origin.into(),
             marks: self.marks.into(),
-            rest: [0; 28],
+            text_bytes: (self.text.len() as u32).into(),
+            time: self.time.into(),
+            merged: self.merged.into(),
+            rest: [0; 8],
             name,
         };
     }
+}
+
+/// Returns the time, in nanoseconds since 1970.
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or_default()
+}
+
+/// Returns how long the text of a branch may be, in bytes, beside its name.
+pub(crate) fn text_max(name: &str) -> usize {
+    NAME_MAX - name.len()
 }
 
 /// Returns whether a branch can have this name.

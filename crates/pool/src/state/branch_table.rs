@@ -22,6 +22,10 @@ use crate::disk::format::{self, Entry, TABLE, TABLE_RECORDS};
 use crate::disk::record::{self, Record};
 use crate::space::bitmaps::Purse;
 use crate::state::map::{Map, Written, span};
+use merges::Merges;
+
+pub(crate) mod history;
+mod merges;
 
 /// Number of the tree that leads to the blocks of the branch table.
 pub(crate) const TABLE_TREE: u64 = 1;
@@ -40,8 +44,9 @@ pub(crate) struct Table {
     /// The branches by their origins.
     origins: HashMap<u64, u64>,
     kids: HashMap<u64, Kids>,
+    merges: Merges,
     /// The nodes without a name that the reaper looks for, but for damaged ones, by their fates.
-    nameless: [BTreeSet<u64>; 3],
+    nameless: [BTreeSet<u64>; Fate::ALL.len()],
     free: BTreeSet<usize>,
     /// The branches that can't be used, with the reasons. Nothing of them changes.
     damaged: HashMap<u64, Error>,
@@ -67,6 +72,15 @@ pub(crate) enum Fate {
     Single,
     /// Has one kid, a branch that may be rolled back to it.
     Kept,
+    /// Was merged, and has one kid beside the records of that: the next merge compares with it.
+    Merged,
+    /// Was merged, and has nothing but the records of that below it.
+    Ended,
+}
+
+impl Fate {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Childless, Self::Single, Self::Kept, Self::Merged, Self::Ended];
 }
 
 /// The nodes that were forked from a node.
@@ -93,6 +107,7 @@ impl Table {
             id_of: HashMap::new(),
             origins: HashMap::new(),
             kids: HashMap::new(),
+            merges: Merges::default(),
             nameless: Default::default(),
             free: BTreeSet::new(),
             damaged: HashMap::new(),
@@ -116,6 +131,7 @@ impl Table {
             }
         }
         this.check_parents()?;
+        this.find_merges();
         Ok(this)
     }
 
@@ -244,8 +260,41 @@ impl Table {
         }
     }
 
-    /// Returns the last node that two nodes come from, or are: what both had in common. It is there
-    /// as long as both are, since two lines hang from it.
+    /// Returns how many places become free if a branch is deleted, at most: those that only it has,
+    /// and what the other one has replaced that comes from the same state. Does not count what the
+    /// volume had that the pool was.
+    pub(crate) fn freed_by_deletion(&self, record: &Record) -> u64 {
+        // The lines that go on from a node, but for one.
+        let lines = |id: u64, but: u64| {
+            let merges = self.merges_of(id);
+            let kids = self.kids.get(&id).copied().unwrap_or_default();
+            let ids = merges.iter().fold(kids.ids ^ but, |ids, merge| ids ^ merge.id);
+            (kids.count - merges.len() as u64 - u64::from(but != 0), ids)
+        };
+        let merged = |node: &Record, (count, ids): (u64, u64)| match count {
+            1 => self.get(ids).map_or(0, |kid| node.own.min(kid.dead_count)),
+            _ => 0,
+        };
+        let below = lines(record.id, 0);
+        if below.0 > 0 {
+            return merged(record, below);
+        }
+        let (mut at, mut freed) = (record, record.own);
+        while let Some(parent) = self.get(at.parent).filter(|parent| parent.name.is_empty()) {
+            let others = lines(parent.id, at.id);
+            if others.0 > 0 {
+                return freed + merged(parent, others);
+            }
+            if parent.parent == 0 {
+                break;
+            }
+            (at, freed) = (parent, freed + parent.own);
+        }
+        freed
+    }
+
+    /// Returns the last node that two nodes come from, or are: whose places both may have. It
+    /// is there as long as both are, since two lines hang from it.
     pub(crate) fn common<'t>(&'t self, a: &'t Record, b: &'t Record) -> Option<&'t Record> {
         let (mut a, mut b) = (a, b);
         while a.id != b.id {
@@ -286,6 +335,9 @@ impl Table {
         if !record.name.is_empty() {
             self.origins.insert(record.origin, id);
         }
+        if record.merged != 0 && self.complaint_of_merge(&record).is_none() {
+            self.merges.insert(&record);
+        }
         self.slots[slot] = Some(record);
         let kids = self.kids.entry(parent).or_default();
         (kids.count, kids.ids) = (kids.count + 1, kids.ids ^ id);
@@ -296,8 +348,7 @@ impl Table {
     /// Notes whether a node is one that the reaper looks for.
     fn sort_in(&mut self, id: u64) {
         let fate = self.get(id).and_then(|record| self.fate(record));
-        for (nodes, of) in self.nameless.iter_mut().zip([Fate::Childless, Fate::Single, Fate::Kept])
-        {
+        for (nodes, of) in self.nameless.iter_mut().zip(Fate::ALL) {
             if fate == Some(of) {
                 nodes.insert(id)
             } else {
@@ -307,19 +358,23 @@ impl Table {
     }
 
     fn fate(&self, record: &Record) -> Option<Fate> {
-        if !record.name.is_empty() || self.damaged.contains_key(&record.id) {
+        let is_left = self.damaged.contains_key(&record.id) || self.merges.has(record);
+        if !record.name.is_empty() || is_left {
             return None;
         }
         // Whether a rollback of a branch leads here.
         let is_base = |kid: &Record| {
             kid.flags & record::MERGED == 0 && (!kid.name.is_empty() || kid.has(record::PASSING))
         };
-        match self.kids(record.id) {
-            0 => Some(Fate::Childless),
-            1 if record.has(record::KEPT) && self.kid(record.id).is_some_and(is_base) => {
+        let merges = self.merges.count_of(record.id);
+        match (self.kids(record.id) - merges, merges) {
+            (0, 0) => Some(Fate::Childless),
+            (0, _) => Some(Fate::Ended),
+            (1, 0) if record.has(record::KEPT) && self.kid(record.id).is_some_and(is_base) => {
                 Some(Fate::Kept)
             }
-            1 => Some(Fate::Single),
+            (1, 0) => Some(Fate::Single),
+            (1, _) => Some(Fate::Merged),
             _ => None,
         }
     }
@@ -333,6 +388,9 @@ impl Table {
     pub(crate) fn remove(&mut self, id: u64) -> Option<Record> {
         let slot = self.slot_of.remove(&id)?;
         let record = self.slots[slot].take()?;
+        if record.merged != 0 {
+            self.merges.remove(&record);
+        }
         self.dirty.insert(slot / TABLE_RECORDS);
         self.free.insert(slot);
         self.id_of.remove(&record.name);

@@ -201,16 +201,22 @@ impl Run {
     }
 
     fn fork(&mut self, parent: &str) {
+        let read_only = self.random.below(4) == 0;
+        self.fork_as(parent, read_only);
+    }
+
+    /// Forks a branch, and returns the name of the child.
+    fn fork_as(&mut self, parent: &str, read_only: bool) -> Option<String> {
         let name = format!("b{}", self.next);
         self.next += 1;
         let mut after = self.world.clone();
         let model = after.get_mut(parent).unwrap();
         model.flush();
         model.base = model.contents();
-        let read_only = self.random.below(4) == 0;
         let child = Model::forked(model.base.clone(), read_only);
         after.insert(name.clone(), child);
-        self.change(after, |pool| pool.fork(parent, &name, read_only));
+        let is_done = self.change(after, |pool| pool.fork(parent, &name, read_only));
+        is_done.then_some(name)
     }
 
     fn close(&mut self, name: &str) {
@@ -228,19 +234,47 @@ impl Run {
         self.change(after, |pool| pool.delete(name));
     }
 
-    /// Rolls a branch back. Its contents go on under another name, unless it has written nothing.
+    /// Returns the name that a checkpoint of a branch gets.
+    fn numbered(&self, name: &str) -> String {
+        let number = |other: &String| {
+            let digits = other.strip_prefix(name).and_then(|rest| rest.strip_prefix('@'));
+            digits.and_then(|digits| digits.parse::<u32>().ok())
+        };
+        let greatest = self.world.keys().filter_map(number).max().unwrap_or_default();
+        format!("{name}@{}", greatest + 1)
+    }
+
+    fn checkpoint(&mut self, branch: &str) {
+        let (name, mut after) = (self.numbered(branch), self.world.clone());
+        let model = after.get_mut(branch).unwrap();
+        model.flush();
+        model.base = model.contents();
+        let checkpoint = Model::forked(model.base.clone(), true);
+        after.insert(name.clone(), checkpoint);
+        self.change(after, |pool| {
+            pool.checkpoint(branch, "a text", || ()).map(|made| assert_eq!(made, name))
+        });
+    }
+
+    /// Rolls a branch back, perhaps to another one. Its contents go on under another name, unless
+    /// it has written nothing.
     fn rollback(&mut self, name: &str) {
         self.close(name);
+        let to = Some(self.any()).filter(|to| self.world[to].read_only);
         let mut after = self.world.clone();
+        let base = to.as_ref().map_or(&self.world[name].base, |to| &self.world[to].base).clone();
         let model = after.get_mut(name).unwrap();
-        let rolled = Model::forked(model.base.clone(), false);
+        let rolled = Model::forked(base, false);
         let old = std::mem::replace(model, rolled);
-        let mut names = (1..).map(|number| format!("{name}@{number}"));
-        let kept = names.find(|name| !after.contains_key(name)).unwrap();
+        let kept = self.numbered(name);
         let without = after.clone();
         after.insert(kept.clone(), old);
         self.mark(&[without.clone(), after.clone()]);
-        match self.pool.rollback(name) {
+        let rolled = match &to {
+            Some(to) => self.pool.rollback_to(name, to),
+            None => self.pool.rollback(name),
+        };
+        match rolled {
             Ok(told) => {
                 assert!(told.as_ref().is_none_or(|told| *told == kept));
                 self.world = if told.is_some() { after } else { without };
@@ -253,13 +287,36 @@ impl Run {
 
     /// Has a branch adopt another one, whatever it has written itself.
     fn adopt(&mut self, parent: &str, child: &str) {
+        self.adopt_by(parent, child, |pool| {
+            pool.adoption(parent, child).and_then(|it| pool.adopt(&it))
+        });
+    }
+
+    /// Merges a branch into another one, by a fork of that which it adopts.
+    fn merge(&mut self, from: &str, into: &str) {
+        self.world.get_mut(from).unwrap().flush();
+        let Ok(merged) = self.pool.snapshot(from, || ()) else { return };
+        let Some(fork) = self.fork_as(into, false) else { return };
+        self.write(&fork);
+        self.adopt_by(into, &fork, |pool| {
+            pool.adoption(into, &fork).and_then(|it| pool.adopt_merged(&it, (&merged, from)))
+        });
+        merged.close().unwrap();
+    }
+
+    fn adopt_by(
+        &mut self,
+        parent: &str,
+        child: &str,
+        adopt: impl FnOnce(&Pool) -> Result<(), Error>,
+    ) {
         self.close(parent);
         self.close(child);
         let mut after = self.world.clone();
         let mut model = after.remove(child).unwrap();
         model.base = model.contents();
         after.insert(parent.into(), model);
-        self.change(after, |pool| pool.adoption(parent, child).and_then(|it| pool.adopt(&it)));
+        self.change(after, adopt);
     }
 
     /// Looks at what a branch has, while it goes on.
@@ -327,6 +384,11 @@ impl Run {
                     }
                 }
                 11 => self.snapshot(&name),
+                13 if count < 6 => self.checkpoint(&name),
+                12 if count < 5 => {
+                    let from = self.any();
+                    self.merge(&from, &name);
+                }
                 _ if !self.world[&name].read_only => self.write(&name),
                 _ => {}
             }
