@@ -432,7 +432,6 @@ fn script(workload: &[(Call, Point)]) -> Script {
 }
 
 /// Returns the calls that make the tree which all workloads begin with.
-#[must_use]
 pub fn setup() -> Vec<Compound> {
     DIRS.map(Compound::mkdir).into()
 }

@@ -128,7 +128,6 @@ impl<'a> Faults<'a> {
     }
 
     /// Returns the byte ranges that the file system can do without, where garbage may be left.
-    #[must_use]
     pub fn may_be_garbage(&self) -> Vec<std::ops::Range<u64>> {
         let lost: Vec<LostRange> = self.subject.may_be_lost(slice::from_ref(&self.base));
         lost.into_iter().map(|(_, range)| range).collect()

@@ -114,7 +114,6 @@ impl Fuzzer {
     }
 
     /// Returns the descriptions of the last round's damages.
-    #[must_use]
     pub fn did(&self) -> &[String] {
         &self.did
     }

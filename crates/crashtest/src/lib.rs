@@ -45,7 +45,6 @@ pub mod subject;
 pub mod sweep;
 
 /// Returns the number in an environment variable, or `default`.
-#[must_use]
 pub fn number(variable: &str, default: usize) -> usize {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }

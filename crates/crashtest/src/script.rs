@@ -32,7 +32,6 @@ impl Script {
 const MANY: usize = 60;
 
 /// Returns the calls that make the initial tree. The tags of their writes are above a thousand.
-#[must_use]
 pub fn setup() -> Vec<Compound> {
     let mut ops: Vec<Compound> = ["/d", "/e", "/e/empty", "/many"].map(Compound::mkdir).into();
     let files = [("/d/f", 10_000), ("/d/s", 100), ("/e/big", 300_000), ("/e/g", 5_000)];
@@ -194,7 +193,6 @@ impl Kind {
 }
 
 /// Returns every pair of kinds, on related files and on unrelated ones.
-#[must_use]
 pub fn pairs() -> Vec<Script> {
     let mut scripts = Vec::new();
     for &first in KINDS {
@@ -212,7 +210,6 @@ pub fn pairs() -> Vec<Script> {
 /// Returns removals in several transactions, each of which may be the last before a crash: of
 /// attributes, link targets, names and extents. They are too large to fit into a small log at one
 /// time.
-#[must_use]
 pub fn removals() -> Vec<Script> {
     let large = |path: &str| Compound::setxattr(path, "user.large", vec![b'l'; 60_000]);
     let path = |n: usize| format!("/d/number {n}");

@@ -156,7 +156,6 @@ impl<'a> Sweep<'a> {
     }
 
     /// Returns the number of states that were checked.
-    #[must_use]
     pub fn states(&self) -> usize {
         self.summary.states
     }
@@ -280,7 +279,6 @@ pub(crate) fn prepare(
 }
 
 /// Wraps devices in recorders with a common log.
-#[must_use]
 pub fn recording(disks: &[Disk]) -> Vec<Recorded> {
     let mut recorded: Vec<Recorded> = Vec::new();
     for disk in disks {
@@ -294,13 +292,11 @@ pub fn recording(disks: &[Disk]) -> Vec<Recorded> {
 }
 
 /// Converts recording devices to the type that a subject takes.
-#[must_use]
 pub fn dynamic(recorded: &[Recorded]) -> Vec<Disk> {
     recorded.iter().map(|disk| Arc::clone(disk) as Disk).collect()
 }
 
 /// Returns the devices of a state.
-#[must_use]
 pub fn disks(state: &CrashState) -> Vec<Disk> {
     state.devices().iter().map(|disk| Arc::clone(disk) as Disk).collect()
 }

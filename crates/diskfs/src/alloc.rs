@@ -90,6 +90,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use vfscale_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use vfscale_sync::lock::assert_held;
 use vfscale_sync::percpu::{IdAlloc, PerCpu};
 use vfscale_sync::{Mutex, MutexGuard, cpu};
 
@@ -628,13 +629,14 @@ impl Groups {
         geometry.groups() == self.geometry().groups() || self.list.has_room()
     }
 
-    /// Sets the geometry after the volume has grown. The caller holds [`growth`](Self::growth), and
-    /// has written new groups and the superblock. Returns false if the volume has grown too often
-    /// while it was open; then nothing has changed.
+    /// Sets the geometry after the volume has grown under [`growth`](Self::growth): new groups and
+    /// the superblock are written. Returns false if the volume has grown too often while it was
+    /// open; then nothing has changed.
     ///
     /// # Errors
     /// [`Error`], from reading the new groups; nothing has changed then.
     pub fn grow<N: Nodes>(&self, nodes: &N, geometry: Geometry) -> Result<bool, Error<N::Error>> {
+        assert_held::<GrowthLock>();
         let former = self.geometry();
         let last = former.groups() - 1;
         let new = Headers::read(nodes, (geometry, self.log), former.groups())?;

@@ -127,7 +127,6 @@ enum BufferEntry {
 impl BufferCache {
     /// Creates an empty cache of `volume` on `device`, which holds at most `bytes` of clean blocks.
     #[cfg(any(test, shuttle))]
-    #[must_use]
     pub fn new(device: Arc<dyn Device>, volume: Uuid, bytes: u64) -> Self {
         Self::with_limit(device, volume, bytes, None)
     }
@@ -307,7 +306,6 @@ impl BufferCache {
     }
 
     /// Creates a buffer for a new block, which readers find once it is [published](Self::publish).
-    #[must_use]
     pub fn fresh(&self, address: u64, block: Arc<Block>) -> Arc<Buffer> {
         Buffer::new(&self.target, address, block)
     }
@@ -398,13 +396,11 @@ impl BufferCache {
     }
 
     /// Returns the number of buffers. Exact while no thread adds or drops any.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.state.lock().ring.len()).sum()
     }
 
     /// Returns the number of blocks read from the device.
-    #[must_use]
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }

@@ -13,6 +13,7 @@
 //! | --- | --- |
 //! | [`read`](RegularFile::read) of missing pages, read-ahead | `invalidate_lock` as a reader, the lock of the megabyte that is read |
 //! | [`write`](RegularFile::write) | the VFS's lock of the inode |
+//! | [`write_back_within`](RegularFile::write_back_within) a rename | `i_writeback` |
 //! | [`write_back`](RegularFile::write_back), [`write_behind`](RegularFile::write_behind) | `i_writeback`, for up to eight segments of at most four megabytes at a time |
 //! | [`set_size`](RegularFile::set_size) to less, punching, zeroing | the VFS's lock, `i_writeback`, `invalidate_lock` as the writer |
 //! | [`allocate`](RegularFile::allocate) | the VFS's lock, `i_writeback` |

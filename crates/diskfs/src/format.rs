@@ -35,7 +35,6 @@ pub use magic::Magic;
 pub const BLOCK_BYTES: usize = 4096;
 
 /// Returns the byte offset of a block on the device; `u64::MAX` for a block beyond any device.
-#[must_use]
 pub const fn byte_of_block(block: u64) -> u64 {
     block.saturating_mul(BLOCK_BYTES as u64)
 }
@@ -52,4 +51,31 @@ pub(crate) fn documented(heading: &str) -> Vec<(usize, usize, &'static str)> {
         Some((offset.parse().ok()?, bytes.parse().ok()?, name))
     });
     rows.collect()
+}
+
+/// Checks that `docs/FORMAT.md` has the fields below a heading, without gaps between two offsets.
+#[cfg(test)]
+pub(crate) fn check_fields(
+    heading: &str,
+    fields: &[(usize, usize, &str)],
+    within: std::ops::Range<usize>,
+) {
+    assert_eq!(documented(heading), fields);
+    let end = fields.iter().fold(within.start, |at, (offset, bytes, _)| {
+        assert_eq!(*offset, at);
+        at + bytes
+    });
+    assert_eq!(end, within.end);
+}
+
+/// Checks that `docs/FORMAT.md` has the numbers of these damages, which count up from `first`, and
+/// that each text begins with the number and `begin`.
+#[cfg(test)]
+pub(crate) fn check_numbers(first: u32, begin: &str, damages: impl IntoIterator<Item = Damage>) {
+    let page = include_str!("../../../docs/FORMAT.md");
+    for (damage, number) in damages.into_iter().zip(first..) {
+        assert_eq!(damage.number(), number);
+        assert!(page.contains(&format!("| V{number} |")), "V{number} is not in FORMAT.md");
+        assert!(damage.to_string().starts_with(&format!("V{number}: {begin}: ")), "{damage}");
+    }
 }

@@ -28,6 +28,7 @@ pub(crate) use cache::PageCredit;
 pub use cache::{LowDirty, PageCache};
 pub use dirty::DirtyFiles;
 pub use file_pages::FilePages;
+pub(crate) use file_pages::{InvalidateLock, WriteBackLock};
 pub use mapping::Mapping;
 #[cfg(test)]
 pub(crate) use pages::Marks;

@@ -25,7 +25,6 @@ fn ops(parts: impl IntoIterator<Item = Vec<C>>) -> Vec<C> {
 
 /// Returns the workloads, on a tree with the directories `/A` and `/B`. The power is cut in each of
 /// their calls.
-#[must_use]
 pub fn historic() -> Vec<Script> {
     let all = [names(), directories(), links(), data()].into_iter().flatten();
     let script = |(name, ops): (&str, Vec<C>)| Script { name: name.into(), ops, first: 0 };

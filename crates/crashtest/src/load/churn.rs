@@ -58,7 +58,6 @@ pub struct Promises<D> {
 
 impl<D: Device + 'static> Promises<D> {
     /// Creates the promises of threads on this device.
-    #[must_use]
     pub fn new(device: Arc<RecordingDevice<D>>) -> Self {
         Self { device, said: Mutex::default() }
     }
@@ -71,7 +70,6 @@ impl<D: Device + 'static> Promises<D> {
     }
 
     /// Returns the possible states after `marks` marks.
-    #[must_use]
     pub fn after(&self, marks: usize) -> BTreeMap<String, Promise> {
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let before = said.iter().filter(|(mark, ..)| *mark <= marks);

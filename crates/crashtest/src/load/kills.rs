@@ -165,7 +165,6 @@ impl Kills {
     }
 
     /// Returns the state whose recovery failed, as the power cut left it.
-    #[must_use]
     pub fn broken(&self) -> Option<&Arc<dyn Device>> {
         self.broken.as_ref()
     }

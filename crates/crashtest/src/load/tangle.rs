@@ -196,7 +196,6 @@ impl<D: Device + 'static> Tangle<D> {
     }
 
     /// Returns the number of judged calls.
-    #[must_use]
     pub fn calls(&self) -> usize {
         self.own.iter().map(|own| own.history.steps.len()).sum()
     }

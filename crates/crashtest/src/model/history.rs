@@ -101,7 +101,6 @@ impl History {
     }
 
     /// Returns the shortest prefix that may be recovered after the first `done` calls returned.
-    #[must_use]
     pub fn floor(&self, done: usize) -> usize {
         let promised = |(at, step): (usize, &Step)| match step.synced {
             _ if step.op.syncs_all() && step.result.is_ok() => at + 1,
@@ -151,7 +150,6 @@ impl History {
 
     /// Returns whether data may be lost because they could not be written. Data not synced before
     /// the failure retain an older content, or are zeros where the file had no content.
-    #[must_use]
     pub fn loses_data(&self) -> bool {
         self.lost_from.is_some()
     }
@@ -167,7 +165,6 @@ impl History {
     }
 
     /// Returns the first call that changed a file's data in part.
-    #[must_use]
     pub fn first_partial(&self, ino: u64) -> Option<usize> {
         let changes =
             |step: &Step| step.change.as_ref().is_some_and(|(changed, _)| *changed == ino);
@@ -177,7 +174,6 @@ impl History {
     /// Returns the number of the tree with a file's data as last made durable before `done` calls
     /// had returned, or else of the first tree with the file. A partial change is unknown even if
     /// it was synced, so the tree is never after one.
-    #[must_use]
     pub fn durable_data(&self, ino: u64, done: usize) -> usize {
         let covers =
             |step: &Step| step.synced == Some(ino) || step.op.syncs_all() && step.result.is_ok();

@@ -41,7 +41,6 @@ pub struct Times {
 
 impl Times {
     /// Extracts the times of a `stat` result.
-    #[must_use]
     pub fn of(stat: &Stat) -> Self {
         let Stat { atime, mtime, ctime, btime, .. } = stat;
         Self { atime: atime.0, mtime: mtime.0, ctime: ctime.0, btime: btime.0 }
@@ -82,7 +81,6 @@ pub struct Node {
 
 impl Node {
     /// Returns the data of a regular file.
-    #[must_use]
     pub fn data(&self) -> Option<&[u8]> {
         match &self.body {
             Body::File(data) => Some(data),
@@ -109,7 +107,6 @@ impl Node {
 
     /// Returns whether both inodes are equal apart from data and times. Every change of names and
     /// attributes makes them unequal.
-    #[must_use]
     pub fn same_shape(&self, other: &Node) -> bool {
         let bodies = match (&self.body, &other.body) {
             (Body::File(_), Body::File(_)) => true,
@@ -202,7 +199,6 @@ impl Tree {
     }
 
     /// Returns the inode number at an absolute path; symbolic links are not followed.
-    #[must_use]
     pub fn find(&self, path: &str) -> Option<u64> {
         let names = path.split('/').filter(|name| !name.is_empty());
         let mut ino = self.root;
@@ -280,7 +276,6 @@ impl Tree {
     }
 
     /// Returns a path of an inode.
-    #[must_use]
     pub fn path_of(&self, ino: u64) -> String {
         let (mut path, mut at) = (String::new(), ino);
         while let Some((dir, name)) = self.nodes.get(&at).and_then(|node| node.names.first()) {

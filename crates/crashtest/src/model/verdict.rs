@@ -128,7 +128,6 @@ pub struct PossibleData {
 
 impl PossibleData {
     /// Starts with the known content of a file.
-    #[must_use]
     pub fn new(durable: &[u8]) -> Self {
         let size = durable.len();
         let (versions, latest) = (vec![durable.into()], durable.into());

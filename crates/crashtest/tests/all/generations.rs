@@ -105,12 +105,12 @@ fn generations(subject: &Volumes) {
 }
 
 #[test]
-fn what_was_synced_in_any_generation_is_there() {
+fn synced_data_of_every_generation_survive() {
     generations(&Volumes { log_blocks: Some(LOG_BLOCKS_SMALL), ..Volumes::default() });
 }
 
 #[test]
-fn what_was_synced_in_any_generation_of_two_devices_is_there() {
+fn synced_data_of_every_generation_survive_on_two_devices() {
     let log_device = Some(LOG_BLOCKS_SMALL * 4096);
     generations(&Volumes { log_device, log_blocks: Some(LOG_BLOCKS_SMALL), ..Volumes::default() });
 }

@@ -304,7 +304,7 @@ fn sweep(planted: Planted) -> Summary {
 }
 
 #[test]
-fn nothing_is_found_where_nothing_is_wrong() {
+fn a_correct_file_system_passes_every_sweep() {
     let summary = sweep(Planted::Nothing);
     println!("{summary}");
     assert!(summary.violations.is_empty(), "{summary}");

@@ -44,12 +44,12 @@ fn run(subject: &Volumes) {
 }
 
 #[test]
-fn what_cannot_be_read_at_an_opening_is_there_later() {
+fn data_unreadable_at_an_opening_survive_it() {
     run(&Volumes { log_blocks: Some(LOG_BLOCKS_SMALL), ..Volumes::default() });
 }
 
 #[test]
-fn what_cannot_be_read_of_two_devices_is_there_later() {
+fn data_unreadable_on_two_devices_survive_an_opening() {
     let log_device = Some(LOG_BLOCKS_SMALL * 4096);
     run(&Volumes { log_device, log_blocks: Some(LOG_BLOCKS_SMALL), ..Volumes::default() });
 }

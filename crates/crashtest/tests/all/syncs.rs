@@ -12,7 +12,7 @@ const PLAN: SyncsPlan = SyncsPlan { writers: 3, rounds: 24, remounts: true, cuts
 const LOADS_MIN: usize = 4;
 
 #[test]
-fn what_is_acknowledged_beside_others_is_there() {
+fn concurrent_syncs_keep_acknowledged_files() {
     let (seed, states) = (seed(), number("VFSCALE_CRASH_STATES", 2_000) / 16);
     let mut all = SyncsTally::default();
     for load in 0..(states / PLAN.cuts).max(LOADS_MIN) {

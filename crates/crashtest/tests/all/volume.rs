@@ -96,7 +96,7 @@ fn scripts_around_a_small_log() {
     let seed = seed();
     let mut random = Random::new(seed);
     let count = (states() / 1_000).max(1);
-    let scripts: Vec<Script> = (0..count).map(|_| script::random(&mut random, 2_500)).collect();
+    let scripts: Vec<Script> = (0..count).map(|_| script::random(&mut random, 8_000)).collect();
     let plan = SweepPlan { device_bytes: DEVICE, states_of_script: 30, seed };
     let subject = Volumes {
         sync_interval: Some(Duration::from_millis(4)),

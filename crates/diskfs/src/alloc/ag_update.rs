@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use vfscale_sync::atomic::Ordering;
+use vfscale_sync::lock::assert_held;
 use zerocopy::little_endian::U64;
 
 use super::agfl::{FreeList, TreeNodes};
@@ -33,6 +34,7 @@ use super::delayed::{DelayedChunks, DelayedUpdate, Masks, RUNS_MAX, RunsToWrite}
 use super::index::Index;
 use super::load::{Source, chunk_masks};
 use super::{GroupNodes, Layout};
+use crate::base::ranks::GroupLock;
 use crate::btree::{Entry, Error, FoundRecord, Nodes};
 use crate::buffer::Buffer;
 use crate::format::damage::GroupFault;
@@ -137,8 +139,7 @@ impl Outcome {
     }
 }
 
-/// Changes to the trees and the header of a group, whose lock the caller holds and whose index is
-/// loaded.
+/// Changes to the trees and the header of a group whose index is loaded.
 pub(super) struct AgUpdate<'a, N: Nodes> {
     group: &'a Group,
     layout: Layout,
@@ -171,6 +172,7 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
         part: AgChanges,
         delayed: &DelayedChunks,
     ) -> Result<Outcome, Error<N::Error>> {
+        assert_held::<GroupLock>();
         let former = group.layout();
         let layout = if part.is_extended { group.whole() } else { former.clone() };
         let expected = GroupHeader::expected(layout.group());
@@ -523,8 +525,7 @@ impl<'a, N: GroupNodes> AgUpdate<'a, N> {
 
 impl Group {
     /// Returns the delayed form of changes of existing inodes, whose numbers ascend; `None` if they
-    /// have to be written into the trees, because a chunk becomes empty. The caller holds the lock
-    /// of the group.
+    /// have to be written into the trees, because a chunk becomes empty.
     ///
     /// # Errors
     /// [`Error`].
@@ -534,6 +535,7 @@ impl Group {
         delayed: &DelayedChunks,
         inodes: &[(u64, InodeChange)],
     ) -> Result<Option<DelayedUpdate>, Error<N::Error>> {
+        assert_held::<GroupLock>();
         let mut update = DelayedUpdate::default();
         for (ino, change) in inodes {
             let chunk = chunk_of(block_of(*ino));

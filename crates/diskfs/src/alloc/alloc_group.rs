@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use vfscale_journal::Lsn;
 use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vfscale_sync::lock::assert_held;
 use vfscale_sync::{Mutex, MutexGuard, cpu};
 
 use super::delayed::GroupState;
@@ -177,8 +178,9 @@ impl Group {
     }
 
     /// Reads the header. The first time, moves its counters to this group from the sums of those
-    /// that were not read. The caller holds the lock of the group.
+    /// that were not read.
     fn read_header<N: Nodes>(&self, nodes: &N) -> Result<GroupHeader, Error<N::Error>> {
+        assert_held::<GroupLock>();
         let expected = GroupHeader::expected(self.full.group());
         let block = nodes.read(self.full.header(), &expected)?;
         let header = self.decode(&block)?;
@@ -226,8 +228,7 @@ impl Group {
         is_settled.then(|| self.totals())
     }
 
-    /// Creates the index from the header if there is none, with nothing loaded. `state` is what the
-    /// caller has locked.
+    /// Creates the index from the header if there is none, with nothing loaded.
     pub(super) fn make_index<N: Nodes>(
         &self,
         state: &mut GroupState,
@@ -249,8 +250,7 @@ impl Group {
         Ok(())
     }
 
-    /// Publishes the counters that are read without the lock of the index. The caller holds that
-    /// lock.
+    /// Publishes the counters that are read without the lock of the index.
     fn publish(&self, index: &mut Index) {
         // A header that could not be read counts as read only once its group is withdrawn.
         self.available.store(index.available(), Ordering::Relaxed);
@@ -298,7 +298,7 @@ impl Group {
     }
 
     /// Loads the zone `zone` and others behind it, unless it is loaded, and repeats the `search`
-    /// before another thread can drop what was loaded. The caller holds the lock of the group.
+    /// before another thread can drop what was loaded.
     ///
     /// The result is the content of the trees, with delayed changes and without the pending blocks.
     /// Hence the trees may be read before a transaction, or through the copies of one that is half
@@ -313,6 +313,7 @@ impl Group {
         effort: &mut Effort,
         search: impl FnOnce(&mut Index, Reach) -> Search<T>,
     ) -> Result<Option<Search<T>>, Error<N::Error>> {
+        assert_held::<GroupLock>();
         let zones = self.read_zones(source, half, zone)?;
         effort.spend(zones.iter().map(|zone| zone.records.len()).sum());
         let found = self.change_index(|index| {
@@ -436,8 +437,7 @@ impl Group {
         self.search(nodes, Half::Free, effort, |index, reach| index.claim_for_chunk(near, reach))
     }
 
-    /// Takes up to `blocks` blocks for the trees. The caller holds the lock of the group, and has
-    /// created the index.
+    /// Takes up to `blocks` blocks for the trees, once the index is created.
     pub(super) fn claim_for_trees<N: Nodes>(
         &self,
         source: &Source<'_, N>,

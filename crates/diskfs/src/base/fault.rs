@@ -52,7 +52,6 @@ pub enum Fault {
 impl Fault {
     /// Returns whether the volume has no space, or storage is short below its device. The latter
     /// is told when data or metadata can't be written.
-    #[must_use]
     pub fn is_no_space(&self) -> bool {
         match self {
             Self::NoSpace => true,
@@ -72,7 +71,6 @@ impl Fault {
     }
 
     /// Returns the error number of a system call.
-    #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
             Self::Device(vfscale_block::Error::ReadOnly { .. }) | Self::ReadOnly => Errno::ROFS,

@@ -59,7 +59,6 @@ impl<K: Kind> Tree<K> {
     }
 
     /// Returns the number of blocks that [`build`](Self::build) takes for `records` records.
-    #[must_use]
     pub fn blocks_to_build(records: usize, fill: u8) -> usize {
         shape::<K>(records, fill).iter().sum()
     }

@@ -45,7 +45,6 @@ impl<K: Kind> Tree<K> {
 
     /// Returns the tree whose root is at the address `root`, in blocks, and whose blocks belong to
     /// `owner`. Reads nothing.
-    #[must_use]
     pub fn at(root: u64, owner: u64) -> Self {
         let () = Self::FITS;
         Self { root, owner, kind: PhantomData }
@@ -59,19 +58,16 @@ impl<K: Kind> Tree<K> {
     }
 
     /// Returns the address of the root, in blocks. Never changes.
-    #[must_use]
     pub fn root(&self) -> u64 {
         self.root
     }
 
     /// Returns the owner of the blocks.
-    #[must_use]
     pub fn owner(&self) -> u64 {
         self.owner
     }
 
     /// Returns the expected properties of its blocks.
-    #[must_use]
     pub fn expected(&self) -> Expected {
         Expected { magic: K::MAGIC, owner: self.owner, check: node::check_order::<K> }
     }

@@ -69,7 +69,6 @@ impl Buffer {
     }
 
     /// Returns its address in blocks.
-    #[must_use]
     pub fn address(&self) -> u64 {
         self.address
     }

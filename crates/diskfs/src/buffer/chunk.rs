@@ -34,13 +34,11 @@ pub struct InodeChunk {
 impl InodeChunk {
     /// Creates a chunk of buffers of consecutive blocks, at least one, which `write_queue` writes
     /// back.
-    #[must_use]
     pub(super) fn new(write_queue: Kept<WriteQueue>, buffers: Vec<Arc<Buffer>>) -> Arc<Self> {
         Arc::new(Self { log: ItemState::new(), write_queue, buffers })
     }
 
     /// Returns its buffers.
-    #[must_use]
     pub fn buffers(&self) -> &[Arc<Buffer>] {
         &self.buffers
     }

@@ -83,6 +83,10 @@ impl Image for Block {
         BLOCK_BYTES
     }
 
+    fn bytes_used(&self) -> usize {
+        self.bytes_used()
+    }
+
     fn write(
         &self,
         write: &mut dyn FnMut(&[u8]) -> vfscale_journal::Result<()>,

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use vfscale_sync::page::PageBox;
 
 use super::state::FilesState;
@@ -133,6 +134,78 @@ impl<'a> FileBlocks<'a> {
         let result = tx.edit(self.node, change)?;
         tx.commit_in_place()?;
         Ok(result)
+    }
+
+    /// Begins a transaction that also makes `change`, as [`enter`](Self::enter) does. If it can't
+    /// begin, or is dropped, the claim of the change is given back.
+    ///
+    /// # Errors
+    /// Errors of [`Volume::begin`].
+    pub(crate) fn begin_with(
+        &self,
+        need: TxReservation,
+        change: &Change<'_>,
+    ) -> Result<Tx<'a>, Fault> {
+        self.with_claim(self.state.volume.begin(need), change)
+    }
+
+    /// Transfers the claim of `change` to the transaction that was begun for it, or gives it back
+    /// if none was.
+    #[inline]
+    fn with_claim<'t>(
+        &self,
+        begun: Result<Tx<'t>, Fault>,
+        change: &Change<'_>,
+    ) -> Result<Tx<'t>, Fault> {
+        let Change::Insert(extent, _) = change else { return begun };
+        let unclaim = |_: &Fault| self.state.volume.groups().unclaim(extent.run());
+        let mut tx = begun.inspect_err(unclaim)?;
+        tx.use_claim(extent.run());
+        Ok(tx)
+    }
+
+    /// Makes `change` part of a transaction that has [begun with it](Self::begin_with), of a file
+    /// without blocks. The caller holds the node locked.
+    ///
+    /// # Errors
+    /// Errors of [`Store::change`].
+    pub(crate) fn enter(&self, tx: &mut Tx<'_>, change: Change<'_>) -> Result<(), Fault> {
+        tx.edit(self.node, |tx, core| self.apply(tx, core, change))
+    }
+
+    /// Applies a change of one transaction to the core, and the structures that it refers to.
+    fn apply(
+        &self,
+        tx: &mut Tx<'_>,
+        core: &mut InodeCore,
+        change: Change<'_>,
+    ) -> Result<(), Fault> {
+        match change {
+            Change::Insert(extent, size) => {
+                core.size = size;
+                self.insert(tx, core, extent)
+            }
+            Change::Written(range, size) => {
+                core.size = size;
+                self.convert(tx, core, range)
+            }
+            // Attributes may have taken the room since the change was planned.
+            Change::Inline(bytes, _) if bytes.len() > core.data_room() => Err(Fault::NoSpace),
+            Change::Inline(bytes, size) => {
+                core.size = size;
+                core.data = match bytes {
+                    [] => DataFork::None,
+                    bytes => DataFork::Inline(bytes.into()),
+                };
+                Ok(())
+            }
+            Change::Size(size) => {
+                core.size = size;
+                Ok(())
+            }
+            // They take several transactions.
+            Change::Free(_) | Change::Unwrite(_) => Err(Errno::INVAL.into()),
+        }
     }
 
     /// Inserts a claim into the file.
@@ -402,45 +475,23 @@ impl Store for FileBlocks<'_> {
     }
 
     fn change(&self, change: Change<'_>) -> Result<(), Fault> {
-        // A transaction that changes so many records of the map.
-        let begin = |records, purpose| self.begin(self.need(records, 1)?, purpose);
-        match change {
-            Change::Insert(extent, size) => {
-                // An allocation may be refused; the rest was accepted.
-                let purpose =
-                    if extent.is_unwritten { Purpose::Growth } else { Purpose::WriteBack };
-                let unclaim = |_: &Fault| self.state.volume.groups().unclaim(extent.run());
-                let mut tx = begin(4, purpose).inspect_err(unclaim)?;
-                tx.use_claim(extent.run());
-                self.update(&mut tx, |tx, core| {
-                    core.size = size;
-                    self.insert(tx, core, extent)
-                })
+        let change = match change {
+            Change::Free(range) => return self.steps(RangeStep::Free, range.start, range.end),
+            Change::Unwrite(range) => {
+                return self.steps(RangeStep::Unwrite, range.start, range.end);
             }
-            Change::Written(range, size) => {
-                let range = self.zero_around(range, size)?;
-                self.update(&mut begin(4, Purpose::WriteBack)?, |tx, core| {
-                    core.size = size;
-                    self.convert(tx, core, range)
-                })
-            }
-            Change::Inline(bytes, size) => {
-                self.update(&mut begin(0, Purpose::WriteBack)?, |_, core| {
-                    core.size = size;
-                    core.data = match bytes {
-                        [] => DataFork::None,
-                        bytes => DataFork::Inline(bytes.into()),
-                    };
-                    Ok(())
-                })
-            }
-            Change::Size(size) => self.update(&mut begin(0, Purpose::WriteBack)?, |_, core| {
-                core.size = size;
-                Ok(())
-            }),
-            Change::Free(range) => self.steps(RangeStep::Free, range.start, range.end),
-            Change::Unwrite(range) => self.steps(RangeStep::Unwrite, range.start, range.end),
-        }
+            Change::Written(range, size) => Change::Written(self.zero_around(range, size)?, size),
+            change => change,
+        };
+        let (records, purpose) = match &change {
+            // An allocation may be refused; the rest was accepted.
+            Change::Insert(extent, _) if extent.is_unwritten => (4, Purpose::Growth),
+            Change::Insert(..) | Change::Written(..) => (4, Purpose::WriteBack),
+            _ => (0, Purpose::WriteBack),
+        };
+        let begun = self.need(records, 1).and_then(|need| self.begin(need, purpose));
+        let mut tx = self.with_claim(begun, &change)?;
+        self.update(&mut tx, |tx, core| self.apply(tx, core, change))
     }
 
     fn truncate(&self, size: u64) -> Truncation {

@@ -40,6 +40,7 @@
 //! A program that rewrites a file, and renames it over the old one or has truncated the old one
 //! first, relies on finding either content after a crash, although it syncs neither. So data is
 //! written back before a rename over another file is committed ([`Files::write_before_rename`]),
+//! that of a small new file within the rename's transaction ([`RegularFile::write_back_within`]);
 //! and the data of a file that was truncated to nothing before the log is forced for another file
 //! ([`Files::sync`]); ext4 has this as `auto_da_alloc`.
 //!
@@ -99,7 +100,6 @@ pub struct Files {
 
 impl Files {
     /// Serves the files of `volume`.
-    #[must_use]
     pub fn new(volume: Arc<Volume>, settings: &Settings) -> Arc<Self> {
         let dirty_lists = settings.journal.scaling.dirty_lists();
         let slots = cpu::slots() as usize;
@@ -178,33 +178,28 @@ impl Files {
 
     /// Returns the volume.
     #[cfg(test)]
-    #[must_use]
     pub fn volume(&self) -> &Arc<Volume> {
         &self.state.volume
     }
 
     /// Returns the page cache.
-    #[must_use]
     pub fn pages(&self) -> &Arc<PageCache> {
         &self.state.pages
     }
 
     /// Returns the errors of write-back of all files.
-    #[must_use]
     pub fn write_errors(&self) -> &ErrorSeq {
         &self.state.write_errors
     }
 
     /// Returns the regular file of an inode, for a call.
     #[cfg(any(test, shuttle))]
-    #[must_use]
     pub fn file<'a>(&'a self, node: &'a Arc<Node>) -> RegularFile<FileBlocks<'a>> {
         RegularFile::new(self.pages_of(node), self.blocks(node))
     }
 
     /// Returns the regular file of an inode whose pages the caller has from
     /// [`pages_of`](Self::pages_of).
-    #[must_use]
     pub fn file_with<'a>(
         &'a self,
         node: &'a Arc<Node>,
@@ -214,7 +209,6 @@ impl Files {
     }
 
     /// Returns the pages of a regular file. They are the same until the inode is freed.
-    #[must_use]
     pub fn pages_of(&self, node: &Arc<Node>) -> Arc<FilePages> {
         node.data_or_init(|core| FilePages::new(&self.state.pages, core.size))
     }
@@ -232,14 +226,12 @@ impl Files {
 
     /// Returns the size of a file in bytes.
     #[cfg(test)]
-    #[must_use]
     pub fn size(&self, node: &Arc<Node>) -> u64 {
         Self::size_now(&node.now())
     }
 
     /// Returns the number of blocks of 512 bytes that an inode has or will have: pages without a
     /// block count as well, and data in the inode as one.
-    #[must_use]
     pub fn blocks_512(&self, node: &Arc<Node>) -> u64 {
         Self::blocks_now(&node.now())
     }
@@ -271,6 +263,16 @@ impl Files {
             Some(file) => file.write_back().map(|_| ()),
             None => Ok(()),
         }
+    }
+
+    /// Returns the file and the blocks of an inode that is about to be renamed over another one, if
+    /// [`write_before_rename`](Self::write_before_rename) may have to write it.
+    pub(crate) fn written_with_rename<'a>(
+        &'a self,
+        node: &'a Arc<Node>,
+    ) -> Option<(RegularFile<FileBlocks<'a>>, FileBlocks<'a>)> {
+        self.state.renewed.as_ref()?;
+        Some((self.cached_file(node)?, self.blocks(node)))
     }
 
     /// Writes back the files that were truncated to nothing and rewritten, before the log is forced

@@ -17,8 +17,6 @@ use vfscale_sync::{Mutex, MutexGuard, lock_class};
 lock_class! {
     /// Cuts of a volume, one at a time; calls that change data wait for it while one is made.
     pub DataDoor = ("data_door", 28490) sleeping;
-}
-lock_class! {
     /// Calls that change the data of a volume's files, against a cut (a brlock).
     pub DataGate = ("data_gate", 28500) sleeping;
 }

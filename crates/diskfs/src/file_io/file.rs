@@ -4,9 +4,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use vfscale_sync::atomic::Ordering;
+use vfscale_sync::lock::assert_held;
 
 use super::store::{Event, Store};
-use crate::page_cache::{FilePages, RemovedPages};
+use crate::page_cache::{FilePages, InvalidateLock, RemovedPages, WriteBackLock};
 
 /// A regular file, made for a call. See the [module](super). `P` refers to its pages: a reference
 /// of its own, or that of the caller.
@@ -18,26 +19,22 @@ pub struct RegularFile<S, P = Arc<FilePages>> {
 
 impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// Creates the file of `pages` and `store`.
-    #[must_use]
     pub fn new(pages: P, store: S) -> Self {
         Self { pages, store }
     }
 
     /// Returns its pages.
-    #[must_use]
     pub fn pages(&self) -> &FilePages {
         &self.pages
     }
 
     /// Returns the size of the file in bytes.
-    #[must_use]
     pub fn size(&self) -> u64 {
         self.pages.size()
     }
 
     /// Returns whether pages or the size are to be written back.
     #[cfg(test)]
-    #[must_use]
     pub fn is_dirty(&self) -> bool {
         self.store.disk_size() < self.size() || self.pages.read().unstable_pages() > 0
     }
@@ -58,8 +55,10 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         drop(writing);
     }
 
-    /// Drops the pages `from` to `to`. The caller holds `i_writeback` and `invalidate_lock`.
+    /// Drops the pages `from` to `to`.
     pub(super) fn drop_pages(&self, from: u64, to: u64) {
+        assert_held::<WriteBackLock>();
+        assert_held::<InvalidateLock>();
         let mut pages = self.pages.write();
         let removed = pages.remove(from, to);
         drop(pages);

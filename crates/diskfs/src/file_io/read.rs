@@ -61,7 +61,8 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         let len = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
         let buf = &mut buf[..len];
         let (mut done, mut is_in_order) = (0, None);
-        let before = self.note_read(pages_of(offset + len as u64));
+        let end = pages_of(offset + len as u64);
+        let before = self.note_read(end);
         while done < len {
             let at = offset + done as u64;
             done += self.copy_cached(at, &mut buf[done..]);
@@ -69,7 +70,12 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
                 break;
             }
             let at = offset + done as u64;
-            let is_in_order = *is_in_order.get_or_insert_with(|| self.is_near(page_of(at), before));
+            let is_in_order = *is_in_order.get_or_insert_with(|| {
+                if !self.is_near(end, before) {
+                    self.pages.read_end.store(end, Ordering::Relaxed);
+                }
+                self.is_near(page_of(at), before)
+            });
             match self.read_missing(at, &mut buf[done..], is_in_order) {
                 Ok(more) => done += more,
                 Err(_) if done > 0 => break,
@@ -85,13 +91,16 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         Ok(done)
     }
 
-    /// Notes where a read ends, before it waits for the device: several threads may read for one
-    /// reader, as a mount does whose kernel reads ahead. Returns where the one before ended.
+    /// Notes where a read ends that continues the one before, ahead of its wait for the device:
+    /// several threads may read for one reader, as a mount does whose kernel reads ahead. Returns
+    /// where the one before ended. A read elsewhere is noted when a page is missing: readers of
+    /// cached pages write no line that they share.
     fn note_read(&self, end: u64) -> u64 {
         let before = self.pages.read_end.load(Ordering::Relaxed);
         // A read that another has overtaken does not take the end back.
-        let furthest = if self.is_near(end, before) { end.max(before) } else { end };
-        self.pages.read_end.store(furthest, Ordering::Relaxed);
+        if end > before && self.is_near(end, before) {
+            self.pages.read_end.store(end, Ordering::Relaxed);
+        }
         before
     }
 

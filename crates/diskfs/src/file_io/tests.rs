@@ -20,12 +20,13 @@ pub(crate) mod model;
 mod moments;
 mod ordinary;
 mod races;
+mod within;
 
 const INO: u64 = 77;
 const OWNER: MapOwner = MapOwner { ino: INO, list_max: 8 };
 /// The first block that a file can have.
 const FIRST: u64 = 100;
-/// How many bytes fit into the inode.
+/// How many bytes fit into the inode at first.
 const ROOM: u64 = 300;
 /// The byte that fills the device at first, and freed blocks: no reader may ever see it.
 pub(crate) const POISON: u8 = 0xEE;
@@ -55,6 +56,7 @@ struct State {
     map: ExtentMap,
     nodes: Memory,
     inline: Option<Arc<[u8]>>,
+    room: u64,
     size: u64,
     /// Whether a block is free.
     free: Vec<bool>,
@@ -103,6 +105,7 @@ impl Disk {
             map: ExtentMap::default(),
             nodes: Memory::new(),
             inline: None,
+            room: ROOM,
             size: 0,
             free: vec![true; blocks as usize],
             reserved: 0,
@@ -214,6 +217,9 @@ impl File {
             }
             Change::Inline(bytes, size) => {
                 assert!(map.is_empty());
+                if bytes.len() as u64 > state.room {
+                    return Err(Fault::NoSpace);
+                }
                 *inline = Some(bytes.into());
                 size
             }
@@ -286,7 +292,8 @@ impl Store for &File {
     }
 
     fn inline_room(&self) -> Option<u64> {
-        self.disk.state.lock().unwrap().map.is_empty().then_some(ROOM)
+        let state = self.disk.state.lock().unwrap();
+        state.map.is_empty().then_some(state.room)
     }
 
     fn disk_size(&self) -> u64 {

@@ -1,9 +1,12 @@
 //! Writing dirty pages back.
 
+mod within;
+
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Deref};
 
 use vfscale_sync::atomic::Ordering;
+use vfscale_sync::lock::assert_held;
 use vfscale_sync::page::PAGE_SIZE;
 
 use super::file::RegularFile;
@@ -12,8 +15,8 @@ use crate::base::fault::Fault;
 use crate::format::BlockRange;
 use crate::format::extent::Extent;
 use crate::page_cache::{
-    FilePages, Mapping, PAGE, READ_PAGES_MAX, WRITE_PAGES_MAX, WritebackBatch, offset_of, page_of,
-    pages_of,
+    FilePages, Mapping, PAGE, READ_PAGES_MAX, WRITE_PAGES_MAX, WriteBackLock, WritebackBatch,
+    offset_of, page_of, pages_of,
 };
 
 /// The number of writes that may fail in a pass over a file before whole segments are given up:
@@ -268,6 +271,9 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
             Err(Failed::Change(Fault::Local(_))) if pass.tries_elsewhere(segment) => {
                 self.redirty(first, pages, Some(batch));
             }
+            Err(Failed::Change(Fault::NoSpace)) if self.has_left_inode(segment) => {
+                self.redirty(first, pages, Some(batch));
+            }
             Err(Failed::Write(fault) | Failed::Change(fault)) => {
                 pass.fail(self.give_up(first, pages, Some(batch), fault), first + pages);
             }
@@ -425,25 +431,32 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     /// Waits until a segment has been written, and changes the file on the device accordingly.
     fn wait_and_change(&self, segment: Segment, writing: Writing<'_>) -> Result<(), Failed> {
         writing.wait().map_err(Failed::Write)?;
+        self.with_change(segment, |change| {
+            change.map_or(Ok(()), |change| self.store.change(change)).map_err(Failed::Change)
+        })
+    }
+
+    /// Calls `make` with the change of the file on the device after a segment was written; `None`
+    /// for no change.
+    fn with_change<T>(&self, segment: Segment, make: impl FnOnce(Option<Change<'_>>) -> T) -> T {
+        let (first, end) = segment.range();
+        if let SegmentTarget::Inline = segment.target {
+            let (mut bytes, size) = ([0; PAGE_SIZE], segment.size);
+            let bytes = &mut bytes[..usize::try_from(size).map_or(0, |len| len.min(PAGE_SIZE))];
+            self.pages.copy(first, 0, bytes);
+            return make(Some(Change::Inline(bytes, size)));
+        }
         let before = self.store.disk_size();
         let size = self.size_with(segment, before);
-        let (first, end) = segment.range();
-        let change = match segment.target {
-            SegmentTarget::Inline => {
-                let (mut bytes, size) = ([0; PAGE_SIZE], segment.size);
-                let bytes = &mut bytes[..usize::try_from(size).map_or(0, |len| len.min(PAGE_SIZE))];
-                self.pages.copy(first, 0, bytes);
-                return self.store.change(Change::Inline(bytes, size)).map_err(Failed::Change);
-            }
-            SegmentTarget::Mapped(_) if size == before => return Ok(()),
-            SegmentTarget::Mapped(_) => Change::Size(size),
-            SegmentTarget::Unwritten(_) => Change::Written(first..end, size),
+        make(match segment.target {
+            SegmentTarget::Inline => None,
+            SegmentTarget::Mapped(_) => (size != before).then_some(Change::Size(size)),
+            SegmentTarget::Unwritten(_) => Some(Change::Written(first..end, size)),
             SegmentTarget::Claimed(BlockRange { start, blocks }) => {
                 let extent = Extent { file_block: first, start, blocks, is_unwritten: false };
-                Change::Insert(extent, size)
+                Some(Change::Insert(extent, size))
             }
-        };
-        self.store.change(change).map_err(Failed::Change)
+        })
     }
 
     /// Returns the size on the device after a segment was written: up to the next page behind it
@@ -519,14 +532,20 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
             && (from..to).contains(&page_of(end))
     }
 
+    /// Returns whether a segment was to lie in the inode, where attributes have taken its room.
+    fn has_left_inode(&self, segment: Segment) -> bool {
+        matches!(segment.target, SegmentTarget::Inline)
+            && self.store.inline_room().is_none_or(|room| segment.size > room)
+    }
+
     /// Frees the block of the page in which the file ends on the device, which the device does not
-    /// accept. As a hole the page gets another block, or reads as zeros if it is given up. The
-    /// caller holds `i_writeback`.
+    /// accept. As a hole the page gets another block, or reads as zeros if it is given up.
     ///
     /// # Errors
     /// The errors of [`Store::change`]. The page must stay dirty then: the size on the device does
     /// not pass it.
     fn unmap_end(&self) -> Result<(), Fault> {
+        assert_held::<WriteBackLock>();
         let page = page_of(self.store.disk_size());
         let _invalidate = self.pages.invalidate.write();
         self.pages.write().each(page, page + 1, |marks, bits| marks.mapped &= !bits);
@@ -540,9 +559,9 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
         self.pages.cache.return_pages(older.len() as u64);
     }
 
-    /// Raises the size on the device over holes and pages that have been written. The caller holds
-    /// `i_writeback`.
+    /// Raises the size on the device over holes and pages that have been written.
     fn write_size_back(&self) -> Result<(), Fault> {
+        assert_held::<WriteBackLock>();
         let size = self.size();
         let before = self.store.disk_size();
         if size <= before {

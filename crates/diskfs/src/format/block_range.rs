@@ -13,38 +13,32 @@ pub struct BlockRange {
 
 impl BlockRange {
     /// Returns the run of one block.
-    #[must_use]
     pub const fn one(address: u64) -> Self {
         Self { start: address, blocks: 1 }
     }
 
     /// Returns the address after the last block; `u64::MAX` for a run that no volume has.
-    #[must_use]
     pub const fn end(self) -> u64 {
         self.start.saturating_add(self.blocks as u64)
     }
 
     /// Returns the run of `blocks` blocks from `start` on.
-    #[must_use]
     pub const fn new(start: u64, blocks: u32) -> Self {
         Self { start, blocks }
     }
 
     /// Returns the range of addresses.
-    #[must_use]
     pub const fn range(self) -> Range<u64> {
         self.start..self.end()
     }
 
     /// Returns the number of blocks.
-    #[must_use]
     pub const fn len(self) -> u64 {
         self.blocks as u64
     }
 
     /// Returns whether the run is empty. An allocated run has at least one block, and lies in one
     /// group.
-    #[must_use]
     pub const fn is_empty(self) -> bool {
         self.blocks == 0
     }

@@ -185,7 +185,6 @@ pub enum Damage {
 
 impl Damage {
     /// Returns the number of the fault.
-    #[must_use]
     pub fn number(&self) -> u32 {
         match self {
             Self::Magic { .. } => 1,

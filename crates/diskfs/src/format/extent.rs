@@ -76,20 +76,17 @@ pub struct Extent {
 
 impl Extent {
     /// Returns the first block of the file after the extent.
-    #[must_use]
     pub fn end(&self) -> u64 {
         self.file_block.saturating_add(u64::from(self.blocks))
     }
 
     /// Returns the first block of the device after the extent.
-    #[must_use]
     pub fn place_end(&self) -> u64 {
         self.start.saturating_add(u64::from(self.blocks))
     }
 
     /// Returns the intersection with the blocks `from` to `to` of the file, or `None` if it is
     /// empty.
-    #[must_use]
     pub fn part(&self, from: u64, to: u64) -> Option<Self> {
         let (first, end) = (from.max(self.file_block), to.min(self.end()));
         let blocks = end.checked_sub(first).filter(|blocks| *blocks > 0)?;
@@ -98,7 +95,6 @@ impl Extent {
     }
 
     /// Returns both extents as one, if `next` continues this one.
-    #[must_use]
     pub fn joined(&self, next: &Self) -> Option<Self> {
         let goes_on = self.end() == next.file_block
             && self.place_end() == next.start
@@ -108,7 +104,6 @@ impl Extent {
     }
 
     /// Returns its blocks of the device.
-    #[must_use]
     pub fn run(&self) -> BlockRange {
         BlockRange { start: self.start, blocks: self.blocks }
     }
@@ -190,7 +185,6 @@ pub(crate) fn check_order(ino: u64, before: &Extent, next: &Extent) -> Result<()
 }
 
 /// Encodes a list.
-#[must_use]
 pub fn encode_list(list: &[Extent]) -> Vec<u8> {
     let raw =
         |extent: &Extent| RawExtent { file_block: extent.file_block.into(), place: extent.place() };

@@ -114,44 +114,37 @@ impl Geometry {
     }
 
     /// Returns the size of the volume, in blocks.
-    #[must_use]
     pub const fn blocks(self) -> u64 {
         self.blocks
     }
 
     /// Returns the size of the volume, in bytes.
-    #[must_use]
     pub const fn bytes(self) -> u64 {
         crate::format::byte_of_block(self.blocks)
     }
 
     /// Returns the size of every group but the last, in blocks.
-    #[must_use]
     pub const fn group_blocks(self) -> u64 {
         1 << self.group_log2
     }
 
     /// Returns the size of every group but the last, as a power of two of blocks.
-    #[must_use]
     pub const fn group_log2(self) -> u8 {
         self.group_log2
     }
 
     /// Returns the number of groups: four to four million.
-    #[must_use]
     pub const fn groups(self) -> u32 {
         // At most 32 bits of blocks, and at least 10 in a group.
         self.blocks.div_ceil(self.group_blocks()) as u32
     }
 
     /// Returns the group of a block; `None` outside of the volume.
-    #[must_use]
     pub fn group_of(self, block: u64) -> Option<u32> {
         (block < self.blocks).then_some((block >> self.group_log2) as u32)
     }
 
     /// Returns the blocks of a group; `None` if there is no such group.
-    #[must_use]
     pub fn blocks_of(self, group: u32) -> Option<Range<u64>> {
         let start = u64::from(group) << self.group_log2;
         (group < self.groups()).then(|| start..self.blocks.min(start + self.group_blocks()))

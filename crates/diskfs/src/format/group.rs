@@ -132,7 +132,6 @@ pub struct GroupHeader {
 
 impl GroupHeader {
     /// Returns the expected properties of the header of group `group`.
-    #[must_use]
     pub fn expected(group: u32) -> Expected {
         Expected {
             magic: MAGIC,
@@ -167,7 +166,6 @@ impl GroupHeader {
 
     /// Decodes the counters of a block that was [decoded](Self::decode) or checked before, without
     /// the blocks set aside.
-    #[must_use]
     pub(crate) fn counters(block: &Block) -> Self {
         let raw: &RawGroup = transmute_ref!(block.body());
         Self {

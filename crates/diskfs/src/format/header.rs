@@ -40,6 +40,8 @@ pub struct Header {
 
 /// Size of a header, in bytes.
 pub const HEADER_BYTES: usize = 48;
+/// Granularity of the zeros at the end of a block, in bytes.
+const LINE_BYTES: usize = 64;
 /// Size of a block without its header, in bytes.
 pub const BODY_BYTES: usize = BLOCK_BYTES - HEADER_BYTES;
 
@@ -83,7 +85,6 @@ pub(crate) struct AlignedBlock(pub(crate) Block);
 
 impl Block {
     /// Returns a block of zeros.
-    #[must_use]
     pub fn zeroed() -> Box<Self> {
         // On failure, allocates in the way that aborts the program, as every other lack of memory
         // does.
@@ -91,13 +92,11 @@ impl Block {
     }
 
     /// Returns the header, which is not to be trusted before [`verify`](Self::verify).
-    #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
     }
 
     /// Returns the body: the contents after the header.
-    #[must_use]
     pub fn body(&self) -> &[u8; BODY_BYTES] {
         &self.body
     }
@@ -108,9 +107,15 @@ impl Block {
     }
 
     /// Returns all bytes of the block, for writing it to the device.
-    #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.as_bytes()
+    }
+
+    /// Returns a number of bytes, a multiple of 64, behind which there are only zeros.
+    pub fn bytes_used(&self) -> usize {
+        let (lines, _) = self.bytes().as_chunks::<LINE_BYTES>();
+        let is_empty = |line: &[u8; LINE_BYTES]| line.iter().fold(0, |all, byte| all | byte) == 0;
+        BLOCK_BYTES - LINE_BYTES * lines.iter().rev().take_while(|line| is_empty(line)).count()
     }
 
     /// Returns all bytes of the block, mutably, for reading it from the device.

@@ -146,7 +146,6 @@ pub struct InodeRecord(pub [u8; RECORD_BYTES]);
 
 impl InodeRecord {
     /// Returns the record of a free inode whose number was last used with this generation.
-    #[must_use]
     pub fn free(generation: u32) -> Self {
         let raw = RawInode { generation: generation.into(), ..RawInode::new_zeroed() };
         Self::from_raw(raw)
@@ -154,7 +153,6 @@ impl InodeRecord {
 
     /// Returns the record with these bytes, of which zeros at the end may be left out, as in the
     /// log. `None` if they are too few or too many.
-    #[must_use]
     pub fn from_log(bytes: &[u8]) -> Option<Self> {
         if bytes.len() < FIELDS_BYTES {
             return None;
@@ -165,13 +163,11 @@ impl InodeRecord {
     }
 
     /// Returns whether the inode is free.
-    #[must_use]
     pub fn is_free(&self) -> bool {
         self.raw().mode == 0
     }
 
     /// Returns the generation, which tells the inode from earlier ones of the same number.
-    #[must_use]
     pub fn generation(&self) -> u32 {
         self.raw().generation.get()
     }
@@ -236,7 +232,6 @@ pub fn verify_torn(block: &Block, identity: &Identity) -> Result<(), Damage> {
 }
 
 /// Returns the records of a block of inodes.
-#[must_use]
 pub fn records(block: &Block) -> &[InodeRecord; INODES_PER_BLOCK as usize] {
     let body: &RawInodeBlock = transmute_ref!(block.body());
     &body.records
@@ -249,7 +244,6 @@ pub fn records_mut(block: &mut Block) -> &mut [InodeRecord; INODES_PER_BLOCK as 
 }
 
 /// Returns the bytes of a block that the record in a slot has.
-#[must_use]
 pub const fn bytes_of(slot: usize) -> Range<usize> {
     let begin = HEADER_BYTES + slot * RECORD_BYTES;
     begin..begin + RECORD_BYTES
@@ -270,25 +264,21 @@ pub fn clear_lost(block: &mut Block, lost: &Range<usize>, generation: u32) -> Ve
 }
 
 /// Returns the address of the block with the record of an inode.
-#[must_use]
 pub const fn block_of(ino: u64) -> u64 {
     ino / INODES_PER_BLOCK
 }
 
 /// Returns the slot of an inode's record in its block.
-#[must_use]
 pub const fn slot_of(ino: u64) -> usize {
     (ino % INODES_PER_BLOCK) as usize
 }
 
 /// Returns the first block of the chunk of a block of inodes: its owner.
-#[must_use]
 pub const fn chunk_of(block: u64) -> u64 {
     block - block % CHUNK_BLOCKS
 }
 
 /// Returns the number of the inode in a slot of a block.
-#[must_use]
 pub const fn ino_at(block: u64, slot: usize) -> u64 {
     block * INODES_PER_BLOCK + slot as u64
 }

@@ -186,25 +186,21 @@ impl Timestamp {
     pub const NEVER: Self = Self { seconds: 0, nanoseconds: 0 };
 
     /// Returns the time `nanoseconds` after a second; `None` if they are a second or more.
-    #[must_use]
     pub const fn new(seconds: i64, nanoseconds: u32) -> Option<Self> {
         if nanoseconds < 1_000_000_000 { Some(Self { seconds, nanoseconds }) } else { None }
     }
 
     /// Returns the current time of the system's clock.
-    #[must_use]
     pub fn now() -> Self {
         SystemTime::now().into()
     }
 
     /// Returns the whole seconds since 1970, rounded down.
-    #[must_use]
     pub const fn seconds(self) -> i64 {
         self.seconds
     }
 
     /// Returns the nanoseconds after the whole seconds.
-    #[must_use]
     pub const fn nanoseconds(self) -> u32 {
         self.nanoseconds
     }
@@ -280,19 +276,16 @@ impl Features {
     };
 
     /// Returns whether an inode may be immutable or only appended to.
-    #[must_use]
     pub const fn has_immutable(self) -> bool {
         self.ro_compat & Self::IMMUTABLE != 0
     }
 
     /// Returns whether a repair was begun and not completed.
-    #[must_use]
     pub const fn needs_repair(self) -> bool {
         self.incompat & Self::NEEDS_REPAIR != 0
     }
 
     /// Returns whether a repair has discarded a log, and was not completed.
-    #[must_use]
     pub const fn has_lost_log(self) -> bool {
         self.compat & Self::LOG_LOST != 0
     }
@@ -348,7 +341,6 @@ impl LogPlace {
     /// Returns a log in the middle of the volume, of the size that it [should
     /// have](Self::wanted_blocks), or `blocks` if given, as far as a group and the bounds of logs
     /// permit.
-    #[must_use]
     pub fn inside(geometry: Geometry, blocks: Option<u64>) -> Self {
         let blocks = blocks.unwrap_or(Self::wanted_blocks(geometry));
         // There are at least four groups, so the middle one is not the last: it has full size.
@@ -359,13 +351,11 @@ impl LogPlace {
 
     /// Returns the default size of a log, in blocks: 1/64 of the volume, at least 4 MiB, at most 1
     /// GiB.
-    #[must_use]
     pub fn wanted_blocks(geometry: Geometry) -> u64 {
         (geometry.blocks() / 64).clamp(1 << 10, 1 << 18)
     }
 
     /// Returns the size of the log, in blocks.
-    #[must_use]
     pub const fn blocks(self) -> u64 {
         match self {
             Self::Inside { blocks, .. } | Self::Outside { blocks, .. } => blocks,
@@ -373,7 +363,6 @@ impl LogPlace {
     }
 
     /// Returns whether a volume of this geometry can have the log.
-    #[must_use]
     pub fn fits(self, geometry: Geometry) -> bool {
         let is_inside = |start: u64, blocks: u64| {
             let group = geometry.group_of(start).and_then(|group| geometry.blocks_of(group));
@@ -426,7 +415,6 @@ fn shortened(text: &str) -> String {
 impl Stopped {
     /// Returns a stop at `when`, caused by the finding number `by` of a check. Only the beginning
     /// of `why` is stored. `None` if the number is 0.
-    #[must_use]
     pub fn new(by: u32, when: Timestamp, why: &str) -> Option<Self> {
         let why = why.split('\0').next().unwrap_or_default();
         let why = shortened(why);
@@ -435,19 +423,16 @@ impl Stopped {
 
     /// Returns the number of the damage that the mount met; 1001 if it could not write to its log
     /// or volume.
-    #[must_use]
     pub fn by(&self) -> u32 {
         self.by
     }
 
     /// Returns the time of the stop.
-    #[must_use]
     pub fn when(&self) -> Timestamp {
         self.when
     }
 
     /// Returns the beginning of the description of the fault.
-    #[must_use]
     pub fn why(&self) -> &str {
         &self.why
     }
@@ -517,7 +502,6 @@ pub enum DecodeError {
 impl Superblock {
     /// Returns the superblock of a new volume, made now and not written yet, with the log as
     /// [`LogPlace::inside`] places it.
-    #[must_use]
     pub fn new(volume: Uuid, geometry: Geometry) -> Self {
         let (features, log) = (Features::default(), LogPlace::inside(geometry, None));
         let (made, never) = (Timestamp::now(), Timestamp::NEVER);
@@ -549,7 +533,6 @@ impl Superblock {
     }
 
     /// Returns the block at which the pool begins that the device has become, if it has.
-    #[must_use]
     pub fn pool(&self) -> Option<u64> {
         (self.features.incompat & Features::POOL != 0).then_some(self.pool)
     }
@@ -564,13 +547,11 @@ impl Superblock {
     }
 
     /// Returns the id in all blocks of the volume and in its log: its own id when it was made.
-    #[must_use]
     pub fn volume(&self) -> Uuid {
         self.volume
     }
 
     /// Returns the volume's own id, by which people identify it.
-    #[must_use]
     pub fn id(&self) -> Uuid {
         let has_own = self.features.compat & Features::OWN_ID != 0 && self.own_id != Uuid::NIL;
         if has_own { self.own_id } else { self.volume }
@@ -596,31 +577,26 @@ impl Superblock {
     }
 
     /// Returns the generation: the number of writes of the superblock.
-    #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
     /// Returns the division of the volume.
-    #[must_use]
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
     /// Returns the location of the log.
-    #[must_use]
     pub fn log(&self) -> LogPlace {
         self.log
     }
 
     /// Returns the id in the records of the log, if that is not [the volume's](Self::volume).
-    #[must_use]
     pub fn log_id(&self) -> Option<Uuid> {
         (self.features.incompat & Features::LOG_ID != 0).then_some(self.log_id)
     }
 
     /// Returns how many blocks of its [place](Self::log) the log uses, from the first one on.
-    #[must_use]
     pub fn log_blocks(&self) -> u64 {
         let own = self.log_id().map_or(0, |_| self.log_used);
         if own == 0 { self.log.blocks() } else { own }
@@ -655,7 +631,6 @@ impl Superblock {
     }
 
     /// Encodes copy number `copy` for block `address`, as it is written.
-    #[must_use]
     pub fn encode(&self, copy: u32, address: u64) -> Box<Block> {
         let mut block = Block::zeroed();
         let raw: &mut RawSuperblock = transmute_mut!(block.body_mut());

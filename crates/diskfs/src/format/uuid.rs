@@ -55,13 +55,11 @@ impl Uuid {
     }
 
     /// Returns the id with these bytes.
-    #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
     /// Returns the bytes of the id.
-    #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0
     }

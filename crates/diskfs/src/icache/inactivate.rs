@@ -5,9 +5,9 @@
 //! An inode that has lost its last name is an *orphan*: on disk, too, from the transaction on that
 //! removed the name. When its last user releases it, its data, its trees and its number are freed
 //! in the background (a [`Queue`] for each CPU slot), because a large inode takes many
-//! transactions. Inodes without blocks are also freed by threads that remove many names. After a
-//! crash the next mount resumes with the orphans ([`Inactivator::recover`]), and also with a
-//! truncation of a large file that takes several transactions.
+//! transactions. Small inodes are also freed by threads that remove many names, many in a
+//! transaction. After a crash the next mount resumes with the orphans ([`Inactivator::recover`]),
+//! and also with a truncation of a large file that takes several transactions.
 //!
 //! # Invariants
 //!
@@ -15,10 +15,10 @@
 //!   ends its being an orphan.
 //! * A transaction frees few blocks: the log space it needs does not depend on the size of the
 //!   inode.
-//! * Inodes that have nothing but their records, as is usual when many are freed, are freed
-//!   together in one transaction, locked in ascending order of their numbers. If that fails nothing
-//!   has changed, and each is tried alone: a corrupted inode does not prevent the freeing of the
-//!   others.
+//! * Small inodes, which have at most a few blocks in one or two extents, are freed together in one
+//!   transaction, locked in ascending order of their numbers. If that fails nothing has changed,
+//!   and each is tried alone: a corrupted inode does not prevent the freeing of the others. Their
+//!   data in memory are discarded before, so what was not written back by then never is.
 //! * A failure leaves an orphan. No thread waits for it: the next mount tries again.
 //! * From the commit on that frees the number, the number can be used again, and with it the node,
 //!   because a number has only one. Hence the inode's state in memory (times, data, errors) is

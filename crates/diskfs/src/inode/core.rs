@@ -96,7 +96,7 @@ pub const SIZE_MAX: u64 = i64::MAX as u64;
 
 /// Most extents that are freed together with their inode: as many as a transaction changes in the
 /// smallest log.
-const LAST_EXTENTS_MAX: usize = 2;
+pub(crate) const LAST_EXTENTS_MAX: usize = 2;
 
 /// The location of a file's data, a directory's entries, or a symbolic link's target. Counterpart
 /// of the data fork of XFS.
@@ -240,14 +240,16 @@ impl InodeCore {
     }
 
     /// Returns the extents of a regular file without names, if they are so few that they are freed
-    /// together with the inode.
+    /// together with the inode; none of a file whose data lie in its inode.
     #[must_use]
     pub fn last_extents(&self) -> Option<&[Extent]> {
+        let is_last = self.is_regular()
+            && !self.is_free()
+            && self.nlink == 0
+            && !matches!(self.attr, AttrFork::Tree { .. });
         match &self.data {
-            DataFork::Extents(list) if self.is_regular() && self.nlink == 0 => {
-                let is_small = list.len() <= LAST_EXTENTS_MAX;
-                (is_small && !matches!(self.attr, AttrFork::Tree { .. })).then_some(list)
-            }
+            DataFork::Extents(list) if is_last => (list.len() <= LAST_EXTENTS_MAX).then_some(list),
+            DataFork::None | DataFork::Inline(_) if is_last => Some(&[]),
             _ => None,
         }
     }

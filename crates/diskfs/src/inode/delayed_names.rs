@@ -59,12 +59,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, ListedFlag, Ordering};
+use vfscale_sync::lock::assert_held;
 use vfscale_sync::percpu::CachePadded;
 use vfscale_sync::rcu::{self, Rcu};
 use vfscale_sync::{Mutex, MutexGuard, cpu};
 
 use crate::base::fault::Fault;
-use crate::base::ranks::NameRangeLock;
+use crate::base::ranks::{NameRangeLock, NodeCore, NodeLock};
 use crate::btree::Error;
 use crate::buffer::Buffer;
 use crate::format::dir::{COLLISIONS_MAX, POSITION_MAX};
@@ -477,11 +478,12 @@ impl DelayedNames {
         (position / (POSITION_MAX / self.ranges.len() as u64 + 1)) as usize
     }
 
-    /// Passes `read` the directory on disk. The caller holds the inode locked shared.
+    /// Passes `read` the directory on disk.
     ///
     /// `read` is called in an RCU section if the entries are in the inode, and may block for I/O
     /// otherwise.
     pub(crate) fn with_stored<T>(&self, read: impl FnOnce(&InodeCore) -> T) -> T {
+        assert_held::<NodeLock>();
         let section = rcu::pin();
         let core = &self.stored.read(&section).core;
         if !matches!(core.data, DataFork::Tree { .. }) {
@@ -494,7 +496,7 @@ impl DelayedNames {
     }
 
     /// Returns the levels of the tree of the directory on disk, 0 for none. `count` counts them for
-    /// the first caller. The caller holds the inode locked shared.
+    /// the first caller.
     ///
     /// # Errors
     /// The errors of `count`.
@@ -502,6 +504,7 @@ impl DelayedNames {
         &self,
         count: impl FnOnce(&InodeCore) -> Result<u16, Error<Fault>>,
     ) -> Result<u16, Error<Fault>> {
+        assert_held::<NodeLock>();
         let levels = self.stored.read(&rcu::pin()).levels.load(Ordering::Relaxed);
         if levels != UNKNOWN {
             return Ok(levels as u16);
@@ -511,14 +514,15 @@ impl DelayedNames {
         Ok(levels)
     }
 
-    /// Notes that `core` is the inode of the directory now. The caller holds the inode locked
-    /// exclusively.
+    /// Notes that `core` is the inode of the directory now, which is locked exclusively.
     pub(crate) fn note_stored(&self, core: &InodeCore) {
+        assert_held::<NodeLock>();
         self.stored.replace(StoredDir::new(core), &rcu::pin());
     }
 
-    /// Notes that the inode has these times. The caller holds its core locked.
+    /// Notes that the inode has these times.
     pub(crate) fn note_times(&self, times: &Times) {
+        assert_held::<NodeCore>();
         let changed_at = if times.mtime == times.ctime { times.ctime } else { 0 };
         for (noted, time) in [(&self.changed_at, changed_at), (&self.accessed_at, times.atime)] {
             if noted.load(Ordering::Relaxed) != time {
@@ -544,15 +548,17 @@ impl DelayedNames {
     }
 
     /// Returns the present entry of a name whose first position is `base`; `None` if it is the one
-    /// on disk. The caller holds the inode locked shared.
+    /// on disk.
     pub(crate) fn changed(&self, base: u64, name: &[u8]) -> Option<Option<Place>> {
+        assert_held::<NodeLock>();
         let range = &self.ranges[self.index(base)];
         if range.has_changes() { range.lock().changed(base, name) } else { None }
     }
 
     /// Returns the changes behind a position up to `last`, with what is now at each of them, in
-    /// order. The caller holds the inode locked shared.
+    /// order.
     pub(crate) fn between(&self, behind: u64, last: u64) -> Vec<(u64, Option<NamedInode>)> {
+        assert_held::<NodeLock>();
         let mut found = Vec::new();
         if behind >= last {
             return found;
@@ -566,8 +572,9 @@ impl DelayedNames {
         found
     }
 
-    /// Returns all changes in order. The caller holds the inode locked exclusively.
+    /// Returns all changes in order, of a directory that is locked exclusively.
     pub(crate) fn all(&self) -> Vec<(u64, NameChange)> {
+        assert_held::<NodeLock>();
         let mut all = Vec::new();
         for range in self.ranges.iter().filter(|range| range.has_changes()) {
             all.extend_from_slice(&range.lock().changes);
@@ -575,9 +582,9 @@ impl DelayedNames {
         all
     }
 
-    /// Drops all changes: the directory on disk has them. The caller holds the inode locked
-    /// exclusively.
+    /// Drops all changes: the directory on disk has them, and is locked exclusively.
     pub(crate) fn clear(&self) {
+        assert_held::<NodeLock>();
         for range in self.ranges.iter().filter(|range| range.has_changes()) {
             range.lock().changes.clear();
         }

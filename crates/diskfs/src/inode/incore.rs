@@ -53,6 +53,7 @@ use vfscale_journal::{ItemState, LogItem, LogKey, LogVector, Lsn, Pushed};
 use vfscale_sync::Mutex;
 use vfscale_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use vfscale_sync::errseq::ErrorSeq;
+use vfscale_sync::lock::assert_held;
 use vfscale_sync::percpu_arc::{Kept, PerCpuArc};
 use vfscale_sync::sharded_rwlock::{
     ReaderParts, ShardedReadGuard, ShardedRwLock, ShardedWriteGuard,
@@ -311,11 +312,11 @@ impl Node {
         self.published.lock().times()
     }
 
-    /// Returns the result of `look`, which sees the state as of the last commit, and whether there
-    /// are file data in memory. It is called under the lock of the core, and must not block.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&InodeCore, bool) -> T) -> T {
+    /// Returns the result of `look`, which sees the state as of the last commit, and the file data
+    /// in memory. It is called under the lock of the core, and must not block.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&InodeCore, Option<&FilePages>) -> T) -> T {
         let published = self.published.lock();
-        look(&published.core, published.data.is_some())
+        look(&published.core, published.data.as_deref())
     }
 
     /// Returns the state as of the last commit, with the times that have changed since.
@@ -368,10 +369,11 @@ impl Node {
     }
 
     /// Replaces the state by `core`, which was made from the result of [`core`](Self::core) in the
-    /// transaction, with the times `before`. The caller holds the node locked, and has added it to
-    /// its transaction. Lazy times of an inode that it frees are discarded. From now on the node
-    /// holds `home`, if that is given: the block of its record.
+    /// transaction, with the times `before`. The node is in the transaction. Lazy times of an inode
+    /// that it frees are discarded. From now on the node holds `home`, if that is given: the block
+    /// of its record.
     pub fn publish(&self, core: Arc<InodeCore>, before: Times, home: Option<&Arc<Buffer>>) {
+        assert_held::<NodeLock>();
         let taken = Times::of(&core);
         let mut published = self.published.lock();
         let former = home.and_then(|home| published.home.replace(Arc::clone(home)));
@@ -490,8 +492,9 @@ impl Node {
         self.orphan.load(Ordering::Acquire)
     }
 
-    /// Marks the inode as an orphan, or removes the mark. The caller holds the node locked.
+    /// Marks the inode as an orphan, or removes the mark.
     pub(crate) fn set_orphan(&self, is_orphan: bool) {
+        assert_held::<NodeLock>();
         self.orphan.store(is_orphan, Ordering::Release);
     }
 

@@ -74,9 +74,8 @@ impl VolumeOrphans {
         self.whole.as_ref().map(|whole| whole.lock())
     }
 
-    /// Adds an inode to the orphans or removes it. The caller holds the inode locked, and [all
-    /// orphans](Self::lock_whole).
-    pub(crate) fn set(&self, node: &Node, is_orphan: bool) {
+    /// Adds an inode to the orphans or removes it, with [all orphans](Self::lock_whole) locked.
+    pub(crate) fn set(&self, _: &WholeGuard<'_>, node: &Node, is_orphan: bool) {
         if node.is_orphan() != is_orphan {
             node.set_orphan(is_orphan);
             self.count.add(if is_orphan { 1 } else { -1 });
@@ -86,8 +85,7 @@ impl VolumeOrphans {
     /// Adds an orphan that was found on disk. Called by a mount, before the inode is used.
     pub fn found(&self, node: &Arc<Node>) {
         let _locked = node.lock();
-        let _whole = self.lock_whole();
-        self.set(node, true);
+        self.set(&self.lock_whole(), node, true);
     }
 
     /// Returns the number of orphans. Changes that are made during the call may be seen or not.

@@ -180,7 +180,6 @@ pub struct CacheBudget {
 
 impl CacheBudget {
     /// Creates a budget of `bytes` bytes: three quarters for data and a quarter for metadata.
-    #[must_use]
     pub fn new(bytes: u64) -> Arc<Self> {
         let (of_metadata, slots) = (bytes / 4, cpu::slots() as usize);
         Arc::new(Self {
@@ -193,14 +192,12 @@ impl CacheBudget {
     }
 
     /// Returns its size in bytes.
-    #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Returns how much of it is used: bytes of data, and of blocks of metadata. More blocks than
     /// its share are there only while they are in use.
-    #[must_use]
     pub fn used(&self) -> (u64, u64) {
         (self.pages.pages.used() * PAGE, self.blocks.count() * BLOCK_BYTES)
     }

@@ -66,7 +66,6 @@ const _: () = {
 impl PageCache {
     /// Creates a cache of `bytes` bytes, at least 16 pages, with per-CPU accounts of `slots` slots.
     #[cfg(test)]
-    #[must_use]
     pub fn new(bytes: u64, slots: usize) -> Arc<Self> {
         Self::alone(bytes, slots, None)
     }
@@ -105,20 +104,17 @@ impl PageCache {
     }
 
     /// Returns the most pages.
-    #[must_use]
     pub fn pages_max(&self) -> u64 {
         self.room.pages_max
     }
 
     /// Returns the number of pages, of all volumes that share the room.
-    #[must_use]
     pub fn pages(&self) -> u64 {
         self.room.pages.used()
     }
 
     /// Returns the number of pages that are dirty or being written back. Adds up the counts of all
     /// CPUs.
-    #[must_use]
     pub fn unstable(&self) -> u64 {
         let all = self.written.unstable.load(Ordering::Relaxed) + self.unstable_parts.sum();
         u64::try_from(all).unwrap_or(0)
@@ -134,13 +130,11 @@ impl PageCache {
     }
 
     /// Returns whether enough is dirty for write-back to begin.
-    #[must_use]
     pub fn is_dirty(&self) -> bool {
         self.has_unstable(self.room.dirty())
     }
 
     /// Returns whether so much is dirty that writers have to wait for write-back.
-    #[must_use]
     pub fn is_too_dirty(&self) -> bool {
         let most = self.room.too_dirty();
         let is_low = self.low.load(Ordering::Relaxed) != 0;

@@ -13,12 +13,8 @@ use super::pages::Pages;
 lock_class! {
     /// One thread at a time writes a file back, or truncates it.
     pub WriteBackLock = ("i_writeback", 28700) sleeping;
-}
-lock_class! {
     /// Reading of blocks against their removal.
     pub InvalidateLock = ("invalidate_lock", 28800) sleeping;
-}
-lock_class! {
     /// The pages of a file.
     pub PagesLock = ("i_pages", 31110);
 }
@@ -66,7 +62,6 @@ pub struct FilePages {
 
 impl FilePages {
     /// Creates the data of a file that has `size` bytes on the device.
-    #[must_use]
     pub fn new(cache: &Arc<PageCache>, size: u64) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             this: this.clone(),
@@ -90,7 +85,6 @@ impl FilePages {
     }
 
     /// Returns the size of the file in bytes.
-    #[must_use]
     pub fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
     }
@@ -118,13 +112,11 @@ impl FilePages {
     }
 
     /// Returns the number of pages that wait for a block. `stat` counts them as blocks.
-    #[must_use]
     pub fn delayed_blocks(&self) -> u64 {
         self.delayed.load(Ordering::Relaxed)
     }
 
     /// Returns whether this can be dropped without loss: it has no page, and is not queued.
-    #[must_use]
     pub fn is_idle(&self) -> bool {
         self.pages.read().is_empty() && !self.is_queued.load(Ordering::Acquire)
     }

@@ -34,7 +34,6 @@ pub enum Mapping {
 
 impl Mapping {
     /// Returns the number of blocks of the file to which this applies: at least one.
-    #[must_use]
     pub fn blocks(&self) -> u64 {
         match self {
             Self::Hole { blocks }
@@ -45,13 +44,11 @@ impl Mapping {
     }
 
     /// Returns whether the file has blocks here, written or not.
-    #[must_use]
     pub fn has_blocks(&self) -> bool {
         matches!(self, Self::Mapped { .. } | Self::Unwritten { .. })
     }
 
     /// Returns whether the file has bytes here: all others read as zeros.
-    #[must_use]
     pub fn has_bytes(&self) -> bool {
         matches!(self, Self::Mapped { .. } | Self::Inline(_))
     }

@@ -142,7 +142,6 @@ impl Dump {
 
     /// Shows the figures of the volume: the figures of `statfs` and more. Reads the headers of all
     /// groups, and counts the unreadable ones.
-    #[must_use]
     pub fn figures(&self) -> Value {
         let media = self.media();
         let geometry = media.geometry();

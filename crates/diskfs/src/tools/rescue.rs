@@ -170,13 +170,11 @@ impl Rescue {
     }
 
     /// Returns the result of reading the log.
-    #[must_use]
     pub fn log(&self) -> &LogRead {
         &self.log
     }
 
     /// Returns the size of the device in bytes, if the volume is larger.
-    #[must_use]
     pub fn cut_off(&self) -> Option<u64> {
         self.cut_off
     }
@@ -213,7 +211,6 @@ impl Rescue {
     }
 
     /// Returns the names in a directory, and its damage. Blocks for I/O.
-    #[must_use]
     pub fn names(&self, ino: u64, core: &InodeCore) -> (Vec<Name>, Vec<Loss>) {
         let (media, mut names, mut losses) = (self.media(), Vec::new(), Vec::new());
         let directory = Directory::new(ino, NameHash::of(media.volume()));
@@ -256,7 +253,6 @@ impl Rescue {
 
     /// Returns the attributes of an inode, including access control lists, and their damage. Blocks
     /// for I/O.
-    #[must_use]
     pub fn attributes(&self, ino: u64, core: &InodeCore) -> (Vec<Attribute>, Option<Loss>) {
         let media = self.media();
         let error = match attr::load(&media, ino, &core.attr) {

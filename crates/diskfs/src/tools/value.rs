@@ -27,7 +27,6 @@ pub enum Value {
 
 impl Value {
     /// Creates a value without fields.
-    #[must_use]
     pub const fn fields() -> Self {
         Self::Fields(Vec::new())
     }
@@ -47,13 +46,11 @@ impl Value {
 
     /// Creates text from bytes that need not be UTF-8: shows other bytes, control characters and
     /// backslashes as escapes.
-    #[must_use]
     pub fn bytes(bytes: &[u8]) -> Self {
         Self::Text(Escaped::bytes(bytes).to_string())
     }
 
     /// Creates text of hexadecimal digits.
-    #[must_use]
     pub fn hex(bytes: &[u8]) -> Self {
         Self::Text(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
     }

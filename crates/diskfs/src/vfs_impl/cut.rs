@@ -32,6 +32,9 @@
 //! same contents. Then the superblock must not be written either, nor the volume grow.
 
 use std::fmt;
+use std::time::{Duration, Instant};
+
+use vfscale_sync::atomic::{AtomicU64, Ordering};
 
 use super::disk_fs::DiskFs;
 use crate::base::fault::Fault;
@@ -43,6 +46,8 @@ use crate::volume::Frozen;
 pub struct Cut<'c> {
     /// Opened in this order.
     gates: Option<(Frozen<'c>, Shut<'c>)>,
+    /// When the first of them was shut, and where the time until the end is stored.
+    held: Option<(Instant, &'c AtomicU64)>,
 }
 
 impl Cut<'_> {
@@ -50,6 +55,16 @@ impl Cut<'_> {
     /// until then.
     pub fn thaw(&mut self) {
         self.gates = None;
+        if let Some((since, held_up)) = self.held.take() {
+            let nanos = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            held_up.store(nanos, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        self.thaw();
     }
 }
 
@@ -75,14 +90,23 @@ impl DiskFs {
     /// The errors of write-back, the log and the device; `capture` was not called then.
     pub fn cut<T>(&self, capture: impl FnOnce(&mut Cut<'_>) -> T) -> Result<T, Fault> {
         if self.volume.is_read_only() {
-            return Ok(capture(&mut Cut { gates: None }));
+            return Ok(capture(&mut Cut { gates: None, held: None }));
         }
         let low = self.files.drain()?;
         self.volume.sync()?;
+        let since = Instant::now();
         let shut = self.files.shut()?;
         let frozen = self.volume.cut()?;
         drop(low);
-        Ok(capture(&mut Cut { gates: Some((frozen, shut)) }))
+        let held = Some((since, &self.held_up));
+        Ok(capture(&mut Cut { gates: Some((frozen, shut)), held }))
+    }
+
+    /// Returns for how long the last [cut](Self::cut) has held calls up: from the moment at which
+    /// it began to shut the gate of data until both gates were open again.
+    #[must_use]
+    pub fn held_up(&self) -> Duration {
+        Duration::from_nanos(self.held_up.load(Ordering::Relaxed))
     }
 
     /// Calls `meanwhile` at a moment as [`cut`](Self::cut) does, with all that calls have returned

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use vfscale_block::Device;
 use vfscale_journal::Recovered;
-use vfscale_sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use vfscale_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use vfscale_sync::errseq::ErrorCursor;
 use vfscale_sync::lock::ThreadOwner;
 use vfscale_sync::rcu;
@@ -52,6 +52,8 @@ pub struct DiskFs {
     /// system.
     ended: AtomicU32,
     released: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// For how long the last cut has held calls up, in nanoseconds.
+    pub(super) held_up: AtomicU64,
     /// The owner of the threads that do its work.
     owner: ThreadOwner,
 }
@@ -100,6 +102,7 @@ impl DiskFs {
             is_mounted: AtomicBool::new(false),
             ended: AtomicU32::new(0),
             released: OnceLock::new(),
+            held_up: AtomicU64::new(0),
             owner,
         }))
     }

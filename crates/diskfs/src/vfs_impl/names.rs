@@ -17,7 +17,9 @@ use super::flags::in_record;
 use super::inodes::node_of;
 use crate::base::fault::Fault;
 use crate::btree::counted::Counted;
+use crate::data::FileBlocks;
 use crate::dir::Directory;
+use crate::file_io::Change;
 use crate::format::Damage;
 use crate::format::damage::{InodeDamage, InodeFault};
 use crate::format::inode::{DATA_BYTES_MAX, LINKS_MAX};
@@ -230,28 +232,61 @@ impl DiskFs {
         if exchange && target.is_none() {
             return Err(Errno::NOENT.into());
         }
-        self.write_what_replaces(&moved, exchange)?;
         self.inactivator.throttle();
         let has_dir = source.is_dir() || target.is_some_and(Inode::is_dir);
         let whiteout = self.change_names(has_dir, &[moved.from, moved.to], |lock| {
-            self.move_locked(lock, rename, &moved)
+            self.move_with_data(lock, rename, &moved)
         })?;
         whiteout.map_or(Ok(()), |node| self.hold(old_dir.sb(), node).map(drop))
     }
 
-    /// Changes the two names of a rename. Returns the whiteout that it has made; `None`, and no
-    /// change, if the directories have to be locked alone.
-    fn move_locked(
+    /// Changes the two names of a rename, after the data of what replaces another file: if that is
+    /// small and new, in the same transaction. Returns the result of
+    /// [`move_locked`](Self::move_locked).
+    fn move_with_data(
         &self,
         lock: DirLock,
         rename: &Rename<'_>,
         moved: &Move<'_>,
     ) -> Result<Option<Option<Arc<Node>>>, Fault> {
+        if let Some(target) = moved.target {
+            if !rename.exchange
+                && let Some((file, blocks)) = self.files.written_with_rename(moved.source)
+            {
+                let within = file.write_back_within(|change| {
+                    self.move_locked(lock, rename, moved, Some((&blocks, change)))
+                });
+                // If it failed for the data, these are written in another way.
+                if let Some(done @ (Ok(_) | Err(Fault::Refused(_)))) = within {
+                    return done;
+                }
+            }
+            self.files.write_before_rename(moved.source)?;
+            if rename.exchange {
+                self.files.write_before_rename(target)?;
+            }
+        }
+        self.move_locked(lock, rename, moved, None)
+    }
+
+    /// Changes the two names of a rename, and the data of the file that moves, if they are given.
+    /// Returns the whiteout that it has made; `None`, and no change, if the directories have to be
+    /// locked alone.
+    fn move_locked(
+        &self,
+        lock: DirLock,
+        rename: &Rename<'_>,
+        moved: &Move<'_>,
+        data: Option<(&FileBlocks<'_>, Change<'_>)>,
+    ) -> Result<Option<Option<Arc<Node>>>, Fault> {
         let Move { from, to, source, target } = *moved;
         let has_whiteout = rename.whiteout.is_some();
         let needs = &self.needs;
         let need = if has_whiteout { needs.rename_whiteout } else { needs.rename };
-        let mut tx = self.volume.begin(need)?;
+        let mut tx = match &data {
+            Some((blocks, change)) => blocks.begin_with(need, change)?,
+            None => self.volume.begin(need)?,
+        };
         let locked = lock.lock(&[source, target.unwrap_or(source)], &[from, to]);
         let time = time_of(rename);
         let new_whiteout = |new| self.new_node(&mut tx, from, new, true, time);
@@ -260,6 +295,9 @@ impl DiskFs {
         // The inode that the new name leads to, the one that the old name leads to, and the links
         // of one that loses its name.
         let new = change_parent(&mut tx, source, to, time)?;
+        if let Some((blocks, change)) = data {
+            blocks.enter(&mut tx, change)?;
+        }
         let (old, gone) = match (target, &whiteout) {
             (Some(target), _) if rename.exchange => {
                 (Some(change_parent(&mut tx, target, from, time)?), None)
@@ -290,14 +328,6 @@ impl DiskFs {
         show_move(rename, links, time);
         drop((locked, created));
         Ok(Some(whiteout))
-    }
-
-    /// Writes back the data of a file that takes the name of another; in an exchange, the data of
-    /// both.
-    fn write_what_replaces(&self, moved: &Move<'_>, exchange: bool) -> Result<(), Fault> {
-        let Some(target) = moved.target else { return Ok(()) };
-        self.files.write_before_rename(moved.source)?;
-        if exchange { self.files.write_before_rename(target) } else { Ok(()) }
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) struct TxReservations {
     pub(super) link: TxReservation,
     /// The removal of a name.
     pub(super) unlink: TxReservation,
-    /// The removal of a name and the addition of another one.
+    /// The removal of a name and the addition of another one, with the new data of a small file.
     pub(super) rename: TxReservation,
     /// A rename that makes a file under the old name.
     pub(super) rename_whiteout: TxReservation,
@@ -73,10 +73,10 @@ impl TxReservations {
             ),
             link: name(1, NAME_RUNS, false),
             unlink: name(1, 0, true),
-            rename: need(2 * NAME_BLOCKS, 2 * NAME_RUNS, 1, NAME_RUNS, false),
+            rename: need(2 * NAME_BLOCKS, 2 * NAME_RUNS + 1, 1, NAME_RUNS, false),
             rename_whiteout: need(
                 2 * NAME_BLOCKS + BLOB_BLOCKS,
-                2 * NAME_RUNS + BLOB_RUNS,
+                2 * NAME_RUNS + BLOB_RUNS + 1,
                 2,
                 created_space + NAME_RUNS + BLOB_BLOCKS,
                 false,

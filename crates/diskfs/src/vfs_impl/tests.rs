@@ -34,6 +34,7 @@ mod full_host;
 mod kept_times;
 mod replaced;
 mod side_by_side;
+mod small_files;
 mod whiteout;
 
 const MIB: u64 = 1 << 20;

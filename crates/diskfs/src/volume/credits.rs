@@ -53,6 +53,7 @@ use std::sync::Arc;
 
 use vfscale_block::Device;
 use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use vfscale_sync::lock::assert_held;
 use vfscale_sync::percpu::PerCpuCounter;
 use vfscale_sync::{Condvar, Mutex, cpu};
 
@@ -271,9 +272,9 @@ impl Credits {
         self.begun.sum()
     }
 
-    /// Waits until no transaction is under way, at one moment during the call. The caller holds
-    /// `CreditsTight`.
+    /// Waits until no transaction is under way, at one moment during the call.
     pub(super) fn wait_for_others(&self) {
+        assert_held::<CreditsTight>();
         self.is_awaited.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         drop(self.woken.wait_while(self.wake.lock(), |()| self.active() > 0));

@@ -48,6 +48,7 @@ use crate::Uuid;
 use crate::base::fault::Fault;
 use crate::buffer::{KIND_BLOCK, KIND_INODE_CHUNK};
 use crate::format::group::MAGIC;
+use crate::format::header::HEADER_BYTES;
 use crate::format::inode::{
     CHUNK_BLOCKS, INODE_MAGIC, INODES_PER_BLOCK, InodeRecord, block_of, bytes_of, chunk_of,
     clear_lost, ino_at, records, records_mut, slot_of, verify_torn,
@@ -132,17 +133,18 @@ impl<'d> Replay<'d> {
         Self { closed, ..self }
     }
 
-    /// Replays a whole block. A logged block was never sealed, but its header identifies it.
+    /// Replays a whole block, of which the log may lack zeros at the end. A logged block was never
+    /// sealed, but its header identifies it.
     fn block(&mut self, key: LogKey, bytes: &[u8], lsn: Lsn) -> Result<(), Fault> {
         let bad = |why| Damage::LogItem { kind: key.kind, id: key.id, why };
-        if bytes.len() != BLOCK_BYTES {
+        if !(HEADER_BYTES..=BLOCK_BYTES).contains(&bytes.len()) {
             return Err(bad("it has not the size of a block").into());
         }
         if !self.places.is_for_metadata(key.id) {
             return Err(bad("no metadata can be there").into());
         }
         let mut block = Block::zeroed();
-        block.bytes_mut().copy_from_slice(bytes);
+        block.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
         let header = block.header();
         if header.address.get() != key.id || header.volume != self.volume {
             return Err(bad("the block is another one").into());

@@ -59,9 +59,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use vfscale_journal::{Admitted, ChangeList, Committed, Delayed, LogKey, Reservation, Transaction};
+use vfscale_sync::lock::assert_held;
 
 use crate::alloc::{Changes, Finished, GroupNodes};
 use crate::base::fault::Fault;
+use crate::base::ranks::NodeLock;
 use crate::btree::{Error, Nodes};
 use crate::buffer::{Buffer, Cancel, InodeChunk, KIND_INODE_CHUNK};
 use crate::format::inode::{
@@ -70,6 +72,7 @@ use crate::format::inode::{
 use crate::format::{BLOCK_BYTES, Block, BlockRange, Expected, Identity};
 use crate::inode::core::InodeCore;
 use crate::inode::incore::{KIND_INODE, Node};
+use crate::inode::orphans::WholeGuard;
 use crate::inode::times::Times;
 use crate::volume::credits::{Purpose, TxCredit};
 use crate::volume::{Metadata, Volume};
@@ -433,8 +436,9 @@ impl<'v> Tx<'v> {
 
     /// Marks the inode as an orphan, which the next mount processes if this one does not, or
     /// removes that mark. Changes and locks nothing if the mark is right already; otherwise the
-    /// inode is logged, too. The caller holds the node locked until the commit has returned.
+    /// inode is logged, too. The node stays locked until the commit has returned.
     pub fn set_orphan(&mut self, node: &Arc<Node>, is_orphan: bool) {
+        assert_held::<NodeLock>();
         let own = self.nodes.iter().find(|changed| Arc::ptr_eq(&changed.node, node));
         let own = own.and_then(|changed| changed.orphan);
         let was_orphan = own.unwrap_or_else(|| self.metadata.orphans().has(node));
@@ -453,8 +457,8 @@ impl<'v> Tx<'v> {
     /// durable.
     ///
     /// Locks the affected groups, reads the blocks of their trees that it needs, and may sleep
-    /// until the write-back of a block that it frees ends, but not for the log. The caller holds
-    /// the locks of all affected inodes until it returns.
+    /// until the write-back of a block that it frees ends, but not for the log. All affected inodes
+    /// stay locked until it returns.
     ///
     /// # Errors
     /// The errors of the device, damage and [`Fault::NoSpace`]: nothing was changed; likewise if
@@ -478,6 +482,9 @@ impl<'v> Tx<'v> {
 
     /// Commits, with changes of names that were noted.
     fn commit_with(&mut self, noted: &[Noted<'_>]) -> Result<u64, Fault> {
+        if !self.nodes.is_empty() || !noted.is_empty() {
+            assert_held::<NodeLock>();
+        }
         let mut changes = std::mem::take(&mut self.changes);
         let has_orphans = self.nodes.iter().any(|changed| changed.orphan.is_some());
         let whole = if has_orphans { self.metadata.orphans().lock_whole() } else { None };
@@ -489,7 +496,7 @@ impl<'v> Tx<'v> {
             return Err(fault);
         }
         self.release_names(noted);
-        let committed = self.publish(&changes, &mut finished)?;
+        let committed = self.publish(&changes, &mut finished, &whole)?;
         drop(whole);
         finished.committed(&changes, committed.order);
         // The claimed blocks are in use now.
@@ -533,7 +540,7 @@ impl<'v> Tx<'v> {
         let written = groups.write_delayed(&mut self, group).map_err(Fault::local)?;
         let Some(mut finished) = written else { return Ok(()) };
         let changes = Changes::new();
-        let committed = self.publish(&changes, &mut finished)?;
+        let committed = self.publish(&changes, &mut finished, &None)?;
         finished.committed(&changes, committed.order);
         Ok(())
     }
@@ -543,6 +550,7 @@ impl<'v> Tx<'v> {
         &mut self,
         changes: &Changes,
         finished: &mut Finished<'_>,
+        whole: &WholeGuard<'_>,
     ) -> Result<Committed, Fault> {
         let (metadata, cache) = (self.metadata, self.metadata.cache());
         let Some(log) = &mut self.log else { return Err(Fault::ReadOnly) };
@@ -574,7 +582,7 @@ impl<'v> Tx<'v> {
             // Each is put back after an edit.
             let core = core.unwrap_or_else(|| node.core());
             if let Some(is_orphan) = orphan {
-                metadata.orphans().set(&node, is_orphan);
+                metadata.orphans().set(whole, &node, is_orphan);
             }
             let is_gone = changes.freed_chunks().any(|chunk| chunk == chunk_of(node.block()));
             if is_gone {

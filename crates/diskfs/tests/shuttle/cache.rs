@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use shuttle::thread;
 use vfscale_block::{Device, MemoryDevice};
 use vfscale_diskfs::internals::{Buffer, BufferCache, Expected};
 use vfscale_diskfs::on_disk::{Block, Identity, Magic, byte_of_block};
@@ -74,21 +73,17 @@ fn reader_against_commit_and_eviction() {
     check(|| {
         let device = device();
         let cache = cache(&device);
-        let writer = {
-            let cache = cache.clone();
-            thread::spawn(move || {
-                for version in 2..4_u8 {
-                    let buffer = cache.get(9, &expected()).unwrap();
-                    buffer.set_block(sealed(9, version).into());
-                    push(&buffer, version.into());
-                }
-            })
-        };
-        let evictor = {
-            let cache = cache.clone();
-            // At least one of them is in the same shard of the cache.
-            thread::spawn(move || (10..40).for_each(|address| assert_eq!(read(&cache, address), 1)))
-        };
+        let writer = model::spawn(cache.clone(), move |cache| {
+            for version in 2..4_u8 {
+                let buffer = cache.get(9, &expected()).unwrap();
+                buffer.set_block(sealed(9, version).into());
+                push(&buffer, version.into());
+            }
+        });
+        // At least one of them is in the same shard of the cache.
+        let evictor = model::spawn(cache.clone(), move |cache| {
+            (10..40).for_each(|address| assert_eq!(read(&cache, address), 1));
+        });
         let mut last = 0;
         for _ in 0..3 {
             let seen = read(&cache, 9);
@@ -112,10 +107,7 @@ fn write_home_against_free_and_reuse() {
         let cache = cache(&device);
         let old = cache.get(20, &expected()).unwrap();
         old.set_block(sealed(20, 2).into());
-        let pusher = {
-            let old = old.clone();
-            thread::spawn(move || push(&old, 5))
-        };
+        let pusher = model::spawn(old.clone(), move |old| push(&old, 5));
         cache.forget(&old);
         old.set_gone();
         device.write_at(byte_of_block(20), sealed(20, 77).bytes()).unwrap();
@@ -134,8 +126,7 @@ fn reading_against_publishing() {
         let device = device();
         let cache = cache(&device);
         let readers = [0, 1].map(|_| {
-            let cache = cache.clone();
-            thread::spawn(move || {
+            model::spawn(cache.clone(), move |cache| {
                 let first = read(&cache, 30);
                 let second = read(&cache, 30);
                 assert!(second >= first, "{second} after {first}");
@@ -160,10 +151,8 @@ fn reading_against_publishing() {
 fn readers_of_a_missing_block() {
     check(|| {
         let cache = cache(&device());
-        let readers = [0, 1, 2].map(|_| {
-            let cache = cache.clone();
-            thread::spawn(move || assert_eq!(read(&cache, 40), 1))
-        });
+        let readers = [0, 1, 2]
+            .map(|_| model::spawn(cache.clone(), move |cache| assert_eq!(read(&cache, 40), 1)));
         for reader in readers {
             reader.join().unwrap();
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use shuttle::sync::atomic::Ordering;
 use shuttle::thread;
 use vfscale_diskfs::{DiskFs, Fault, Settings, Volume, check, internals::TxReservation};
+use vfscale_sync::model;
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::{Task, Vfs};
 
@@ -59,8 +60,7 @@ fn transactions_near_the_limit_wait_or_are_refused() {
         let threads: Vec<_> = [(60, true), (50, true), (100, false)]
             .into_iter()
             .map(|(log_blocks, fits)| {
-                let (device, volume) = (device.clone(), volume.clone());
-                thread::spawn(move || {
+                model::spawn((device.clone(), volume.clone()), move |(device, volume)| {
                     for _ in 0..2 {
                         assert_eq!(begin(&device, &volume, log_blocks), fits, "{log_blocks}");
                     }
@@ -123,8 +123,9 @@ fn changes_near_the_limit_await_write_back() {
         let (device, fs, vfs) = opened(least() + 2);
         let mut threads: Vec<_> = (0..2)
             .map(|number| {
-                let task = vfs.task();
-                thread::spawn(move || assert!(change(&task, number), "thread {number}"))
+                model::spawn(vfs.task(), move |task| {
+                    assert!(change(&task, number), "thread {number}")
+                })
             })
             .collect();
         let (limited, volume) = (device.clone(), fs.volume().clone());

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use shuttle::thread;
 use vfscale_block::Device;
 use vfscale_diskfs::{Settings, check};
+use vfscale_sync::model;
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::{OpenOptions, Task, Vfs};
 
@@ -74,8 +74,7 @@ fn cut_against_writers_against_sync() {
         let done = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
         let now = |done: &[AtomicUsize; 2]| [0, 1].map(|at| done[at].load(Ordering::SeqCst));
         let writer = |number: usize| {
-            let (task, done) = (vfs.task(), done.clone());
-            thread::spawn(move || {
+            model::spawn((vfs.task(), done.clone()), move |(task, done)| {
                 for step in 0..STEPS {
                     make_step(&task, number, step);
                     done[number].store(step + 1, Ordering::SeqCst);
@@ -83,13 +82,10 @@ fn cut_against_writers_against_sync() {
             })
         };
         let writers = [writer(0), writer(1)];
-        let syncing = {
-            let fs = fs.clone();
-            thread::spawn(move || {
-                fs.sync_fs().unwrap();
-                fs.volume().journal().unwrap().quiesce().unwrap();
-            })
-        };
+        let syncing = model::spawn(fs.clone(), move |fs| {
+            fs.sync_fs().unwrap();
+            fs.volume().journal().unwrap().quiesce().unwrap();
+        });
         for _ in 0..2 {
             let least = now(&done);
             let copy = fs

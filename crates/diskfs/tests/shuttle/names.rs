@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use shuttle::thread;
 use vfscale_block::Device;
 use vfscale_diskfs::{Settings, check};
+use vfscale_sync::model;
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::{At, AtFlags, Errno, OpenOptions, RenameFlags, Task};
 
@@ -50,10 +50,7 @@ fn side_by_side_against_sync(new: fn() -> Arc<crate::volumes::Disk>) {
         let task = vfs.task();
         task.create_dir("/d").unwrap();
         make(&task, "/d/first").unwrap();
-        let with = |work: fn(&Task)| {
-            let task = vfs.task();
-            thread::spawn(move || work(&task))
-        };
+        let with = |work: fn(&Task)| model::spawn(vfs.task(), move |task| work(&task));
         let threads = [
             with(|task| {
                 make(task, "/d/a").unwrap();
@@ -74,9 +71,7 @@ fn side_by_side_against_sync(new: fn() -> Arc<crate::volumes::Disk>) {
         ];
         fs.sync_fs().unwrap();
         assert_clean(copy_of(&device));
-        for thread in threads {
-            thread.join().unwrap();
-        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(names(&task, "/d"), ["second", "stays"]);
         fs.sync_fs().unwrap();
         let copy = copy_of(&device);
@@ -137,8 +132,7 @@ fn renames_that_are_made_durable_against_a_sync() {
             make(&task, &format!("{dir}/old")).unwrap();
         }
         let renamers = ["/d", "/e"].map(|dir| {
-            let (task, device) = (vfs.task(), device.clone());
-            thread::spawn(move || {
+            model::spawn((vfs.task(), device.clone()), move |(task, device)| {
                 let open = task.open_with(dir, &OpenOptions::new().read(true)).unwrap();
                 rename(&task, &format!("{dir}/old"), &format!("{dir}/new")).unwrap();
                 open.sync_all().unwrap();
@@ -173,8 +167,7 @@ fn names_against_the_removal_of_their_directory() {
         make(&task, "/d/f").unwrap();
         task.create_dir("/e").unwrap();
         let with = |work: fn(&Task) -> Result<(), Errno>| {
-            let task = vfs.task();
-            thread::spawn(move || work(&task))
+            model::spawn(vfs.task(), move |task| work(&task))
         };
         let threads = [
             with(|task| make(task, "/e/new")),

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
 use vfscale_block::Device;
 use vfscale_diskfs::{DiskFs, OnError, Settings, check};
+use vfscale_sync::model;
 use vfscale_testkit::FaultyDevice;
 use vfscale_vfs::driver::FileSystem;
 use vfscale_vfs::{At, Errno, MountFlags, OpenOptions, Task, Vfs};
@@ -76,38 +77,35 @@ fn sync_against_writers_against_remount() {
             task.write(path, [b'a'; SIZE]).unwrap();
         }
         let written = Arc::new(AtomicUsize::new(0));
-        let writer = {
-            let (task, written) = (vfs.task(), written.clone());
-            thread::spawn(move || {
-                for (number, path) in ["/c", "/d"].into_iter().enumerate() {
-                    let file =
-                        match task.open_with(path, &OpenOptions::new().write(true).create(true)) {
-                            Ok(file) => file,
-                            Err(error) => return assert_eq!(error.errno(), Errno::ROFS),
-                        };
-                    for piece in 0..PIECES {
-                        let at = (piece * PIECE) as u64;
-                        assert_eq!(file.pwrite(&[b'c'; PIECE], at).unwrap(), PIECE);
-                    }
-                    drop(file);
-                    written.store(number + 1, Ordering::Relaxed);
+        let writer = model::spawn((vfs.task(), written.clone()), move |(task, written)| {
+            for (number, path) in ["/c", "/d"].into_iter().enumerate() {
+                let file = match task.open_with(path, &OpenOptions::new().write(true).create(true))
+                {
+                    Ok(file) => file,
+                    Err(error) => return assert_eq!(error.errno(), Errno::ROFS),
+                };
+                for piece in 0..PIECES {
+                    let at = (piece * PIECE) as u64;
+                    assert_eq!(file.pwrite(&[b'c'; PIECE], at).unwrap(), PIECE);
                 }
-            })
-        };
+                drop(file);
+                written.store(number + 1, Ordering::Relaxed);
+            }
+        });
         let look = |task: &Task, written: usize| {
             ["/a", "/b"].iter().for_each(|path| assert_holds(task, path, b'a', SIZE));
             for path in &["/c", "/d"][..written] {
                 assert_holds(task, path, b'c', PIECES * PIECE);
             }
         };
-        let syncer = {
-            let (fs, disk, written) = (fs.clone(), disk.clone(), written.clone());
-            thread::spawn(move || {
+        let syncer = model::spawn(
+            (fs.clone(), disk.clone(), written.clone()),
+            move |(fs, disk, written)| {
                 let before = written.load(Ordering::Relaxed);
                 fs.sync_fs().unwrap();
                 (before, copy_of(&disk))
-            })
-        };
+            },
+        );
         for _ in 0..3 {
             let before = written.load(Ordering::Relaxed);
             if remount_read_only(&task) {
@@ -180,14 +178,11 @@ impl LastUsers {
                 false
             }
         });
-        let reclaimer = {
-            let fs = fs.clone();
-            thread::spawn(move || {
-                for _ in 0..TIMES {
-                    fs.reclaim();
-                }
-            })
-        };
+        let reclaimer = model::spawn(fs.clone(), move |fs| {
+            for _ in 0..TIMES {
+                fs.reclaim();
+            }
+        });
         Self { fs, vfs, before, threads: [closer, reclaimer], remover }
     }
 
@@ -303,12 +298,9 @@ fn last_users_against_stop() {
     schedules(|| {
         let device = device();
         let users = LastUsers::start(device.clone());
-        let syncer = {
-            let fs = users.fs.clone();
-            thread::spawn(move || {
-                let _ = fs.sync_fs();
-            })
-        };
+        let syncer = model::spawn(users.fs.clone(), move |fs| {
+            let _ = fs.sync_fs();
+        });
         users.fs.volume().shut_down(failure());
         syncer.join().unwrap();
         let (fs, vfs, before) = users.join();
@@ -330,8 +322,7 @@ fn last_users_against_stop() {
 /// Starts a thread that writes files and syncs each, until it is refused, and returns the durable
 /// ones.
 fn synced(vfs: &Vfs, refusals: &'static [Errno]) -> thread::JoinHandle<Vec<&'static str>> {
-    let task = vfs.task();
-    thread::spawn(move || {
+    model::spawn(vfs.task(), move |task| {
         let mut durable = Vec::new();
         for path in ["/a", "/b"] {
             let made = task.open_with(path, &OpenOptions::new().write(true).create(true));
@@ -360,10 +351,7 @@ fn stop_against_writers_against_remount() {
             let (fs, vfs) = mounted(device.clone(), Settings { on_error, ..one_list() });
             let task = vfs.task();
             let writer = synced(&vfs, &[Errno::ROFS, Errno::IO]);
-            let stopper = {
-                let fs = fs.clone();
-                thread::spawn(move || fs.volume().shut_down(failure()))
-            };
+            let stopper = model::spawn(fs.clone(), move |fs| fs.volume().shut_down(failure()));
             for flags in [MountFlags::RDONLY, MountFlags::empty()] {
                 if let Err(error) = task.posix().remount("/", flags) {
                     let expected = [Errno::BUSY, Errno::IO, Errno::ROFS];
@@ -402,10 +390,7 @@ fn stop_against_writers_against_close() {
         let device = device();
         let (fs, vfs) = mounted(device.clone(), one_list());
         let writer = synced(&vfs, &[Errno::ROFS, Errno::IO]);
-        let stopper = {
-            let fs = fs.clone();
-            thread::spawn(move || fs.volume().shut_down(failure()))
-        };
+        let stopper = model::spawn(fs.clone(), move |fs| fs.volume().shut_down(failure()));
         let _ = fs.close();
         stopper.join().unwrap();
         let durable = writer.join().unwrap();

@@ -91,8 +91,7 @@ fn write_back_against_truncate_against_read() {
         files.sync(&node, false).unwrap();
         files.file(&node).write(0, &[b'b'; SIZE]).unwrap();
         let with = |work: fn(&Files, &Arc<Node>)| {
-            let (files, node) = (files.clone(), node.clone());
-            thread::spawn(move || work(&files, &node))
+            model::spawn((files.clone(), node.clone()), move |(files, node)| work(&files, &node))
         };
         let threads = [
             with(|files, node| files.sync(node, true).unwrap()),
@@ -107,9 +106,7 @@ fn write_back_against_truncate_against_read() {
         ];
         files.file(&node).set_size(REST as u64).unwrap();
         files.file(&node).set_size(SIZE as u64).unwrap();
-        for thread in threads {
-            thread.join().unwrap();
-        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         let expected = [&[b'b'; REST][..], &[0; SIZE - REST]].concat();
         let mut bytes = vec![1; SIZE];
         assert_eq!(files.file(&node).read(0, &mut bytes).unwrap(), SIZE);
@@ -135,8 +132,7 @@ fn write_back_against_truncate_against_read() {
 fn commits(volume: &Arc<Volume>) -> [thread::JoinHandle<Vec<u64>>; 2] {
     let nodes = Arc::new(NodeTable::new(10));
     [0, 1].map(|_| {
-        let (volume, nodes) = (volume.clone(), nodes.clone());
-        thread::spawn(move || {
+        model::spawn((volume.clone(), nodes.clone()), move |(volume, nodes)| {
             let mut durable = Vec::new();
             for _ in 0..2 {
                 let Ok((node, sequence)) = create(&volume, &nodes) else { break };
@@ -184,8 +180,7 @@ fn sync_against_write_back_against_write() {
         made.iter()
             .for_each(|node| assert_eq!(files.file(node).write(0, &[b'a'; SIZE]).unwrap(), SIZE));
         let with = |work: fn(&Files, &[Arc<Node>; 3])| {
-            let (files, made) = (files.clone(), made.clone());
-            thread::spawn(move || work(&files, &made))
+            model::spawn((files.clone(), made.clone()), move |(files, made)| work(&files, &made))
         };
         let threads = [
             with(|files, _| files.write_back_all().unwrap()),
@@ -365,22 +360,17 @@ fn handle_against_inactivation_against_creation() {
         let (device, ino, generation) = with_file();
         let (fs, vfs) = mounted(device, one_list());
         let task = vfs.task();
-        let opener = {
-            let task = vfs.task();
-            thread::spawn(move || {
-                let root = task.open_with("/", &OpenOptions::new().read(true)).unwrap();
-                let dev =
-                    task.posix().name_to_handle_at(At::Cwd, "/", AtFlags::empty()).unwrap().dev;
-                let handle = FileHandle { dev, ino, generation };
-                let Ok(file) = task.posix().open_by_handle_at(&root, &handle, OFlags::RDONLY)
-                else {
-                    return;
-                };
-                let mut bytes = [0; SIZE];
-                assert_eq!(file.pread(&mut bytes, 0).unwrap(), PAGE);
-                assert!(bytes[..PAGE].iter().all(|byte| *byte == b'a'));
-            })
-        };
+        let opener = model::spawn(vfs.task(), move |task| {
+            let root = task.open_with("/", &OpenOptions::new().read(true)).unwrap();
+            let dev = task.posix().name_to_handle_at(At::Cwd, "/", AtFlags::empty()).unwrap().dev;
+            let handle = FileHandle { dev, ino, generation };
+            let Ok(file) = task.posix().open_by_handle_at(&root, &handle, OFlags::RDONLY) else {
+                return;
+            };
+            let mut bytes = [0; SIZE];
+            assert_eq!(file.pread(&mut bytes, 0).unwrap(), PAGE);
+            assert!(bytes[..PAGE].iter().all(|byte| *byte == b'a'));
+        });
         task.remove_file("/f").unwrap();
         fs.reclaim();
         make_files(&task);
@@ -421,18 +411,14 @@ fn writers_against_inactivation_against_sync() {
             file.fallocate(FallocateFlags::empty(), 0, bytes)
         };
         allocate(&task, "/f", most).unwrap();
-        let syncer = {
-            let fs = fs.clone();
-            thread::spawn(move || fs.sync_fs().unwrap())
-        };
+        let syncer = model::spawn(fs.clone(), move |fs| fs.sync_fs().unwrap());
         task.remove_file("/f").unwrap();
         let writers = [0, 1].map(|n| {
-            let task = vfs.task();
-            thread::spawn(move || allocate(&task, &format!("/{n}"), most / 2).unwrap())
+            model::spawn(vfs.task(), move |task| {
+                allocate(&task, &format!("/{n}"), most / 2).unwrap()
+            })
         });
-        for thread in writers.into_iter().chain([syncer]) {
-            thread.join().unwrap();
-        }
+        writers.into_iter().chain([syncer]).for_each(|thread| thread.join().unwrap());
         drop((task, vfs));
         fs.close().unwrap();
     });
@@ -450,16 +436,11 @@ fn times_are_stored(change: fn(&Task)) {
             .unwrap();
         file.pwrite(b"a", 0).unwrap();
         let file = Arc::new(file);
-        let with = |work: fn(&File)| {
-            let file = file.clone();
-            thread::spawn(move || work(&file))
-        };
+        let with = |work: fn(&File)| model::spawn(file.clone(), move |file| work(&file));
         let reader = with(|file| assert_eq!(file.pread(&mut [0], 0).unwrap(), 1));
         let writer = with(|file| assert_eq!(file.pwrite(b"b", 0).unwrap(), 1));
         change(&vfs.task());
-        for thread in [reader, writer] {
-            thread.join().unwrap();
-        }
+        [reader, writer].into_iter().for_each(|thread| thread.join().unwrap());
         let times = |file: &File| {
             let stat = file.stat().unwrap();
             (stat.atime, stat.mtime, stat.ctime)
@@ -519,9 +500,9 @@ fn an_inode_that_is_changed_before_its_creation_is_committed() {
         let volume = open(device.clone());
         let nodes = Arc::new(NodeTable::new(10));
         let made = Arc::new(AtomicU64::new(0));
-        let creator = {
-            let (volume, nodes, made) = (volume.clone(), nodes.clone(), made.clone());
-            thread::spawn(move || {
+        let creator = model::spawn(
+            (volume.clone(), nodes.clone(), made.clone()),
+            move |(volume, nodes, made)| {
                 let mut tx = volume.begin(SMALL).unwrap();
                 let node_of = |ino| nodes.claim(ino, volume.cache());
                 let (node, generation) = tx.new_node(8, false, node_of).unwrap();
@@ -532,11 +513,11 @@ fn an_inode_that_is_changed_before_its_creation_is_committed() {
                 tx.commit().unwrap();
                 drop(created);
                 node
-            })
-        };
-        let changer = {
-            let (volume, nodes, made) = (volume.clone(), nodes.clone(), made.clone());
-            thread::spawn(move || {
+            },
+        );
+        let changer = model::spawn(
+            (volume.clone(), nodes.clone(), made.clone()),
+            move |(volume, nodes, made)| {
                 for _ in 0..5 {
                     let ino = made.load(Ordering::SeqCst);
                     let node = (ino > 0).then(|| nodes.claim(ino, volume.cache()));
@@ -555,8 +536,8 @@ fn an_inode_that_is_changed_before_its_creation_is_committed() {
                     drop(locked);
                 }
                 false
-            })
-        };
+            },
+        );
         volume.sync().unwrap();
         let node = creator.join().unwrap();
         let mode = if changer.join().unwrap() { CHANGED } else { REGULAR };
@@ -589,8 +570,7 @@ fn times_of_a_link_that_is_followed_while_its_number_is_used_again() {
         let task = vfs.task();
         links(&task);
         let walkers = [0, 1].map(|_| {
-            let task = vfs.task();
-            thread::spawn(move || (0..5).for_each(|_| drop(task.metadata("/l"))))
+            model::spawn(vfs.task(), move |task| (0..5).for_each(|_| drop(task.metadata("/l"))))
         });
         for _ in 0..5 {
             task.remove_file("/l").unwrap();

@@ -8,7 +8,7 @@ fn promises() -> Promises<MemoryDevice> {
 }
 
 #[test]
-fn what_was_said_last_before_a_crash_counts() {
+fn churn_judges_by_the_last_mark_before_a_crash() {
     let promises = promises();
     promises.say("/a", Promise::Holds(1, 100));
     promises.say("/b", Promise::Holds(2, 5));

@@ -18,7 +18,7 @@ fn ran(planted: Option<CallFault>) -> (Tangle<MemoryDevice>, Vfs) {
 }
 
 #[test]
-fn what_was_promised_last_before_a_crash_counts() {
+fn tangle_judges_by_the_last_promise_before_a_crash() {
     let (tangle, vfs) = ran(None);
     let marks = tangle.device.marks().len();
     assert_eq!(tangle.judge(&vfs.task(), marks), Ok(()));

@@ -139,6 +139,57 @@ fn a_sync_flushes_for_its_own_data() {
     assert_eq!([sync(&again), sync(&again)], [1, 0]);
 }
 
+/// All who have written before the device ends a flush share a push of the log, and few flushes:
+/// the two that are under way, two more, one of the push for data, and its own.
+#[test]
+fn syncs_side_by_side_share_a_push_and_its_flush() {
+    for (workers, most) in [(2, 4), (8, 6)] {
+        let (slow, mounted) = slow();
+        let nodes: Vec<_> = (0..workers).map(|_| mounted.create()).collect();
+        mounted.files.sync_all().unwrap();
+        let stats = || mounted.volume().journal().unwrap().stats();
+        let (before, flushes) = (stats(), slow.calls(Operation::Flush));
+        let gate = Gate::new();
+        slow.arm(DeviceFault::on(Operation::Flush).hold(&gate));
+        thread::scope(|scope| {
+            for node in &nodes {
+                let mounted = &mounted;
+                scope.spawn(move || {
+                    write(mounted, node, 1);
+                    mounted.files.sync(node, true).unwrap();
+                });
+            }
+            let is_written = || stats().commits >= before.commits + workers;
+            vfscale_harness::wait_until("the transactions of all", is_written);
+            gate.open();
+        });
+        let (after, flushes) = (stats(), slow.calls(Operation::Flush) - flushes);
+        assert_eq!(after.checkpoints - before.checkpoints, 1, "{workers} workers");
+        assert!(flushes <= most, "{flushes} flushes for {workers} workers");
+        nodes.iter().for_each(|node| assert_full(&crashed(&*slow), node, 1));
+    }
+}
+
+/// A group's header, a leaf of its trees and the inode fit one block of the log, without the zeros
+/// at their ends.
+#[test]
+fn an_append_with_a_sync_takes_one_block_of_the_log() {
+    let (slow, mounted) = slow();
+    let node = mounted.create();
+    mounted.files.sync_all().unwrap();
+    let stats = || mounted.volume().journal().unwrap().stats();
+    let (before, flushes) = (stats(), slow.calls(Operation::Flush));
+    for page in 0..50 {
+        mounted.files.file(&node).write(page * PAGE, &[7; PAGE_SIZE]).unwrap();
+        mounted.files.sync(&node, true).unwrap();
+    }
+    let (after, flushes) = (stats(), slow.calls(Operation::Flush) - flushes);
+    let used: Vec<_> = after.tickets.iter().rev().take(50).map(|ticket| ticket.used).collect();
+    assert_eq!(used, [4096; 50]);
+    assert_eq!((after.checkpoints - before.checkpoints, flushes), (50, 2 * 50));
+    assert_eq!(mounted.contents(&mounted.node(node.ino())).len(), 50 * PAGE_SIZE);
+}
+
 /// Dirty pages on a sealed volume are written when they can be.
 ///
 /// Race: A sync against other threads that write back.

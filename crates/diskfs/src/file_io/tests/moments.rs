@@ -113,6 +113,16 @@ fn write_back_counts_no_bytes_appended_on_its_way() {
 }
 
 #[test]
+fn write_back_gives_a_file_a_block_whose_room_in_the_inode_was_taken() {
+    let world = World::new();
+    world.write(0, &[1; 200]);
+    world.at(Point::Change, |other| other.file.disk.state.lock().unwrap().room = 100);
+    world.write_back();
+    assert_eq!(contents(&world.file.disk.open(&PageCache::new(0, 1))), [1; 200]);
+    check_counts(&world.file, &world.cache);
+}
+
+#[test]
 fn the_size_waits_for_pages_that_come_meanwhile() {
     let world = World::new();
     world.write(0, &[1; PAGE_SIZE]);

@@ -128,39 +128,6 @@ fn allocating_takes_all_or_nothing() {
 }
 
 #[test]
-fn a_file_in_its_inode_is_allocated_blocks() {
-    let (cache, file) = file_of(20);
-    file.data().write(0, b"small").unwrap();
-    file.data().write_back().unwrap();
-    file.data().allocate(PAGE, PAGE, false).unwrap();
-    assert_eq!((file.inline(), file.data().size()), (None, 2 * PAGE));
-    file.data().write_back().unwrap();
-    let mut expected = vec![0; 2 * PAGE_SIZE];
-    expected[..5].copy_from_slice(b"small");
-    assert_eq!(contents(&file.disk.open(&cache)), expected);
-}
-
-#[test]
-fn a_part_of_a_file_in_its_inode_is_zeroed_that_is_not_in_memory() {
-    for does_punch in [true, false] {
-        let (cache, file) = file_of(20);
-        file.data().write(0, &[1; 200]).unwrap();
-        file.data().write_back().unwrap();
-        cache.reclaim(10);
-        assert!(file.inline().is_some() && file.data().pages.read().is_empty());
-        match does_punch {
-            true => file.data().punch(1, 32).unwrap(),
-            false => file.data().zero_range(1, 32, true).unwrap(),
-        }
-        let mut expected = [1; 200];
-        expected[1..33].fill(0);
-        assert_eq!(contents(&file), expected);
-        file.data().write_back().unwrap();
-        assert_eq!(contents(&file.disk.open(&cache)), expected);
-    }
-}
-
-#[test]
 fn data_and_holes_are_told_apart() {
     let (cache, file) = file_of(40);
     let data = file.data();
@@ -227,18 +194,6 @@ fn a_file_that_is_gone_gives_everything_back() {
 }
 
 #[test]
-fn a_file_larger_than_the_cache_can_be_written_and_read() {
-    let cache = PageCache::new(64 << 10, 1);
-    let file = Disk::new(300).open(&cache);
-    let bytes: Vec<u8> = (0..200 * PAGE_SIZE).map(|at| (at / 7 % 200 + 1) as u8).collect();
-    assert_eq!(file.data().write(1000, &bytes).unwrap(), bytes.len());
-    assert!(cache.pages() <= 16);
-    assert_eq!(contents(&file)[1000..], bytes);
-    assert!(cache.pages() <= 16);
-    check_counts(&file, &cache);
-}
-
-#[test]
 fn files_give_room_to_each_other() {
     let cache = PageCache::new(256 << 10, 1);
     let files: Vec<File> = (0..10).map(|_| Disk::new(40).open(&cache)).collect();
@@ -273,21 +228,6 @@ fn large_writes_set_space_aside_and_go_to_the_device_in_large_pieces() {
     assert_eq!(file.data().write(100, &bytes).unwrap(), bytes.len());
     assert_eq!(file.disk.state.lock().unwrap().reserves, 32);
     check_counts(&file, &cache);
-}
-
-#[test]
-fn space_that_is_allocated_under_pages_is_counted_once() {
-    let (cache, file) = file_of(10);
-    let data = file.data();
-    data.write(0, &[1; 4 * PAGE_SIZE]).unwrap();
-    assert_eq!(data.pages.delayed_blocks(), 4);
-    data.allocate(2 * PAGE, 4 * PAGE, true).unwrap();
-    assert_eq!((data.pages.delayed_blocks(), file.disk.free_blocks()), (2, 6));
-    check_counts(&file, &cache);
-    data.write_back().unwrap();
-    assert_eq!((data.pages.delayed_blocks(), file.disk.free_blocks()), (0, 4));
-    assert_eq!(contents(&file), [1; 4 * PAGE_SIZE]);
-    assert_eq!(contents(&file.disk.open(&cache)), [1; 4 * PAGE_SIZE]);
 }
 
 #[test]
@@ -336,6 +276,20 @@ fn reads_that_overtake_each_other_are_read_ahead_for() {
     }
     let reads = u64::MAX - file.disk.state.lock().unwrap().reads_left;
     assert!(reads < 24, "{reads} reads");
+}
+
+/// Readers of pages in memory write nothing that other readers of the file read.
+#[test]
+fn a_cached_read_elsewhere_leaves_the_place_of_the_reader_in_order() {
+    let (_, file) = file_of(100);
+    file.data().write(0, &[5; 40 * PAGE_SIZE]).unwrap();
+    let mut page = [0; PAGE_SIZE];
+    let mut end_after = |at: u64| {
+        file.data().read(at * PAGE, &mut page).unwrap();
+        file.data().pages.read_end.load(Ordering::Relaxed)
+    };
+    assert_eq!(end_after(0), end_after(30));
+    assert_eq!(end_after(17), end_after(0));
 }
 
 #[test]

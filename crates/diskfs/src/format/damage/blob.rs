@@ -54,7 +54,6 @@ pub enum BlobFault {
 
 impl BlobFault {
     /// Returns the number of the fault.
-    #[must_use]
     pub fn number(&self) -> u32 {
         match self {
             Self::Missing { .. } => 600,

@@ -62,7 +62,6 @@ pub enum DirFault {
 
 impl DirFault {
     /// Returns the number of the fault.
-    #[must_use]
     pub fn number(&self) -> u32 {
         match self {
             Self::Cut => 500,

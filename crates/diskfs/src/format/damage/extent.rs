@@ -55,7 +55,6 @@ pub enum ExtentFault {
 
 impl ExtentFault {
     /// Returns the number of the fault.
-    #[must_use]
     pub fn number(&self) -> u32 {
         match self {
             Self::Order { .. } => 700,

@@ -87,7 +87,6 @@ pub enum GroupFault {
 
 impl GroupFault {
     /// Returns the number of the fault.
-    #[must_use]
     pub fn number(&self) -> u32 {
         match self {
             Self::Counts { .. } => 300,

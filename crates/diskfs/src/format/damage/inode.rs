@@ -95,7 +95,6 @@ pub enum InodeFault {
 
 impl InodeFault {
     /// Returns the number of the fault.
-    #[must_use]
     pub fn number(&self) -> u32 {
         match self {
             Self::Free => 400,

@@ -89,7 +89,6 @@ pub enum TreeFault {
 
 impl TreeFault {
     /// Returns the number of the fault.
-    #[must_use]
     pub fn number(&self) -> u32 {
         match self {
             Self::Level { .. } => 200,

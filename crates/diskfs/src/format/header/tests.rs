@@ -28,6 +28,16 @@ fn format_md_has_every_field() {
 }
 
 #[test]
+fn zeros_at_the_end_of_a_block_are_not_used() {
+    let mut block = sealed(0);
+    assert_eq!(block.bytes_used(), 64);
+    for (at, used) in [(15, 64), (16, 128), (79, 128), (80, 192), (BODY_BYTES - 1, BLOCK_BYTES)] {
+        block.body_mut()[at] = 1;
+        assert_eq!(block.bytes_used(), used, "byte {at} of the body");
+    }
+}
+
+#[test]
 fn a_sealed_header_verifies() {
     let block = sealed(9);
     block.verify(&identity()).unwrap();

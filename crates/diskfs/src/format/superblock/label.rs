@@ -28,7 +28,6 @@ impl FromStr for Label {
 
 impl Label {
     /// Returns the text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

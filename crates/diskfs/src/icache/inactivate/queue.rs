@@ -4,10 +4,10 @@
 //!
 //! Waking a thread costs more than most tasks, and then it and the thread that woke it contend for
 //! the same locks. Therefore a thread that finds only a few tasks waits a moment for more
-//! ([`LINGER`]), and executes them all; callers that need the results ([`Queue::flush`],
-//! [`Queue::throttle`]) end that wait early. XFS, too, inactivates inodes after a short delay, or
-//! when there are many. The action receives several tasks in one call, because they share a
-//! transaction.
+//! ([`LINGER`], or [`LINGER_QUICK`] if all are quick), and executes them all; callers that need
+//! the results ([`Queue::flush`], [`Queue::throttle`]) end that wait early. XFS, too, inactivates
+//! inodes after a short delay, or when there are many. The action receives several tasks in one
+//! call, because they share a transaction.
 //!
 //! # Execution by the caller
 //!
@@ -29,6 +29,8 @@ use crate::base::ranks::InactiveQueue;
 
 /// The time that a thread waits for more when there are only a few tasks.
 pub(super) const LINGER: Duration = Duration::from_millis(1);
+/// That time while all tasks are quick: a thread that adds many executes them itself meanwhile.
+pub(super) const LINGER_QUICK: Duration = Duration::from_millis(10);
 /// Number of tasks from which on a thread no longer waits for more.
 const MANY: usize = 64;
 
@@ -73,9 +75,7 @@ struct QueueState<T> {
 struct Batch<T> {
     /// The ticket of its first task.
     ticket: u64,
-    tasks: usize,
-    /// The tasks that are not quick.
-    slow: Vec<T>,
+    tasks: Vec<T>,
 }
 
 struct Waiting<T> {
@@ -145,7 +145,8 @@ impl<T> Queue<T> {
         state.waiting.push_back(Waiting { ticket, is_quick, task });
         let (waiting, active) = (state.waiting.len(), state.active);
         drop(state);
-        if waiting == self.shared.many {
+        // The first task that is not quick shortens the wait.
+        if waiting == self.shared.many || !is_quick {
             self.shared.work.notify_all();
         }
         // Otherwise as many runs as may be will look, or one has been queued.
@@ -184,7 +185,7 @@ impl<T> Queue<T> {
     #[must_use]
     pub fn len(&self) -> usize {
         let state = self.shared.state.lock();
-        state.waiting.len() + state.running.iter().map(|batch| batch.tasks).sum::<usize>()
+        state.waiting.len() + state.running.iter().map(|batch| batch.tasks.len()).sum::<usize>()
     }
 
     /// Returns whether all tasks are done.
@@ -217,12 +218,11 @@ impl<T: Clone> Queue<T> {
         }
     }
 
-    /// Returns the unfinished tasks that are not quick.
-    pub fn slow(&self) -> Vec<T> {
+    /// Returns the unfinished tasks.
+    pub fn unfinished(&self) -> Vec<T> {
         let state = self.shared.state.lock();
-        let waiting = state.waiting.iter().filter(|waiting| !waiting.is_quick);
-        let running = state.running.iter().flat_map(|batch| &batch.slow);
-        waiting.map(|waiting| &waiting.task).chain(running).cloned().collect()
+        let waiting = state.waiting.iter().map(|waiting| &waiting.task);
+        waiting.chain(state.running.iter().flat_map(|batch| &batch.tasks)).cloned().collect()
     }
 }
 
@@ -245,22 +245,24 @@ impl<T: Clone> QueueShared<T> {
         state.active -= 1;
     }
 
-    /// Waits until there are more than a few tasks, a caller waits for them, or [`LINGER`] is over.
+    /// Waits until there are more than a few tasks, a caller waits for them, or the time is over.
     fn linger<'s>(
         &self,
         mut state: MutexGuard<'s, QueueState<T>, InactiveQueue>,
     ) -> MutexGuard<'s, QueueState<T>, InactiveQueue> {
-        let (mut end, mut front) = (Instant::now() + LINGER, state.front());
+        let (mut since, mut front) = (Instant::now(), state.front());
         loop {
             let is_wanted = state.oldest() < state.wanted;
-            let left = end.saturating_duration_since(Instant::now());
+            let are_quick = state.waiting.iter().all(|waiting| waiting.is_quick);
+            let linger = if are_quick { LINGER_QUICK } else { LINGER };
+            let left = linger.saturating_sub(since.elapsed());
             let is_over = left.is_zero() && state.front() == front;
             if state.is_stopped || is_wanted || is_over || state.waiting.len() >= self.many {
                 return state;
             }
             if left.is_zero() {
                 // The queued tasks are newer: another thread has taken the earlier ones.
-                (end, front) = (Instant::now() + LINGER, state.front());
+                (since, front) = (Instant::now(), state.front());
                 continue;
             }
             (state, _) = self.work.wait_for(state, left);
@@ -274,15 +276,8 @@ impl<T: Clone> QueueShared<T> {
         }
         let ticket = state.front()?;
         let count = state.waiting.len().min(self.batch).min(most);
-        let mut slow = Vec::new();
-        let task = |waiting: Waiting<T>| {
-            if !waiting.is_quick {
-                slow.push(waiting.task.clone());
-            }
-            waiting.task
-        };
-        let tasks: Vec<T> = state.waiting.drain(..count).map(task).collect();
-        state.running.push(Batch { ticket, tasks: count, slow });
+        let tasks: Vec<T> = state.waiting.drain(..count).map(|waiting| waiting.task).collect();
+        state.running.push(Batch { ticket, tasks: tasks.clone() });
         Some((Running { shared: self, ticket }, tasks))
     }
 }

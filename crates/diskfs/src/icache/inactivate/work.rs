@@ -11,9 +11,12 @@ use vfscale_sync::{Mutex, cpu};
 use super::{Queue, strip};
 use crate::base::fault::Fault;
 use crate::base::ranks::InactiveAside;
+use crate::format::extent::Extent;
+use crate::format::inode::chunk_of;
 use crate::icache::table::NodeTable;
-use crate::inode::core::{AttrFork, DataFork, InodeCore};
+use crate::inode::core::{AttrFork, DataFork, InodeCore, LAST_EXTENTS_MAX};
 use crate::inode::incore::{Node, lock_all};
+use crate::page_cache::pages_of;
 use crate::volume::Volume;
 use crate::volume::tx::{Tx, TxReservation};
 
@@ -31,8 +34,12 @@ const TREE_BLOCKS_AT_ONCE: u32 = 12;
 
 /// Maximum number of inodes that are freed in one transaction, and the share of the log that it may
 /// reserve.
-const FREED_AT_ONCE: u32 = 32;
-const FREED_LOG_SHARE: u64 = 16;
+const FREED_AT_ONCE: usize = 32;
+const FREED_LOG_SHARE: u32 = 4;
+/// Number of records of inodes in the log space of a block, with what the log adds to each.
+const RECORDS_PER_BLOCK: u32 = 4;
+/// Maximum number of blocks of a small file, and of pages.
+const SMALL_BLOCKS: u64 = 16;
 
 /// Inodes in all queues beyond which threads that unlink have to wait.
 const WAITING_MAX: usize = 1024;
@@ -73,7 +80,6 @@ impl Inactivator {
     #[must_use]
     pub fn new(volume: Arc<Volume>, table: Arc<NodeTable>, cut: Arc<CutFn>) -> Self {
         let queues = volume.orphans().parts();
-        let at_once = freed_at_once(&volume);
         let threads = if queues == 1 { cpu::slots().min(THREADS_MAX) } else { 1 };
         let aside = Arc::<Aside>::default();
         let queue = |_| {
@@ -81,7 +87,7 @@ impl Inactivator {
             Queue::new(
                 threads as usize,
                 (WAITING_MAX / queues).max(WAITING_MIN),
-                at_once,
+                FREED_AT_ONCE,
                 move |nodes: Vec<Arc<Node>>| inactivate_all(&volume, nodes, &*cut, &aside),
             )
         };
@@ -103,7 +109,7 @@ impl Inactivator {
 
     /// Queues an inode without names that has lost its last user. Never waits for slow operations.
     pub fn queue(&self, node: Arc<Node>) {
-        let is_quick = is_bare_and_unread(&node);
+        let is_quick = is_small(&node);
         self.queues.this().add(node, is_quick);
     }
 
@@ -129,14 +135,14 @@ impl Inactivator {
     /// have or have reserved. Changes that are made during the call may be seen or not.
     #[must_use]
     pub fn going(&self) -> (u64, u64) {
-        let inodes = self.queues.iter().map(|queue| queue.len() as u64).sum();
+        let nodes: Vec<_> = self.queues.iter().flat_map(Queue::unfinished).collect();
+        let inodes = nodes.len() as u64;
         let blocks_of = |node: Arc<Node>| {
             let core = node.core();
             let delayed = node.data().map_or(0, |data| data.delayed_blocks());
             if core.nlink == 0 { core.blocks.saturating_add(delayed) } else { 0 }
         };
-        let slow = self.queues.iter().flat_map(Queue::slow);
-        (inodes, slow.map(blocks_of).fold(0, u64::saturating_add))
+        (inodes, nodes.into_iter().map(blocks_of).fold(0, u64::saturating_add))
     }
 
     /// Queues the inodes that were set aside while the volume was read-only.
@@ -157,11 +163,11 @@ impl fmt::Debug for Inactivator {
     }
 }
 
-/// Frees unused inodes without names: together, if they have nothing but their records.
+/// Frees unused inodes without names: together, if they are small.
 fn inactivate_all(volume: &Volume, mut nodes: Vec<Arc<Node>>, cut: &CutFn, aside: &Aside) {
     nodes.sort_unstable_by_key(|node| node.ino());
     if nodes.len() > 1
-        && let Err(fault) = free_bare(volume, &mut nodes)
+        && let Err(fault) = free_small(volume, &mut nodes, cut)
     {
         // The loop below finds out which of them can't be freed.
         tracing::debug!(%fault, "inodes without names could not be freed together");
@@ -196,58 +202,91 @@ fn set_aside(volume: &Volume, node: &Arc<Node>, aside: &Aside) -> bool {
     is_read_only
 }
 
-/// Frees in one transaction all of the nodes that have no blocks and no data in memory, and removes
-/// them from `nodes`: after the commit they may be other inodes, which are in use. The caller
-/// passes no more than [`freed_at_once`].
+/// Frees all of the small inodes, as many in a transaction as the log permits, and removes them
+/// from `nodes`: after the commit they may be other inodes, which are in use. Begins transactions;
+/// the caller holds no lock. Blocks for I/O.
 ///
 /// # Errors
-/// Errors of the device and the log, and corruption. Nothing was freed then.
-fn free_bare(volume: &Volume, nodes: &mut Vec<Arc<Node>>) -> Result<(), Fault> {
-    let bare: SmallVec<[&Arc<Node>; FREED_AT_ONCE as usize]> =
-        nodes.iter().filter(|node| is_bare_and_unread(node)).collect();
-    if bare.is_empty() {
-        return Ok(());
+/// Errors of the device and the log, and corruption. Nothing was freed of those that are left.
+fn free_small(volume: &Volume, nodes: &mut Vec<Arc<Node>>, cut: &CutFn) -> Result<(), Fault> {
+    let mut small: Vec<_> = nodes.iter().filter(|node| is_small(node)).cloned().collect();
+    for node in small.iter().filter(|node| node.data().is_some()) {
+        cut(node, 0)?;
     }
-    let mut tx = volume.begin(need_of_bare(volume, bare.len() as u32))?;
-    let locked = lock_all(&bare);
-    let mut freed = SmallVec::<[u64; FREED_AT_ONCE as usize]>::new();
-    for node in &bare {
-        if free(&mut tx, node, is_bare) {
+    while !small.is_empty() {
+        let freed = free_some(volume, &mut small)?;
+        nodes.retain(|node| !freed.contains(&node.ino()));
+    }
+    Ok(())
+}
+
+/// Frees the first of the small inodes in one transaction, and removes them from `small`, which is
+/// in the order of their numbers. Returns the numbers of the freed ones.
+fn free_some(volume: &Volume, small: &mut Vec<Arc<Node>>) -> Result<Numbers, Fault> {
+    let log = u32::try_from(volume.superblock().log_blocks()).unwrap_or(u32::MAX);
+    let first = small.iter().take(FREED_AT_ONCE);
+    let mut extents: Vec<_> = first.map(|node| node.look(|core, _| extents_of(core))).collect();
+    let mut need = need_of_small(volume, &small[..extents.len()], &extents);
+    while need.log_blocks > log / FREED_LOG_SHARE && extents.len() > 1 {
+        extents.truncate(extents.len().div_ceil(2));
+        need = need_of_small(volume, &small[..extents.len()], &extents);
+    }
+    // As for a single inode, below.
+    need.log_blocks = need.log_blocks.min(log / 3);
+    let some: Vec<_> = small.drain(..extents.len()).collect();
+    let mut tx = volume.begin(need)?;
+    let locked = lock_all(&some.iter().collect::<Vec<_>>());
+    let mut freed = Numbers::new();
+    for (node, extents) in some.iter().zip(extents) {
+        let is_freed = |core: &InodeCore| is_small_core(core) && extents_of(core) == extents;
+        if free(&mut tx, node, is_freed) {
+            extents.iter().for_each(|extent| tx.free(extent.run()));
             freed.push(node.ino());
         }
     }
     tx.commit_in_place()?;
-    drop((locked, bare));
-    nodes.retain(|node| !freed.contains(&node.ino()));
-    Ok(())
+    drop(locked);
+    Ok(freed)
 }
 
-/// Returns whether an inode has no names, and nothing but its record.
-fn is_bare(core: &InodeCore) -> bool {
+/// Numbers of inodes that were freed together.
+type Numbers = SmallVec<[u64; FREED_AT_ONCE]>;
+
+/// The extents that are freed with a small inode.
+type Extents = SmallVec<[Extent; LAST_EXTENTS_MAX]>;
+
+fn extents_of(core: &InodeCore) -> Extents {
+    core.last_extents().unwrap_or_default().into()
+}
+
+/// Returns whether an inode has no names, and little more than its record: a few blocks, if it is a
+/// file.
+fn is_small_core(core: &InodeCore) -> bool {
     !core.is_free()
         && core.nlink == 0
+        && core.blocks <= SMALL_BLOCKS
         && !matches!(core.attr, AttrFork::Tree { .. })
-        && !has_blocks(core)
+        && (core.last_extents().is_some() || !has_blocks(core))
 }
 
-/// Returns whether an inode [is bare](is_bare), and has no data in memory that would have to be
-/// written or cut.
-fn is_bare_and_unread(node: &Node) -> bool {
-    node.look(|core, has_data| !has_data && is_bare(core))
+/// Returns whether an inode is small, and so are its data in memory, which are discarded quickly.
+fn is_small(node: &Node) -> bool {
+    node.look(|core, data| {
+        is_small_core(core) && data.is_none_or(|data| pages_of(data.size()) <= SMALL_BLOCKS)
+    })
 }
 
-/// Returns the reservation for freeing `inodes` inodes in one transaction.
-fn need_of_bare(volume: &Volume, inodes: u32) -> TxReservation {
-    let log_blocks = volume.groups().log_blocks(0, inodes) + inodes;
+/// Returns the reservation for freeing these inodes, in the order of their numbers, with these
+/// extents in one transaction. Inodes of a chunk change one record, and so do runs that touch.
+/// A claim of a part, which is delayed and has log space of its own, parts such a run again.
+fn need_of_small(volume: &Volume, nodes: &[Arc<Node>], extents: &[Extents]) -> TxReservation {
+    let chunks = nodes.chunk_by(|one, other| chunk_of(one.block()) == chunk_of(other.block()));
+    let mut runs: Vec<_> = extents.iter().flatten().map(|extent| extent.run()).collect();
+    runs.sort_unstable_by_key(|run| run.start);
+    let runs = runs.chunk_by(|one, other| one.end() == other.start).count();
+    let records = (nodes.len() as u32).div_ceil(RECORDS_PER_BLOCK);
+    let log_blocks = volume.groups().log_blocks(runs as u32, chunks.count() as u32) + records;
     TxReservation { log_blocks, space: 0, from_pool: true }
-}
-
-/// Returns the maximum number of inodes that are freed in one transaction: fewer if more might take
-/// a large share of the log.
-fn freed_at_once(volume: &Volume) -> usize {
-    let log = volume.superblock().log_blocks() / FREED_LOG_SHARE;
-    let fits = |count: &u32| u64::from(need_of_bare(volume, *count).log_blocks) <= log;
-    (1..=FREED_AT_ONCE).rev().find(fits).unwrap_or(1) as usize
 }
 
 /// Frees the number of an inode that has nothing but its record, if `is_freed` returns true for

@@ -99,7 +99,9 @@ fn a_number_that_was_freed_keeps_its_node_for_the_next_inode() {
     let table = NodeTable::new(1000);
     let ino = ino_at(FIRST, 2);
     let node = table.get(&volume, ino).unwrap().unwrap();
+    let locked = node.lock();
     node.publish(InodeCore::free(1).into(), Times::of(&node.core()), None);
+    drop(locked);
     assert!(table.get(&volume, ino).unwrap().is_none());
     assert!(Arc::ptr_eq(&node, &table.claim(ino, volume.cache())));
 }

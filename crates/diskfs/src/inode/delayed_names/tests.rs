@@ -154,6 +154,8 @@ fn ranges_are_in_the_order_of_positions() {
 #[test]
 fn changes_between_two_positions_are_listed_in_order() {
     let names = DelayedNames::new(&InodeCore::new(0o040_755, 1, 0));
+    let node = Mutex::<_, NodeLock>::new(());
+    let _locked = node.lock();
     let positions: Vec<_> = (1..=50).map(|nth| nth * (POSITION_MAX / 50)).collect();
     for position in &positions {
         let now = Some(NamedInode { ino: *position, kind: FileKind::Regular, name: [b'n'].into() });
@@ -185,6 +187,8 @@ fn stress_a_change_is_seen_or_listed_again() {
     let entry = |ino| Some(NamedInode { ino, kind: FileKind::Regular, name: (*b"a").into() });
     let change =
         || NameChange { stored: None, now: entry(20), held: HeldSpace::default(), blocks: None };
+    let node = Mutex::<_, NodeLock>::new(());
+    let _locked = node.lock();
     let mut lost = 0;
     // Both threads begin each round at once.
     let begin = |round: usize| {

@@ -43,7 +43,9 @@ fn a_push_writes_its_own_record_and_no_other() {
     };
     assert_eq!(record(INO), core(0o600).encode());
     assert!(record(INO + 1).is_free());
+    let locked = nodes[1].lock();
     nodes[1].publish(core(0o640).into(), Times::of(&nodes[1].core()), None);
+    drop(locked);
     push(&nodes[1], 2);
     assert_eq!(record(INO), core(0o600).encode());
     assert_eq!(record(INO + 1), core(0o640).encode());
@@ -81,6 +83,7 @@ fn a_block_is_written_once_for_all_its_inodes() {
 fn times_that_changed_in_passing_are_told_once_and_kept_until_a_commit_has_them() {
     let cache = PerCpuArc::new(1, Arc::new(BufferCache::new(device(), VOLUME, 1 << 20)));
     let node = Node::new(INO, core(0o600).into(), &cache);
+    let _locked = node.lock();
     assert!(!node.has_new_times());
     assert!(node.follow_times(node.core().generation, || Times { atime: 9, mtime: 5, ctime: 5 }));
     assert!(!node.follow_times(node.core().generation, || Times { atime: 10, mtime: 5, ctime: 5 }));

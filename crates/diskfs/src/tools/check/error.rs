@@ -47,7 +47,6 @@ pub enum CheckError {
 
 impl CheckError {
     /// Returns whether a device could not be written: no damage was found.
-    #[must_use]
     pub fn is_of_writing(&self) -> bool {
         match self {
             Self::Repair(error) => error.unwritten().is_some(),

@@ -22,7 +22,6 @@ pub struct Finding {
 
 impl Finding {
     /// Returns the number of the problem. A number never gets another meaning.
-    #[must_use]
     pub fn number(&self) -> u32 {
         self.problem.number()
     }
@@ -54,7 +53,6 @@ pub enum Severity {
 
 impl Severity {
     /// Returns the severity as a word.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Minor => "minor",
@@ -105,7 +103,6 @@ pub enum Remedy {
 
 impl Remedy {
     /// Returns a description in words.
-    #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
             Self::Copies => "the superblock and its copies are written again",
@@ -486,7 +483,6 @@ impl fmt::Display for Blocks<'_> {
 
 impl Problem {
     /// Returns the number of the problem.
-    #[must_use]
     pub fn number(&self) -> u32 {
         match self {
             Self::Damage(damage) => damage.number(),

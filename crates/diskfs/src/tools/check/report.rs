@@ -69,7 +69,6 @@ impl Report {
     }
 
     /// Returns the report as names and values.
-    #[must_use]
     pub fn to_value(&self) -> Value {
         let finding = |finding: &Finding| {
             Value::fields()

@@ -4,7 +4,6 @@
 mod chunks;
 mod damage;
 mod flags;
-mod fuzz;
 mod golden;
 mod log;
 mod lost_log;

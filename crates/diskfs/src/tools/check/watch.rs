@@ -23,7 +23,6 @@ pub enum Phase {
 
 impl Phase {
     /// Returns the name of the phase, in a word or two.
-    #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
             Self::Log => "log",

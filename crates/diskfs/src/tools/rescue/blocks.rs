@@ -36,20 +36,17 @@ impl Rescue {
 
     /// Returns whether blocks and inodes of one volume can be those of the other: both are copies
     /// of one volume.
-    #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         let of = |it: &Self| (it.superblock.volume(), it.superblock.geometry().group_log2());
         of(self) == of(other)
     }
 
     /// Returns the number of blocks.
-    #[must_use]
     pub fn blocks(&self) -> u64 {
         self.superblock.geometry().blocks()
     }
 
     /// Returns the first block of the chunk that an inode is in.
-    #[must_use]
     pub fn chunk_of(ino: u64) -> u64 {
         chunk_of(block_of(ino))
     }

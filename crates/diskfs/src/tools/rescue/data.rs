@@ -40,7 +40,6 @@ impl Rescue {
 
     /// Returns the readable extents of a file in ascending order, none for data in the inode, and
     /// the damage of others. Blocks for I/O.
-    #[must_use]
     pub fn file_extents(&self, ino: u64, core: &InodeCore) -> (Vec<Extent>, Vec<Loss>) {
         let (media, mut losses) = (self.media(), Vec::new());
         let mut extents = match &core.data {

@@ -47,6 +47,22 @@ fn a_file_that_is_renamed_over_another_has_its_data_after_a_crash() {
     assert_eq!((left.read("/f"), left.read("/tmp")), (NEW.to_vec(), OLD.to_vec()));
 }
 
+/// The names and the data of a small file are one transaction, wherever the data are.
+#[test]
+fn a_small_file_replaces_another_in_one_transaction() {
+    for new in [NEW, b"short"] {
+        let mounted = with_old(Settings::default());
+        // Nothing frees it meanwhile.
+        let _old = mounted.task.open("/f").unwrap();
+        mounted.write("/tmp", new);
+        let commits = || mounted.fs.volume().journal().unwrap().stats().commits;
+        let before = commits();
+        mounted.rename("/tmp", "/f", RenameFlags::empty()).unwrap();
+        assert_eq!(commits(), before + 1);
+        assert_eq!(mounted.fs.files.pages().unstable(), 0);
+    }
+}
+
 /// A mount that disables the option writes nothing for it.
 #[test]
 fn without_auto_da_alloc_a_rename_writes_no_data() {

@@ -34,7 +34,9 @@ impl Mounted {
 
     /// Returns the number of delayed changes of names in a directory.
     fn delayed(&self, path: &str) -> usize {
-        self.dir(path).delayed_names().map_or(0, |names| names.all().len())
+        let dir = self.dir(path);
+        let _locked = dir.read();
+        dir.delayed_names().map_or(0, |names| names.all().len())
     }
 
     fn sync(&self) {
@@ -332,7 +334,10 @@ fn a_change_of_two_names_is_made_whole_or_not_at_all() {
     let ino = mounted.stat("/d/a").ino;
     let kind = crate::inode::core::FileKind::Regular;
     let (left, space) = (volume.metadata().dirs().left(), volume.space().figures());
-    let all = |node: &Node| format!("{:?}", node.delayed_names().unwrap().all());
+    let all = |node: &Node| {
+        let _locked = node.read();
+        format!("{:?}", node.delayed_names().unwrap().all())
+    };
     let before = all(&dir);
     let change = |need, steps: &[(&[u8], NameStep)]| {
         let mut tx = volume.begin(need).unwrap();

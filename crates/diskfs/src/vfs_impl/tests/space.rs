@@ -124,6 +124,35 @@ fn statfs_counts_what_is_about_to_be_free() {
     assert_eq!(figures(), before);
 }
 
+/// Small files wait for others that are freed with them, and their space counts as free meanwhile:
+/// a full volume takes as much again at once.
+///
+/// Race: A call that lacks space against space that becomes free.
+#[test]
+fn the_space_of_a_few_small_files_is_there_at_once() {
+    const FILES: usize = 20;
+    let mounted = slow(64 * MIB);
+    let bytes = vec![5; 4 * 4096];
+    for round in 0..ROUNDS {
+        (0..FILES).for_each(|n| mounted.write(&format!("/{n}"), &bytes));
+        // With blocks, and with space that is only reserved for them.
+        if round % 2 == 0 {
+            mounted.fs.files.write_back_all().unwrap();
+        }
+        let file = create(&mounted.task, "/f");
+        fill(&file);
+        let available = || mounted.task.posix().statfs(At::Cwd, "/").unwrap().blocks_available;
+        assert_eq!(available(), 0);
+        (0..FILES).for_each(|n| mounted.unlink(&format!("/{n}"), AtFlags::empty()).unwrap());
+        assert!(available() >= 4 * FILES as u64, "{} in round {round}", available());
+        let again = vec![6; FILES * 4 * 4096];
+        assert_eq!(file.write(&again).unwrap(), again.len(), "round {round}");
+        drop(file);
+        mounted.unlink("/f", AtFlags::empty()).unwrap();
+    }
+    drop(mounted.again());
+}
+
 /// A small file has a reserved block until write-back finds that it fits into its inode.
 #[test]
 fn small_files_give_back_reserved_blocks() {

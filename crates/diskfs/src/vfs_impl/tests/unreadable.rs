@@ -255,7 +255,9 @@ fn a_fold_reads_no_block_of_its_directory() {
             }
         }
         let dir = volume.fs.table.get(volume.fs.volume(), ino).unwrap().unwrap();
+        let locked = dir.read();
         delayed += dir.delayed_names().map_or(0, |names| names.all().len());
+        drop(locked);
         drop(dir);
         volume.drop_cached();
         let device = &**volume.device.inner();

@@ -85,6 +85,20 @@ fn the_last_image_of_a_block_is_what_is_home() {
     assert_eq!(block.header().lsn.get(), Lsn::new(1, 2).to_bits());
 }
 
+/// The log may lack zeros at the end of a block, but not its header.
+#[test]
+fn a_block_without_the_zeros_at_its_end_is_whole() {
+    let device = device();
+    let whole = image(100, 1);
+    device.write_at(byte_of_block(100), &[0xAA; BLOCK_BYTES]).unwrap();
+    replay(&device, &[(KIND_BLOCK, 100, whole[..64].to_vec())]).unwrap();
+    let block = read(&device, 100);
+    block.verify(&identity(MAGIC, 100, 3)).unwrap();
+    assert_eq!(block.body()[..], whole[48..]);
+    let short = replay(&device, &[(KIND_BLOCK, 100, whole[..40].to_vec())]);
+    assert_eq!(damage(short), damage(replay(&device, &[(KIND_BLOCK, 100, vec![0; 4097])])));
+}
+
 #[test]
 fn inodes_go_into_the_blocks_of_their_chunk() {
     let device = device();

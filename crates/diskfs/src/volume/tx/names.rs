@@ -7,10 +7,12 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use vfscale_journal::Reservation;
+use vfscale_sync::lock::assert_held;
 
 use super::Tx;
 use super::steps::{DirLinks, DirStep, Fold, Noted};
 use crate::base::fault::Fault;
+use crate::base::ranks::NodeLock;
 use crate::btree::Error;
 use crate::dir::{DirEntry, Directory, Insertion, NameHash, is_name};
 use crate::format::dir::HEAD_NAME_BYTES;
@@ -203,8 +205,7 @@ impl Tx<'_> {
     }
 
     /// Reads the blocks that the fold of changes of names with the first position `base` may need,
-    /// so that they stay in memory; `None` for a directory without a tree. The caller holds the
-    /// directory locked shared.
+    /// so that they stay in memory; `None` for a directory without a tree.
     ///
     /// # Errors
     /// The errors of the device, and damage: such a change must not be delayed.
@@ -214,6 +215,7 @@ impl Tx<'_> {
         names: &DelayedNames,
         (directory, base): (Directory, u64),
     ) -> Result<Option<Arc<HeldBlocks>>, Fault> {
+        assert_held::<NodeLock>();
         let (cache, reader) = (self.metadata.cache(), self.metadata.reader());
         if !names.has_home() {
             dir.hold_home(cache.get_inodes(dir.block(), &Node::expected(dir.ino()))?);
@@ -316,13 +318,14 @@ impl Tx<'_> {
     }
 
     /// Writes the delayed names of a directory into it, as part of this transaction, and with the
-    /// space that they have set aside. The caller holds the node locked, and has not changed it
-    /// yet. Does nothing if there are none.
+    /// space that they have set aside, before it changes the node otherwise. Does nothing if there
+    /// are none.
     ///
     /// # Errors
     /// The errors of the device, and damage: the names are delayed as before if the transaction is
     /// dropped.
     pub(crate) fn fold_names(&mut self, dir: &Arc<Node>) -> Result<(), Fault> {
+        assert_held::<NodeLock>();
         let Some(names) = dir.delayed_names() else { return Ok(()) };
         if self.folds.iter().any(|fold| Arc::ptr_eq(&fold.dir, dir)) {
             return Ok(());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::inode::delayed_names::{DelayedNames, HeldSpace, NameChange, NameStep};
 use crate::inode::incore::Node;
 
-/// A change of a name in a directory, whose node the caller holds locked.
+/// A change of a name in a directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirStep<'n> {
     pub(crate) dir: &'n Arc<Node>,

@@ -16,6 +16,7 @@ use crate::format::inode::{INODE_MAGIC, ROOT_INO, chunk_of};
 use crate::format::{BLOCK_BYTES, BlockRange, Magic, byte_of_block};
 use crate::icache::table::NodeTable;
 use crate::inode::core::{InodeCore, TYPE_REGULAR};
+use crate::inode::incore::Node;
 use crate::volume::Volume;
 
 const BLOCKS: u64 = 4096;
@@ -387,22 +388,25 @@ fn chunks_that_are_given_up_can_become_anything() {
         tx.set_core(&node, InodeCore::new(TYPE_REGULAR, generation, 0));
         nodes.push(node);
     }
-    volume.force(tx.commit().unwrap()).unwrap();
+    let commit = |tx: Tx<'_>, nodes: &[&Arc<Node>]| {
+        let _locked: Vec<_> = nodes.iter().map(|node| node.lock_nested()).collect();
+        tx.commit().unwrap()
+    };
+    volume.force(commit(tx, &nodes.iter().collect::<Vec<_>>())).unwrap();
     assert!(nodes.iter().all(|node| node.sequence() > 0 && node.core().is_regular()));
     // Half of them are freed in an earlier transaction, and half in the one that frees their
     // chunks; the latter half was logged in a change before.
     let (even, odd): (Vec<_>, Vec<_>) = nodes.iter().partition(|node| node.ino() % 2 == 0);
     let mut tx = volume.begin(big).unwrap();
     odd.iter().for_each(|node| tx.inode(node).nlink = 7);
-    tx.commit().unwrap();
+    commit(tx, &odd);
     for half in [even, odd] {
         let mut tx = volume.begin(big).unwrap();
-        for node in half {
+        for node in &half {
             tx.set_core(node, InodeCore::free(node.core().generation));
             tx.free_inode(node.ino());
         }
-        let sequence = tx.commit().unwrap();
-        volume.force(sequence).unwrap();
+        volume.force(commit(tx, &half)).unwrap();
     }
     let back = available(&volume);
     assert!(back > free - 24, "no chunk was given up: {free} and {back}");

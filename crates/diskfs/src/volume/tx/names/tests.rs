@@ -43,11 +43,13 @@ impl World {
     /// Commits one change, and returns whether it was delayed.
     fn change(&self, name: &[u8], step: NameStep) -> Result<bool, Fault> {
         let (mut tx, steps) = (self.volume.begin(NEED).unwrap(), [self.step(name, step)]);
+        let _sharing = self.root.read();
         Ok(tx.commit_names(DirLock::Shared, self.hash, &steps, 0)?.is_some())
     }
 
     /// Returns the position and the inode of a name.
     fn shown(&self, name: &[u8]) -> Option<(u64, u64)> {
+        let _sharing = self.root.read();
         let (reader, core) = (self.volume.reader(), self.root.core());
         let stored = Directory::new(ROOT_INO, self.hash).lookup(&reader, &core, name).unwrap();
         let stored = stored.map(|found| (found.position, found.ino, found.kind));
@@ -64,16 +66,20 @@ impl World {
 
     /// Notes the removal of `leaving`, has another transaction add `new`, and undoes the removal.
     fn undone_removal(&self, (leaving, ino): (&[u8], u64), new: (&[u8], u64)) {
-        let _sharing = self.root.read();
         let before = self.shown(leaving);
         let mut tx = self.volume.begin(NEED).unwrap();
+        let sharing = self.root.read();
         let step = self.step(leaving, NameStep::Remove(ino));
         let mut noted = SmallVec::new();
         assert!(tx.note(self.hash, &step, &mut noted).unwrap());
-        assert_eq!((noted.len(), self.shown(leaving)), (1, None));
-        assert!(self.change(new.0, NameStep::Add(new.1, KIND)).unwrap());
+        assert_eq!(noted.len(), 1);
+        let other = || {
+            assert_eq!(self.shown(leaving), None);
+            assert!(self.change(new.0, NameStep::Add(new.1, KIND)).unwrap());
+        };
+        std::thread::scope(|scope| scope.spawn(other).join().unwrap());
         tx.undo(noted);
-        drop(tx);
+        drop((tx, sharing));
         assert_eq!(self.shown(leaving), before);
         assert_eq!(self.shown(new.0).map(|(_, ino)| ino), Some(new.1));
     }
