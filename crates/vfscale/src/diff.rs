@@ -1,9 +1,10 @@
 //! The differences between two branches.
 //!
 //! The pool tells the blocks that the branches do not share. They lead to the inodes that may
-//! differ ([`candidates`]), and these to the names that do ([`names`]). So the time is that of the
-//! difference, but for the path of a file that was changed and not renamed: the directories near it
-//! are searched for its name, which is where files are made.
+//! differ ([`candidates`]), and these to the names that do ([`names`]). A merge takes these as they
+//! are ([`edges`]); here they are told by path. So the time is that of the difference, but for the
+//! names of files that were changed and not renamed: the directories near these are searched for
+//! them, which is where files are made.
 //!
 //! Where the blocks do not tell all of it, both trees are walked, directory by directory
 //! ([`walk`]): branches of other volumes, damage, and data that were written without a change of
@@ -14,70 +15,37 @@
 //! number and generation: a file that has come elsewhere was moved.
 //!
 //! Memory: the differences, the directories that differ, and what is below directories that have
-//! gone or come. No times are relied on.
+//! gone or come; of a walk, the inodes of all directories. No times are relied on.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use vfscale_diskfs::{FileKind, InodeCore};
+use vfscale_diskfs::{FileKind, InodeCore, ROOT_INO};
 
 use crate::error::pool::PoolError;
+use candidates::Unclear;
 pub use compare::Changes;
+use difference::Told;
+pub use difference::{Difference, DifferenceKind};
+pub use differing::Differing;
+use edges::Edges;
+use object::Object;
 use side::Side;
 
 mod candidates;
 pub(crate) mod compare;
+mod difference;
+mod differing;
+pub(crate) mod edges;
+pub(crate) mod layer;
 mod names;
 mod near;
+pub(crate) mod object;
+mod patch;
 pub(crate) mod side;
-mod tree;
+pub(crate) mod text;
+pub(crate) mod tree;
 mod walk;
-
-/// A difference between two branches, by its path from the root of the volume.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Difference {
-    /// The path in the second branch; of what is removed, the one in the first.
-    pub path: PathBuf,
-    /// The kind.
-    pub kind: DifferenceKind,
-    /// Type and permission bits of what `path` is in that branch, as in `st_mode`.
-    pub mode: u32,
-    /// Its length in bytes; 0 of a directory.
-    pub size: u64,
-}
-
-/// The kind of a [`Difference`].
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum DifferenceKind {
-    /// Only the second branch has it.
-    Added,
-    /// The second branch does not have it.
-    Removed,
-    /// The two branches have different files there, of which the other one has neither at another
-    /// path: for example one that a program has written anew and renamed to this name.
-    Replaced,
-    /// The first branch has it at another path. What is below a directory that was moved is not
-    /// told, unless it was moved by itself.
-    Moved {
-        /// The path in the first branch.
-        from: PathBuf,
-    },
-    /// The two branches have different versions of it.
-    Changed(Changes),
-}
-
-/// Number, generation and type: they tell whether two inodes are the same one.
-type Object = (u64, u32, u32);
-
-fn object(ino: u64, core: &InodeCore) -> Object {
-    (ino, core.generation, core.file_type())
-}
-
-/// Returns whether two inodes with one number are the same one.
-pub(crate) fn is_same(ino: u64, one: &InodeCore, other: &InodeCore) -> bool {
-    object(ino, one) == object(ino, other)
-}
 
 fn is_directory(file_type: u32) -> bool {
     FileKind::of_mode(file_type) == Some(FileKind::Directory)
@@ -90,14 +58,10 @@ struct Paths {
     come: Vec<PathBuf>,
 }
 
-/// A comparison that is under way.
+/// A comparison whose results are told.
 struct Diff<'d> {
-    a: &'d Side,
-    b: &'d Side,
-    lost: HashMap<Object, Paths>,
-    /// The results for files with several names.
-    known: HashMap<Object, Changes>,
-    found: Vec<Difference>,
+    edges: Edges<'d>,
+    found: Vec<Told>,
 }
 
 /// Compares two branches. Returns the differences, by path.
@@ -105,26 +69,72 @@ struct Diff<'d> {
 /// # Errors
 /// [`PoolError::Damage`] and errors of reading.
 pub(crate) fn diff(a: &Side, b: &Side) -> Result<Vec<Difference>, PoolError> {
-    let mut diff = Diff::new(a, b);
-    if diff.by_blocks().is_err() {
-        diff = Diff::new(a, b);
-        diff.walk()?;
-    }
-    diff.told()
+    Ok(told(a, b)?.into_iter().map(|told| told.difference).collect())
+}
+
+/// Compares two branches, and calls `each` with the parts of a patch until that returns false: one
+/// for each file or directory one of whose paths `is_wanted`. Returns the number of parts.
+///
+/// # Errors
+/// [`PoolError::Damage`] and errors of reading.
+pub(crate) fn patch(
+    (a, b): (&Side, &Side),
+    is_wanted: &dyn Fn(&Path) -> bool,
+    each: &mut dyn FnMut(&[u8]) -> bool,
+) -> Result<u64, PoolError> {
+    patch::patch((a, b), &told(a, b)?, is_wanted, each)
+}
+
+/// Compares two branches, and calls `each` with the parts of a layer, but for the end of the
+/// archive, until that returns false. Only files are in it one of whose paths `is_wanted`. Returns
+/// their number.
+///
+/// # Errors
+/// [`PoolError::Layer`], [`PoolError::Damage`] and errors of reading.
+pub(crate) fn layer(
+    (a, b): (&Side, &Side),
+    is_wanted: &dyn Fn(&Path) -> bool,
+    each: &mut dyn FnMut(&[u8]) -> bool,
+) -> Result<u64, PoolError> {
+    let (found, times) = compared(a, b)?;
+    let has_path = |told: &&Told| told.difference.paths().any(is_wanted);
+    let wanted: Vec<&Told> = found.iter().filter(has_path).collect();
+    let times = times.into_iter().filter(|(path, _)| is_wanted(path));
+    layer::layer((a, b), &wanted, times, each)
+}
+
+/// The differences, and the directories that have another time of the last change.
+type Compared = (Vec<Told>, Vec<(PathBuf, u64)>);
+
+fn told(a: &Side, b: &Side) -> Result<Vec<Told>, PoolError> {
+    Ok(compared(a, b)?.0)
+}
+
+fn compared(a: &Side, b: &Side) -> Result<Compared, PoolError> {
+    by_blocks(a, b).or_else(|_| Diff::told(Edges::walk(a, b)?))
+}
+
+fn by_blocks(a: &Side, b: &Side) -> Result<Compared, Unclear> {
+    let mut edges = Edges::by_blocks(a, b)?;
+    edges.find_names(|_| true)?;
+    Ok(Diff::told(edges)?)
 }
 
 /// Makes one difference of a file that has come and another that has gone at the same path, which
 /// are next to each other.
-fn replaced(found: Vec<Difference>) -> Vec<Difference> {
-    let mut told: Vec<Difference> = Vec::with_capacity(found.len());
-    for difference in found {
+fn replaced(found: Vec<Told>) -> Vec<Told> {
+    let mut told: Vec<Told> = Vec::with_capacity(found.len());
+    for next in found {
+        let Difference { path, kind, .. } = &next.difference;
         match told.last_mut() {
-            Some(Difference { path, kind: kind @ DifferenceKind::Added, .. })
-                if difference.kind == DifferenceKind::Removed && *path == difference.path =>
+            Some(Told { difference, old, .. })
+                if difference.kind == DifferenceKind::Added
+                    && *kind == DifferenceKind::Removed
+                    && difference.path == *path =>
             {
-                *kind = DifferenceKind::Replaced;
+                (difference.kind, *old) = (DifferenceKind::Replaced, next.old);
             }
-            _ => told.push(difference),
+            _ => told.push(next),
         }
     }
     told
@@ -147,21 +157,44 @@ fn paired(
 }
 
 impl<'d> Diff<'d> {
-    fn new(a: &'d Side, b: &'d Side) -> Self {
-        Self { a, b, lost: HashMap::new(), known: HashMap::new(), found: Vec::new() }
+    /// Returns the differences by path.
+    fn told(edges: Edges<'d>) -> Result<Compared, PoolError> {
+        let mut diff = Self { edges, found: Vec::new() };
+        diff.changes()?;
+        diff.moves()?;
+        diff.found.sort();
+        let (b, times) = (&mut diff.edges.b, &diff.edges.times);
+        let times = times.iter().map(|ino| Ok((b.path(*ino)?, *ino)));
+        Ok((replaced(diff.found), times.collect::<Result<_, PoolError>>()?))
     }
 
-    /// Returns the differences, when all that may differ was looked at.
-    fn told(mut self) -> Result<Vec<Difference>, PoolError> {
-        self.moves()?;
-        self.found.sort();
-        Ok(replaced(self.found))
+    /// Tells what has changed at a name that both have.
+    fn changes(&mut self) -> Result<(), PoolError> {
+        if self.edges.changed.contains_key(&ROOT_INO) {
+            self.changed(ROOT_INO, Path::new("/"))?;
+        }
+        for (ino, edges) in std::mem::take(&mut self.edges.kept) {
+            for edge in edges {
+                let path = self.edges.b.path_of(&edge)?;
+                self.changed(ino, &path)?;
+            }
+        }
+        Ok(())
     }
 
     /// Tells what was moved, added and removed.
     fn moves(&mut self) -> Result<(), PoolError> {
-        let mut lost: Vec<(Object, Paths)> = std::mem::take(&mut self.lost).into_iter().collect();
-        for (_, paths) in &mut lost {
+        let mut lost: BTreeMap<Object, Paths> = BTreeMap::new();
+        let Edges { a, b, gone, come, .. } = &mut self.edges;
+        for (object, edges) in gone {
+            let paths = edges.iter().map(|edge| a.path_of(edge)).collect::<Result<_, _>>()?;
+            lost.entry(*object).or_default().gone = paths;
+        }
+        for (object, edges) in come {
+            let paths = edges.iter().map(|edge| b.path_of(edge)).collect::<Result<_, _>>()?;
+            lost.entry(*object).or_default().come = paths;
+        }
+        for paths in lost.values_mut() {
             paths.gone.sort();
             paths.come.sort();
         }
@@ -171,8 +204,8 @@ impl<'d> Diff<'d> {
             is_directory(*kind).then(|| (from.clone(), path.clone()))
         });
         let now: HashMap<PathBuf, PathBuf> = moved.collect();
-        for (object, paths) in lost {
-            self.moved(object, paths, &now)?;
+        for ((ino, ..), paths) in lost {
+            self.moved(ino, paths, &now)?;
         }
         Ok(())
     }
@@ -181,7 +214,7 @@ impl<'d> Diff<'d> {
     /// moved.
     fn moved(
         &mut self,
-        object: Object,
+        ino: u64,
         Paths { mut gone, mut come }: Paths,
         now: &HashMap<PathBuf, PathBuf>,
     ) -> Result<(), PoolError> {
@@ -191,50 +224,44 @@ impl<'d> Diff<'d> {
         stay.extend(paired(&mut gone, &mut come, |from| Some(from.to_owned())));
         let both = gone.len().min(come.len());
         for path in gone.drain(both..) {
-            let core = self.a.inode(object.0, &path)?;
-            self.tell(path, DifferenceKind::Removed, &core);
+            let core = self.edges.a.side.inode(ino, &path)?;
+            self.tell((path, &core), DifferenceKind::Removed, (Some(ino), None));
         }
         for path in come.drain(both..) {
-            let core = self.b.inode(object.0, &path)?;
-            self.tell(path, DifferenceKind::Added, &core);
+            let core = self.edges.b.side.inode(ino, &path)?;
+            self.tell((path, &core), DifferenceKind::Added, (None, Some(ino)));
         }
-        let moves = gone.into_iter().zip(come).collect::<Vec<_>>();
-        for (from, path) in stay.iter().chain(&moves) {
-            let (one, other) = (self.a.inode(object.0, from)?, self.b.inode(object.0, path)?);
-            self.same(object.0, (&one, &other), path)?;
+        for (_, path) in stay {
+            self.changed(ino, &path)?;
         }
-        for (from, path) in moves {
-            let core = self.b.inode(object.0, &path)?;
-            self.tell(path, DifferenceKind::Moved { from }, &core);
+        for (from, path) in gone.into_iter().zip(come) {
+            self.changed(ino, &path)?;
+            let core = self.edges.b.side.inode(ino, &path)?;
+            self.tell((path, &core), DifferenceKind::Moved { from }, (Some(ino), Some(ino)));
+        }
+        Ok(())
+    }
+
+    /// Tells of an inode at `path`, which both branches have, if it has changed.
+    fn changed(&mut self, ino: u64, path: &Path) -> Result<(), PoolError> {
+        if let Some(changes) = self.edges.changed.get(&ino).copied() {
+            let core = self.edges.b.side.inode(ino, path)?;
+            let (kind, both) = (DifferenceKind::Changed(changes), (Some(ino), Some(ino)));
+            self.tell((path.to_owned(), &core), kind, both);
         }
         Ok(())
     }
 
     /// Adds a difference; `core` is what has the path.
-    fn tell(&mut self, path: PathBuf, kind: DifferenceKind, core: &InodeCore) {
-        let size = if core.is_directory() { 0 } else { core.size };
-        self.found.push(Difference { path, kind, mode: core.mode, size });
-    }
-
-    /// Compares an inode that both branches have, at `path` in the second one.
-    fn same(
+    fn tell(
         &mut self,
-        ino: u64,
-        (one, other): (&InodeCore, &InodeCore),
-        path: &Path,
-    ) -> Result<(), PoolError> {
-        let object = object(ino, other);
-        let changes = match self.known.get(&object) {
-            Some(changes) => *changes,
-            None => compare::changes((self.a, ino, one), (self.b, ino, other), path)?,
-        };
-        if one.nlink > 1 && !one.is_directory() {
-            self.known.insert(object, changes);
-        }
-        if changes.any() {
-            self.tell(path.to_owned(), DifferenceKind::Changed(changes), other);
-        }
-        Ok(())
+        (path, core): (PathBuf, &InodeCore),
+        kind: DifferenceKind,
+        (old, new): (Option<u64>, Option<u64>),
+    ) {
+        let size = if core.is_directory() { 0 } else { core.size };
+        let difference = Difference { path, kind, mode: core.mode, size };
+        self.found.push(Told { difference, old, new });
     }
 }
 

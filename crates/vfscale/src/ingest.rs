@@ -31,27 +31,27 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File as HostFile;
 use std::path::{Path, PathBuf};
 
-use vfscale_vfs::{
-    At, AtFlags, Errno, Error, FallocateFlags, File, FileType, OFlags, Result, Stat, Task,
-};
+use vfscale_vfs::{At, AtFlags, Errno, Error, File, FileType, OFlags, Result, Stat, Task};
 
 use crate::error::pool::PoolError;
 use crate::pool::{ForkOptions, Pool};
 use crate::transfer::host::{Host, Node};
 use crate::transfer::side::Side;
 use crate::transfer::tree::InTree;
+use ahead::Ahead;
 use base::Base;
 use fault::failed;
+use marks::Marking;
 use plan::{Entry, Kind, Part, Plan};
 
+mod ahead;
 mod base;
 mod fault;
+mod marks;
 mod plan;
 
 /// The most bytes that are compared at a time.
 const STEP: usize = 1 << 20;
-/// The unit in which copies are compared and written.
-const BLOCK: usize = 4096;
 /// The most bytes of a name that a number is put behind.
 const STEM_MAX: usize = 100;
 
@@ -66,6 +66,8 @@ pub struct Overlay<'o> {
     pub upper: &'o Path,
     /// The directory for its work (`workdir`), where an overlay keeps some changes.
     pub work: &'o Path,
+    /// Whether it is one with the option `userxattr`, as users may mount it who are not root.
+    pub userxattr: bool,
 }
 
 /// The result of taking over an overlay.
@@ -94,7 +96,9 @@ impl Pool {
     ///
     /// The overlay needs the options `index=on` and `xino=on`; `redirect_dir=on` and `metacopy=on`
     /// make it faster. This process needs the right to read attributes of the overlay
-    /// (`CAP_SYS_ADMIN`).
+    /// (`CAP_SYS_ADMIN`). One with `userxattr` has none of these options but `xino=on`, and says
+    /// less: there a file is the inode of the base that has its path and one name, if both are
+    /// regular files, and a new inode otherwise.
     ///
     /// Blocks for the I/O. Takes memory for the paths of the upper layer.
     ///
@@ -109,7 +113,8 @@ impl Pool {
         let view = HostFile::open(overlay.view)
             .map_err(|error| PoolError::Output { path: overlay.view.to_owned(), error })?;
         let (upper, work) = (Part::open(overlay.upper)?, Part::open(overlay.work)?);
-        let plan = Plan::read(&Base::open(&view)?, &upper, &work)?;
+        let marking = if overlay.userxattr { Marking::User } else { Marking::Trusted };
+        let plan = Plan::read(&Base::open(&view)?, &upper, &work, marking)?;
         let name = free_name(self, "ingest");
         self.fork_with(overlay.base, &name, ForkOptions::new().temporary(true))?;
         let filled = fill(self, &name, &plan, [&upper, &work]);
@@ -192,9 +197,14 @@ impl<'f> Filling<'f> {
 
     fn run(mut self) -> std::result::Result<Ingested, PoolError> {
         self.put_aside()?;
-        for entry in &self.plan.entries {
-            self.apply(entry).map_err(|error| failed(&entry.path, &error))?;
-        }
+        let (task, entries) = (self.task, &self.plan.entries);
+        std::thread::scope(|scope| {
+            let mut ahead = Ahead::start(scope, task, entries);
+            entries.iter().try_for_each(|entry| {
+                ahead.go_on();
+                self.apply(entry).map_err(|error| failed(&entry.path, &error))
+            })
+        })?;
         let gone = self.remove(&self.aside.clone());
         gone.map_err(|error| failed(Path::new(""), &error))?;
         // From the leaves up: what is done in a directory changes its times.
@@ -347,11 +357,14 @@ impl<'f> Filling<'f> {
     /// Gives a file its contents. Returns the number of bytes that were written: of one that had
     /// contents, those that differ.
     fn contents(&self, from: &Node, to: &File, size: u64, is_copy: bool) -> Result<u64> {
-        to.truncate(size)?;
+        // Each change is a transaction.
+        if to.stat()?.size != size {
+            to.truncate(size)?;
+        }
         let (mut new, mut old) = (vec![0; STEP.min(size as usize)], Vec::new());
         let (mut at, mut bytes) = (0, 0);
         while let Some((start, end)) = Host.data(from, at)?.filter(|(start, _)| *start < size) {
-            self.clear(to, at, start)?;
+            self.tree().clear(to, at, start)?;
             at = start;
             let end = end.min(size);
             while at < end {
@@ -366,44 +379,12 @@ impl<'f> Filling<'f> {
                 if is_copy {
                     to.read_at(&mut old, at)?;
                 }
-                bytes += self.write(to, at, new, &old)?;
+                bytes += self.tree().write_changed(to, at, new, &old)?;
                 at += read as u64;
             }
         }
-        self.clear(to, at, size)?;
+        self.tree().clear(to, at, size)?;
         Ok(bytes)
-    }
-
-    /// Writes the blocks of `new` that differ from `old`; all of them if there is none.
-    fn write(&self, to: &File, at: u64, new: &[u8], old: &[u8]) -> Result<u64> {
-        if old.is_empty() {
-            self.tree().write_all_at(to, new, at)?;
-            return Ok(new.len() as u64);
-        }
-        let mut bytes = 0;
-        let mut blocks = new.chunks(BLOCK).zip(old.chunks(BLOCK)).enumerate().peekable();
-        while let Some((first, (one, _))) = blocks.find(|(_, (one, other))| one != other) {
-            let mut end = first * BLOCK + one.len();
-            while let Some((_, (one, _))) = blocks.next_if(|(_, (one, other))| one != other) {
-                end += one.len();
-            }
-            self.tree().write_all_at(to, &new[first * BLOCK..end], at + (first * BLOCK) as u64)?;
-            bytes += (end - first * BLOCK) as u64;
-        }
-        Ok(bytes)
-    }
-
-    /// Makes a hole of a range of a file, if that has data there.
-    fn clear(&self, file: &File, start: u64, end: u64) -> Result<()> {
-        let mut at = start;
-        while at < end
-            && let Some((first, last)) = self.tree().data(file, at)?.filter(|it| it.0 < end)
-        {
-            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            file.fallocate(hole, first, last.min(end) - first)?;
-            at = last;
-        }
-        Ok(())
     }
 
     /// Gives a directory its attributes.
@@ -427,7 +408,7 @@ impl<'f> Filling<'f> {
         if stat.file_type() != FileType::Symlink && !has_mode {
             tree.chmod(made, stat.mode & 0o7777)?;
         }
-        let (xattrs, old) = (plan::visible(Host.xattrs(node)?), tree.xattrs(made)?);
+        let (xattrs, old) = (self.plan.marking.visible(Host.xattrs(node)?), tree.xattrs(made)?);
         let is_left = |name: &OsString| xattrs.iter().any(|(other, _)| other == name);
         for (name, _) in old.iter().filter(|(name, _)| !is_left(name)) {
             let calls = self.task.posix();

@@ -71,6 +71,7 @@
 //! costs time and no more, except that holes are not punched. One that kills or traps at
 //! `membarrier` ends the process: return an error for it.
 
+mod apply;
 mod diff;
 pub mod driver;
 mod error;
@@ -82,16 +83,18 @@ pub mod options;
 mod place;
 pub mod pool;
 pub mod posix;
+mod tar;
 mod transfer;
 mod view;
 pub mod volume;
 
 pub use vfscale_block as block;
 
+pub use apply::{Applied, ApplyOptions};
 pub use ingest::{Ingested, Overlay};
 pub use memory::{MemoryBuilder, memory};
 pub use merge::{Conflict, ConflictKind, MergeOptions, Merged, Strategy};
-pub use pool::{BranchInfo, ForkOptions, Pool, PoolBuilder, PoolError, pool, pool_on};
+pub use pool::{BranchInfo, DiffOptions, ForkOptions, Pool, PoolBuilder, PoolError, pool, pool_on};
 pub use transfer::{Links, Owners, Transfer, Transferred};
 pub use vfscale_memfs::{MemFs, MemFsBuilder};
 pub use vfscale_procfs::ProcFs;

@@ -20,6 +20,7 @@ pub fn memory() -> MemoryBuilder {
 /// # Ok::<(), vfscale::Error>(())
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct MemoryBuilder {
     options: MemFsBuilder,
     memory_files: Option<u64>,
@@ -29,7 +30,6 @@ pub struct MemoryBuilder {
 
 impl MemoryBuilder {
     /// Returns the default options; the same as [`memory`].
-    #[must_use]
     #[allow(clippy::new_without_default)]
     pub fn new() -> MemoryBuilder {
         memory()
@@ -40,7 +40,6 @@ impl MemoryBuilder {
     /// created with `O_TMPFILE`) count like others. The default limits of other memory of a tree
     /// follow from the size: see [`limits`](Self::limits) and
     /// [`memory_files`](Self::memory_files).
-    #[must_use]
     pub fn size(mut self, bytes: u64) -> Self {
         self.options = self.options.size(bytes);
         self
@@ -49,7 +48,6 @@ impl MemoryBuilder {
     /// Sets the maximum memory of all memory files
     /// ([`memfd_create`](crate::posix::Calls::memfd_create)) together, in bytes; beyond that, calls
     /// fail with `ENOSPC`. By default equal to [`size`](Self::size).
-    #[must_use]
     pub fn memory_files(mut self, bytes: u64) -> Self {
         self.memory_files = Some(bytes);
         self
@@ -57,28 +55,24 @@ impl MemoryBuilder {
 
     /// Sets limits for the memory of the tree other than the data of its files: open files, pipes,
     /// sockets, locks. By default the limits for its size ([`Limits::for_size`]).
-    #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = Some(limits);
         self
     }
 
     /// Sets the maximum number of inodes. By default as many as fit into its memory.
-    #[must_use]
     pub fn inodes(mut self, inodes_max: u64) -> Self {
         self.options = self.options.inodes(inodes_max);
         self
     }
 
     /// Sets the permission bits of the root directory; 0755 by default.
-    #[must_use]
     pub fn mode(mut self, mode: impl Into<Mode>) -> Self {
         self.options = self.options.mode(mode.into().bits());
         self
     }
 
     /// Sets the owner and group of the root directory; 0 and 0 by default.
-    #[must_use]
     pub fn owner(mut self, uid: u32, gid: u32) -> Self {
         self.options = self.options.owner(uid, gid);
         self
@@ -96,7 +90,6 @@ impl MemoryBuilder {
     /// # Ok(())
     /// # }
     /// ```
-    #[must_use]
     pub fn scaling(mut self, scaling: Scaling) -> Self {
         self.scaling = scaling;
         self.options = self.options.slots(scaling.slots());

@@ -83,13 +83,11 @@ pub struct Row {
 
 impl Row {
     /// Returns whether file systems in memory have the option.
-    #[must_use]
     pub fn is_of_memory(&self) -> bool {
         !self.memory.is_empty()
     }
 
     /// Returns whether volumes have the option.
-    #[must_use]
     pub fn is_of_volumes(&self) -> bool {
         !self.volume.is_empty()
     }
@@ -263,7 +261,6 @@ impl Options {
     }
 
     /// Returns the cluster and the user of images of Ceph RBD.
-    #[must_use]
     pub fn ceph(&self) -> Ceph {
         Ceph { conf: self.ceph_conf.clone(), id: self.ceph_id.clone() }
     }
@@ -303,7 +300,6 @@ impl FromStr for Options {
 }
 
 /// Splits a text at commas; a backslash escapes a comma.
-#[must_use]
 pub fn split(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut chars = text.chars();

@@ -60,13 +60,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vfscale_block::{Ceph, Device, DeviceOptions};
-pub use vfscale_pool::{BranchInfo, Usage};
+pub use vfscale_pool::{BranchInfo, LogEntry, LogKind, LogMerge, Usage};
 use vfscale_pool::{Kind, Repaired};
 use vfscale_vfs::Scaling;
 
 use crate::place::devices::DeviceSource;
 use crate::volume::{CacheBudget, Volume, VolumeBuilder, VolumeError};
 
+mod compare;
+mod diff_options;
 mod maker;
 
 pub use crate::diff::{Changes, Difference, DifferenceKind};
@@ -76,6 +78,7 @@ pub use crate::place::shared::MAIN;
 use crate::place::shared::{Access, BranchDevice, PoolShared};
 use crate::view;
 pub use crate::view::View;
+pub use diff_options::DiffOptions;
 pub use maker::PoolMaker;
 
 /// Returns the options of a pool in an image file or on a block device; open it with
@@ -332,6 +335,53 @@ impl Pool {
         self.shared.fork(parent, name, options.kind, options.as_synced)
     }
 
+    /// Makes a *checkpoint* of a branch, which may be open: a branch that can only be read, with
+    /// all changes whose calls have returned, and with a text of one line. Returns its name,
+    /// `main@1` or with the number after the greatest one in use. It is used as any such branch:
+    /// compared, forked, opened, renamed, [deleted](Self::delete), and [rolled back
+    /// to](Self::rollback_to).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("disk.vfs");
+    /// # vfscale::volume(&path).create(64 << 20).open()?.close()?;
+    /// # let pool = vfscale::pool(&path).convert(true).open()?;
+    /// let before = pool.checkpoint("main", "before the upgrade")?;
+    /// assert_eq!(before, "main@1");
+    /// let main = pool.open("main")?;
+    /// main.task().write("/new", "contents")?;
+    /// main.close()?;
+    /// assert_eq!(pool.diff(&before, "main")?.len(), 1);
+    /// let after = pool.rollback_to("main", &before)?;
+    /// assert_eq!(after.as_deref(), Some("main@2"));
+    /// assert!(pool.diff(&before, "main")?.is_empty());
+    /// # pool.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Blocks for the I/O: two flushes, and the writing of what is dirty if the branch is open.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`] if there is no such branch, the text is too long beside the name
+    /// (both have 128 bytes) or no line, or the pool is full; [`PoolError::Sync`].
+    pub fn checkpoint(&self, branch: &str, text: &str) -> Result<String, PoolError> {
+        self.shared.checkpoint(branch, text)
+    }
+
+    /// Tells the history of a branch, the last state first, with those of branches that were merged
+    /// into it. A state is told as long as the pool has it: two branches come from it, or a
+    /// rollback or a merge may need it.
+    ///
+    /// Waits for changes of the pool that are under way.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`] if there is no such branch.
+    pub fn log(&self, branch: &str) -> Result<Vec<LogEntry>, PoolError> {
+        self.shared.call(self.shared.pool().log(branch))
+    }
+
     /// Deletes a branch. Its space becomes free in the background, as long as the pool is open.
     ///
     /// Blocks for the I/O: two flushes. Works if the pool is full.
@@ -383,50 +433,29 @@ impl Pool {
     /// # }
     /// ```
     ///
-    /// Blocks for the I/O: two flushes.
+    /// A branch that is open as a [`LiveVolume`](crate::volume::LiveVolume) goes on with them.
+    ///
+    /// Blocks for the I/O: two flushes, or eight and the writing of what is dirty if it is open.
     ///
     /// # Errors
-    /// [`PoolError::Branches`] if there is no such branch, it is open or can only be read, or the
-    /// state is gone.
+    /// [`PoolError::Branches`] if there is no such branch, it is open otherwise or can only be
+    /// read, or the state is gone; if it is open, also [`PoolError::Sync`],
+    /// [`PoolError::Follow`] and [`PoolError::Switch`].
     pub fn rollback(&self, name: &str) -> Result<Option<String>, PoolError> {
-        let kept = self.shared.call(self.shared.to_change()?.rollback(name))?;
+        let kept = self.shared.roll_back(name, None)?;
         self.shared.reap_soon();
         Ok(kept)
     }
 
-    /// Compares two branches, and returns the differences, sorted by path: what has to be done to
-    /// the first to get the second. Contents are compared, not times; blocks that both share are
-    /// not read. A branch is compared as it is at the beginning of the call; it may be open, and be
-    /// opened meanwhile.
-    ///
-    /// Blocks for the I/O: two flushes for each branch that has changed since its last fork, and
-    /// the reading, which takes the time of the differences and not of all files. The memory
-    /// depends on the differences and on the largest directory.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use vfscale::pool::DifferenceKind;
-    /// # let dir = tempfile::tempdir()?;
-    /// # let path = dir.path().join("disk.vfs");
-    /// # vfscale::volume(&path).create(64 << 20).open()?.close()?;
-    /// # let pool = vfscale::pool(&path).convert(true).open()?;
-    /// pool.fork("main", "trial")?;
-    /// let trial = pool.open("trial")?;
-    /// trial.task().write("/new", "contents")?;
-    /// let differences = pool.diff("main", "trial")?;
-    /// assert_eq!(differences.len(), 1);
-    /// assert_eq!(differences[0].path.to_str(), Some("/new"));
-    /// assert_eq!(differences[0].kind, DifferenceKind::Added);
-    /// # trial.close()?;
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// Gives a branch the contents of one that can only be read, as of a
+    /// [checkpoint](Self::checkpoint), and otherwise does what [`rollback`](Self::rollback) does.
     ///
     /// # Errors
-    /// [`PoolError::Branches`] if there is no such branch, or the pool is full;
-    /// [`PoolError::Damage`], [`PoolError::Sync`].
-    pub fn diff(&self, a: &str, b: &str) -> Result<Vec<Difference>, PoolError> {
-        self.shared.diff(a, b)
+    /// Errors of `rollback`; [`PoolError::Branches`] if `to` can be written.
+    pub fn rollback_to(&self, name: &str, to: &str) -> Result<Option<String>, PoolError> {
+        let kept = self.shared.roll_back(name, Some(to))?;
+        self.shared.reap_soon();
+        Ok(kept)
     }
 
     /// Writes a *view* of a branch that can only be read to the file `out`, whole or not at all:
@@ -485,14 +514,15 @@ impl Pool {
 
     /// Gives a branch the contents of one that was forked from it, or from one that it comes from,
     /// and frees the name of that. The parent must not have changed since the last state that both
-    /// have in common; what was forked from it, compared or read since then is no change. Both have
-    /// to be closed. Whoever opens the parent meanwhile loses nothing: it is compared again then.
+    /// have in common; what was forked from it, compared or read since then is no change. The child
+    /// has to be closed, and the parent closed or a [`LiveVolume`](crate::volume::LiveVolume).
+    /// Users who change the parent meanwhile lose nothing: it is compared again then.
     ///
     /// Blocks for the I/O: compares the parent with that state, and four flushes.
     ///
     /// # Errors
     /// [`PoolError::HasChanged`]; [`PoolError::Branches`] if there is no such branch, one of them
-    /// is open or can only be read, the child is [`MAIN`], or they have no state in common.
+    /// is in use or can only be read, the child is [`MAIN`], or they have no state in common.
     pub fn adopt(&self, parent: &str, child: &str) -> Result<(), PoolError> {
         self.shared.call(no_main(child))?;
         let adopted = self.shared.adopt(parent, child);
@@ -572,6 +602,18 @@ impl Pool {
         Ok(Arc::new(BranchDevice::new(open)))
     }
 
+    /// Opens the device of what a branch has now, for tools that look at the volume themselves.
+    /// That has no name and does not change, and goes when the device is dropped. The branch may be
+    /// open.
+    ///
+    /// Blocks as a [`fork`](Self::fork) does.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`] if there is no such branch, and [`PoolError::Sync`].
+    pub fn still_device(&self, name: &str) -> Result<Arc<dyn Device>, PoolError> {
+        Ok(Arc::new(self.shared.look(name)?))
+    }
+
     /// Checks the pool: each block against every branch that refers to it. Returns the first
     /// hundred problems. Does not look into the volumes.
     ///
@@ -587,13 +629,14 @@ impl Pool {
     /// was opened, and what is lost; empty if nothing was.
     #[must_use]
     pub fn repaired(&self) -> Vec<String> {
-        let Repaired { freed, marked, counts, lists, bitmaps, copies, losses } =
+        let Repaired { freed, marked, counts, lists, merges, bitmaps, copies, losses } =
             self.shared.repaired();
         let told = [
             (freed, "places that no branch has were not free"),
             (marked, "places that a branch has were free"),
             (counts, "counts of places were wrong"),
             (lists, "lists of places that a branch has replaced were wrong"),
+            (merges, "records of merges were wrong"),
             (bitmaps, "bitmaps were damaged"),
             (copies, "blocks that the pool has twice were damaged"),
         ];

@@ -13,18 +13,25 @@ use std::path::{Path, PathBuf};
 
 use vfscale_diskfs::rescue::Name;
 use vfscale_diskfs::{DataFork, FileKind, InodeCore, ROOT_INO};
-use vfscale_erofs::{Attributes, Content, Directory, Error, Run, Writer};
+use vfscale_erofs::{Attribute, Attributes, Content, Directory, Error, Run, Writer};
 
 use crate::diff::side::Side;
 use crate::error::pool::PoolError;
 
-/// The size of a view that was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The beginnings of the names of attributes that overlays take for their own marks.
+const MARKS: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
+
+/// A view that was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     /// The number of its inodes.
     pub inodes: u64,
     /// The bytes of the file.
     pub bytes: u64,
+    /// The path of the first file that an overlay above the view would not show as it is: a
+    /// character device 0:0, which overlays take for a name that was removed, or one with
+    /// attributes `trusted.overlay.*` or `user.overlay.*`, which they take for their own.
+    pub marked: Option<PathBuf>,
 }
 
 /// Writes the view of a branch to a file, whole or not at all.
@@ -38,10 +45,10 @@ pub(crate) fn write(side: &Side, out: &Path) -> Result<View, PoolError> {
     let new = out.with_file_name(name);
     let file =
         File::options().read(true).write(true).create_new(true).open(&new).map_err(failed)?;
-    let written = Walk::new(side, &file, out).and_then(Walk::run).and_then(|inodes| {
+    let written = Walk::new(side, &file, out).and_then(Walk::run).and_then(|(inodes, marked)| {
         let bytes = file.sync_all().and_then(|()| file.metadata()).map_err(failed)?.len();
         fs::rename(&new, out).map_err(failed)?;
-        Ok(View { inodes, bytes })
+        Ok(View { inodes, bytes, marked })
     });
     if written.is_err() {
         // An error of the removal says no more than the first one.
@@ -69,6 +76,7 @@ struct Walk<'w> {
     /// The files with names that are still to come: their numbers in the view, and how many.
     linked: HashMap<u64, (u64, u32)>,
     inodes: u64,
+    marked: Option<PathBuf>,
 }
 
 impl<'w> Walk<'w> {
@@ -77,7 +85,7 @@ impl<'w> Walk<'w> {
         let writer = Writer::new(file, branch.pool_places(), branch.state());
         let writer = writer.map_err(|error| side.unfit(Path::new("/"), error))?;
         let (met, linked) = (HashMap::new(), HashMap::new());
-        Ok(Self { side, writer, out, met, linked, inodes: 0 })
+        Ok(Self { side, writer, out, met, linked, inodes: 0, marked: None })
     }
 
     /// Converts an error of the writer about a path.
@@ -88,8 +96,8 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// Writes the whole tree, and returns the number of inodes.
-    fn run(mut self) -> Result<u64, PoolError> {
+    /// Writes the whole tree, and returns the number of inodes, and the first file with marks.
+    fn run(mut self) -> Result<(u64, Option<PathBuf>), PoolError> {
         let path = PathBuf::from("/");
         let core = self.side.inode(ROOT_INO, &path)?;
         if !core.is_directory() {
@@ -120,17 +128,17 @@ impl<'w> Walk<'w> {
         Err(self.side.damaged(Path::new("/"), "it has no root"))
     }
 
-    fn finish(self, root: &Directory, path: &Path) -> Result<u64, PoolError> {
+    fn finish(self, root: &Directory, path: &Path) -> Result<(u64, Option<PathBuf>), PoolError> {
         if let Some(ino) = self.linked.keys().min() {
             let what = format!("inode {ino} has fewer names than links");
             return Err(self.side.damaged(path, what));
         }
-        let Self { side, writer, out, inodes, .. } = self;
+        let Self { side, writer, out, inodes, marked, .. } = self;
         let finished = writer.finish(root).map_err(|error| match error {
             Error::Io(error) => PoolError::Output { path: out.to_owned(), error },
             error => side.unfit(path, error),
         });
-        finished.map(|()| inodes)
+        finished.map(|()| (inodes, marked))
     }
 
     /// Notes that an inode was met, for the first time.
@@ -213,8 +221,16 @@ impl<'w> Walk<'w> {
         written.map_err(|error| self.failed(path, error))
     }
 
-    fn attributes(&self, ino: u64, core: &InodeCore, path: &Path) -> Result<Attributes, PoolError> {
+    fn attributes(
+        &mut self,
+        ino: u64,
+        core: &InodeCore,
+        path: &Path,
+    ) -> Result<Attributes, PoolError> {
         let xattrs = self.side.xattrs(ino, core, path)?;
+        if self.marked.is_none() && is_marked(core, &xattrs) {
+            self.marked = Some(path.to_owned());
+        }
         let &InodeCore { uid, gid, nlink: links, mtime, .. } = core;
         Ok(Attributes { mode: core.mode as u16, uid, gid, links, mtime, xattrs })
     }
@@ -235,4 +251,11 @@ impl<'w> Walk<'w> {
         }
         Ok(runs)
     }
+}
+
+/// Returns whether an overlay takes a file for a mark, or attributes of it.
+fn is_marked(core: &InodeCore, xattrs: &[Attribute]) -> bool {
+    let is_mark = |name: &[u8]| MARKS.iter().any(|mark| name.starts_with(mark));
+    core.kind() == Some(FileKind::Character) && core.rdev == 0
+        || xattrs.iter().any(|(name, _)| is_mark(name))
 }

@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use vfscale_block::{Ceph, Device, DeviceOptions, Guarded};
+use vfscale_block::{Ceph, Device, DeviceOptions, Error as DeviceError, Guarded};
 use vfscale_diskfs::BLOCK_BYTES;
 use vfscale_diskfs::mkfs::{self, MkfsOptions, RootDirectory};
 pub use vfscale_diskfs::{CacheBudget, OnError};
@@ -42,13 +42,17 @@ use vfscale_vfs::{Errno, FileSystem, Limits, Mode, Scaling, Task, Users, Vfs};
 use crate::place::shared::{Access, MAIN, PoolShared};
 
 mod freezer;
+mod live;
 
+pub use crate::diff::Differing;
 pub use crate::error::volume::VolumeError;
 use crate::place::devices::{DeviceSource, Opened};
 use crate::place::lower::Lower;
 pub use crate::place::places::Fence;
 use crate::place::places::{Devices, OpenPlace, Place};
+use crate::place::present::Present;
 pub use freezer::Freezer;
+pub use live::{CantFollow, Followed, Follower, LiveVolume};
 
 /// Returns the options of a volume in an image file or on a block device; open it with
 /// [`open`](VolumeBuilder::open).
@@ -89,6 +93,11 @@ struct OpenDriver {
 }
 
 impl OpenDriver {
+    fn new(fs: Arc<DiskFs>, devices: Devices) -> Self {
+        let reported = ErrorCursor::default();
+        Self { fs, devices: Some(devices), reported, is_over: false }
+    }
+
     /// Makes all changes durable; returns an error of this call, or of write-back since the last
     /// call.
     fn sync(&self) -> Result<(), Errno> {
@@ -379,19 +388,19 @@ impl VolumeBuilder {
         let mut settings = self.settings;
         settings.log_device = log.as_ref().map(Opened::device);
         let budget = settings.cache_budget.as_ref();
-        let place = if read_only { device } else { device.or_lower(&name, budget) };
+        let present = Arc::<Present>::default();
+        let place =
+            if read_only { device } else { device.or_lower(&name, budget, &present.current) };
         let mut devices = Devices { place, log };
         let fs = open_driver(&mut devices, &settings, read_only, &name)?;
         let vfs = mount(&fs, settings.journal.scaling, self.limits).map_err(|errno| {
             fs.abandon();
             VolumeError::Mount { name: name.clone(), errno }
         })?;
-        if let Some(open) = devices.branch() {
-            open.note(&fs);
-        }
-        let reported = ErrorCursor::default();
-        let held = Owned::new(OpenDriver { fs, devices: Some(devices), reported, is_over: false });
-        Ok(Volume { vfs, held, name, is_new })
+        present.enter(&fs, &devices);
+        let held = Owned::new(OpenDriver::new(fs, devices));
+        let options = Box::new((settings, self.limits));
+        Ok(Volume { vfs, held, name, is_new, present, options })
     }
 
     fn is_read_only(&self) -> bool {
@@ -421,7 +430,10 @@ impl VolumeBuilder {
             (Err(VolumeError::Missing(_)), DeviceSource::Path(path), Some(bytes))
                 if !self.is_read_only() =>
             {
-                (Opened::Own(self.make(path, bytes)?), true)
+                match self.make(path, bytes)? {
+                    Some(made) => (Opened::Own(made), true),
+                    None => (self.open_device(source)?, false),
+                }
             }
             (Ok(Opened::Callers(device)), _, Some(bytes))
                 if !self.is_read_only() && is_blank(&*device)? =>
@@ -434,14 +446,37 @@ impl VolumeBuilder {
         Ok((OpenPlace::Device(device), is_new))
     }
 
-    fn make(&self, path: &Path, bytes: u64) -> Result<Arc<dyn Guarded>, VolumeError> {
-        let device = self.device.create(path, bytes).map_err(VolumeError::Device)?;
+    /// Makes the image that [`create`](Self::create) asks for, if it is missing, and opens no
+    /// volume: the process may fork afterwards.
+    ///
+    /// Blocks for the I/O.
+    ///
+    /// # Errors
+    /// [`VolumeError::Device`] and [`VolumeError::Make`]; the image is still missing then.
+    pub fn make_missing(self) -> Result<(), VolumeError> {
+        let Place::Device(DeviceSource::Path(path)) = &self.place else { return Ok(()) };
+        match (self.device_options().exists(path), self.size) {
+            (Ok(false), Some(bytes)) if !self.is_read_only() => self.make(path, bytes).map(drop),
+            (Ok(_), _) => Ok(()),
+            (Err(error), _) => Err(VolumeError::Device(error)),
+        }
+    }
+
+    /// Makes an image. `None` if another one has been faster.
+    fn make(&self, path: &Path, bytes: u64) -> Result<Option<Arc<dyn Guarded>>, VolumeError> {
+        let exists = |error: &DeviceError| {
+            error.os().is_some_and(|it| it.code() == Errno::EXIST.raw_os_error())
+        };
+        let device = match self.device.create(path, bytes) {
+            Err(error) if exists(&error) => return Ok(None),
+            created => created.map_err(VolumeError::Device)?,
+        };
         self.format(&*device, bytes).inspect_err(|_| {
             // No other process can have used the image: it was just created, and was locked.
             device.release();
             let _ = self.device.remove(path);
         })?;
-        Ok(device)
+        Ok(Some(device))
     }
 
     /// Makes a volume on a device.
@@ -518,34 +553,23 @@ pub struct Volume {
     held: Owned<OpenDriver>,
     name: String,
     is_new: bool,
+    present: Arc<Present>,
+    /// The options by which a switch opens it again.
+    options: Box<(Settings, Limits)>,
 }
 
 impl Volume {
-    /// Returns the options of a volume in an image file or on a block device; the same as
-    /// [`volume`].
-    pub fn builder(path: impl Into<PathBuf>) -> VolumeBuilder {
-        volume(path)
-    }
-
-    /// Returns the options of a volume on a device of the caller's; the same as [`volume_on`].
-    pub fn builder_on(device: Arc<dyn Device>) -> VolumeBuilder {
-        volume_on(device)
-    }
-
     /// Returns the tree.
-    #[must_use]
     pub fn vfs(&self) -> &Vfs {
         &self.vfs
     }
 
     /// Returns a new task at the root of the tree, with all rights.
-    #[must_use]
     pub fn task(&self) -> Task {
         self.vfs.task()
     }
 
     /// Returns the driver, with its statistics and the results of recovery.
-    #[must_use]
     pub fn driver(&self) -> &Arc<DiskFs> {
         &self.held.fs
     }
@@ -555,8 +579,11 @@ impl Volume {
         self.held.devices.as_ref()?.branch()?.pool()
     }
 
+    pub(crate) fn present(&self) -> &Arc<Present> {
+        &self.present
+    }
+
     /// Returns whether the volume was made when it was opened.
-    #[must_use]
     pub fn is_new(&self) -> bool {
         self.is_new
     }
@@ -573,9 +600,8 @@ impl Volume {
 
     /// Returns a handle by which another thread finds out whether another process has taken the
     /// volume over, and which does not keep the volume open.
-    #[must_use]
     pub fn fence(&self) -> Fence {
-        Fence::new(&self.held.fs, self.held.devices.as_ref())
+        Fence::new(&self.present.current, self.held.devices.as_ref())
     }
 
     /// Returns the device that may become a pool.
@@ -585,9 +611,8 @@ impl Volume {
 
     /// Returns a handle that freezes the volume for a snapshot of its device; for a branch, all
     /// branches of the image.
-    #[must_use]
     pub fn freezer(&self) -> Freezer {
-        Freezer::new(&self.held.fs, self.lower(), self.branch_of().as_ref())
+        Freezer::new(&self.present, self.lower())
     }
 
     /// Makes all changes so far durable. Blocks for the I/O.
@@ -627,17 +652,15 @@ impl Volume {
             let error = VolumeError::Forked { name: self.name.clone() };
             return Err(CloseError { error, volume: Some(Box::new(self)) });
         }
-        let Volume { vfs, mut held, name, is_new } = self;
+        let Volume { vfs, mut held, name, is_new, present, options } = self;
         let synced = held.sync();
         let synced = synced.map_err(|errno| VolumeError::Sync { name: name.clone(), errno });
         if let Err(vfs) = vfs.end() {
             let Users { tasks, open_files, .. } = vfs.users();
             let in_use = VolumeError::InUse { name: name.clone(), tasks, open_files };
             let error = synced.err().unwrap_or(in_use);
-            return Err(CloseError {
-                error,
-                volume: Some(Box::new(Volume { vfs, held, name, is_new })),
-            });
+            let volume = Volume { vfs, held, name, is_new, present, options };
+            return Err(CloseError { error, volume: Some(Box::new(volume)) });
         }
         let closed = held.fs.close();
         held.is_over = true;
@@ -673,7 +696,6 @@ pub struct CloseError {
 
 impl CloseError {
     /// Returns the reason why the volume is not closed.
-    #[must_use]
     pub fn error(&self) -> &VolumeError {
         &self.error
     }

@@ -135,6 +135,26 @@ impl<'s> Data<'s> {
     }
 }
 
+/// Returns the contents of a file.
+///
+/// # Errors
+/// [`PoolError::Damage`] and errors of reading.
+pub(crate) fn contents(
+    side: &Side,
+    ino: u64,
+    core: &InodeCore,
+    path: &Path,
+) -> Result<Vec<u8>, PoolError> {
+    let data = Data::of(side, ino, core, path)?;
+    let (mut bytes, mut at) = (vec![0; core.size as usize], 0);
+    while at < core.size {
+        let end = data.part(at).1.min(core.size);
+        data.read(at, &mut bytes[at as usize..end as usize])?;
+        at = end;
+    }
+    Ok(bytes)
+}
+
 /// Returns whether two files of `size` bytes have the same contents.
 fn equal(a: &Data<'_>, b: &Data<'_>, size: u64) -> Result<bool, PoolError> {
     let (mut one, mut other) = (Vec::new(), Vec::new());

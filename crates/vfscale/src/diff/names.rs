@@ -5,98 +5,61 @@
 //! links; otherwise a directory is missing among the candidates.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::rc::Rc;
 
 use vfscale_diskfs::{InodeCore, ROOT_INO};
 
 use super::candidates::{Unclear, candidates};
-use super::compare::changes;
+use super::edges::Edges;
 use super::near::search;
+use super::object::{Object, is_same};
+use super::side::Side;
 use super::tree::{Edge, Tree};
-use super::{Diff, Object, is_same};
 
-/// The names that differ, by their inodes.
-#[derive(Default)]
-pub(super) struct Names {
-    gone: HashMap<Object, Vec<Edge>>,
-    come: HashMap<Object, Vec<Edge>>,
-    /// Names of candidates that both sides have.
-    kept: HashMap<u64, Vec<Edge>>,
-}
+/// Records of one inode, of each side.
+type Both = (Rc<InodeCore>, Rc<InodeCore>);
 
-impl Diff<'_> {
-    /// Collects what differs from the blocks that do.
+impl<'s> Edges<'s> {
+    /// Finds what differs from the blocks that do.
     ///
     /// # Errors
-    /// [`Unclear`]; the comparison is of no use then.
-    pub(super) fn by_blocks(&mut self) -> Result<(), Unclear> {
-        let inodes = candidates(self.a, self.b)?;
-        let (mut a, mut b) = (Tree::new(self.a), Tree::new(self.b));
-        let mut names = Names::default();
+    /// [`Unclear`].
+    pub(super) fn by_blocks(a: &'s Side, b: &'s Side) -> Result<Self, Unclear> {
+        let inodes = candidates(a, b)?;
+        let mut edges = Self::new(a, b);
         for ino in &inodes {
-            names.compare(*ino, &inodes, (&mut a, &mut b))?;
+            edges.compare_names(*ino, &inodes)?;
         }
-        names.check(&inodes, (&mut a, &mut b))?;
-        let changed = self.changed(&inodes, (&mut a, &mut b))?;
-        let wanted = names.missing(&changed, &mut b)?;
-        search(self.b, wanted, &inodes, &mut names.kept)?;
-        for ino in changed {
-            let (Some(one), Some(other)) = (a.inode(ino)?, b.inode(ino)?) else { continue };
-            let mut paths = Vec::new();
-            if !other.is_directory() {
-                for edge in names.kept.get(&ino).into_iter().flatten() {
-                    paths.push(b.path_of(edge)?);
-                }
-            } else if b.object(ino)?.is_some_and(|object| !names.come.contains_key(&object)) {
-                paths.push(b.path(ino)?);
-            }
-            for path in paths {
-                self.same(ino, (&one, &other), &path)?;
+        edges.check_links(&inodes)?;
+        for ino in &inodes {
+            if let Some((one, other)) = edges.both(*ino)? {
+                edges.compare(*ino, (&one, &other), "/".as_ref())?;
             }
         }
-        for (edges, tree, is_old) in [(names.gone, &mut a, true), (names.come, &mut b, false)] {
-            for (object, edges) in edges {
-                let lost = self.lost.entry(object).or_default();
-                let paths = if is_old { &mut lost.gone } else { &mut lost.come };
-                for edge in edges {
-                    paths.push(tree.path_of(&edge)?);
-                }
-            }
-        }
-        Ok(())
+        edges.kept.retain(|ino, _| edges.changed.contains_key(ino));
+        edges.searched = inodes;
+        Ok(edges)
     }
 
-    /// Returns those of the candidates that are the same inode on both sides, and have changed.
-    fn changed(
-        &mut self,
-        inodes: &BTreeSet<u64>,
-        (a, b): (&mut Tree<'_>, &mut Tree<'_>),
-    ) -> Result<Vec<u64>, Unclear> {
-        let mut changed = Vec::new();
-        for &ino in inodes {
-            let (Some(one), Some(other)) = (a.inode(ino)?, b.inode(ino)?) else { continue };
-            let Some(object) = b.object(ino)?.filter(|_| is_same(ino, &one, &other)) else {
-                continue;
-            };
-            let changes = changes((self.a, ino, &one), (self.b, ino, &other), "/".as_ref())?;
-            self.known.insert(object, changes);
-            if changes.any() {
-                changed.push(ino);
-            }
-        }
-        Ok(changed)
+    /// Finds the names that both sides have of those inodes that have changed and are `wanted`.
+    ///
+    /// # Errors
+    /// [`Unclear`].
+    pub(super) fn find_names(&mut self, wanted: impl Fn(u64) -> bool) -> Result<(), Unclear> {
+        let missing = self.missing(wanted)?;
+        search(self.b.side, missing, &self.searched, &mut self.kept)
     }
-}
 
-impl Names {
+    /// Returns an inode of both sides, if it is the same one.
+    fn both(&mut self, ino: u64) -> Result<Option<Both>, Unclear> {
+        let both = self.a.inode(ino)?.zip(self.b.inode(ino)?);
+        Ok(both.filter(|(one, other)| is_same(ino, one, other)))
+    }
+
     /// Compares the names in a directory, if the inode is one on a side.
-    fn compare(
-        &mut self,
-        dir: u64,
-        inodes: &BTreeSet<u64>,
-        (a, b): (&mut Tree<'_>, &mut Tree<'_>),
-    ) -> Result<(), Unclear> {
-        let (before, after) = (a.names(dir)?, b.names(dir)?);
-        let is_one = a.object(dir)? == b.object(dir)?;
+    fn compare_names(&mut self, dir: u64, inodes: &BTreeSet<u64>) -> Result<(), Unclear> {
+        let (before, after) = (self.a.names(dir)?, self.b.names(dir)?);
+        let is_one = self.a.object(dir)? == self.b.object(dir)?;
         let mut come: HashMap<&[u8], u64> =
             after.iter().map(|name| (&*name.name, name.ino)).collect();
         for name in &*before {
@@ -104,63 +67,64 @@ impl Names {
             let is_candidate = inodes.contains(&name.ino);
             if is_one
                 && come.get(&*name.name) == Some(&name.ino)
-                && (!is_candidate || a.object(name.ino)? == b.object(name.ino)?)
+                && (!is_candidate || self.a.object(name.ino)? == self.b.object(name.ino)?)
             {
                 come.remove(&*name.name);
                 if is_candidate {
                     self.kept.entry(name.ino).or_default().push(edge);
                 }
             } else {
-                let object = a.object(name.ino)?.ok_or(Unclear)?;
+                let object = self.a.object(name.ino)?.ok_or(Unclear)?;
                 self.gone.entry(object).or_default().push(edge);
             }
         }
         for (name, ino) in come {
-            let object = b.object(ino)?.ok_or(Unclear)?;
+            let object = self.b.object(ino)?.ok_or(Unclear)?;
             self.come.entry(object).or_default().push(Edge { dir, name: name.into() });
         }
         Ok(())
     }
 
-    /// Returns those of the inodes of which not all names are known, and how many are missing.
-    fn missing(&self, inodes: &[u64], b: &mut Tree<'_>) -> Result<HashMap<u64, usize>, Unclear> {
+    /// Returns those of the files that have changed of which not all names are known, and how many
+    /// are missing. A directory tells its parent, so its name is found at once.
+    fn missing(&mut self, is_wanted: impl Fn(u64) -> bool) -> Result<HashMap<u64, usize>, Unclear> {
         let mut wanted = HashMap::new();
-        for ino in inodes {
-            let (Some(core), Some(object)) = (b.inode(*ino)?, b.object(*ino)?) else { continue };
-            let edges = [self.come.get(&object), self.kept.get(ino)];
+        let changed = self.changed.keys().copied().filter(|ino| is_wanted(*ino));
+        for ino in changed.collect::<Vec<_>>() {
+            let (Some(core), Some(object)) = (self.b.inode(ino)?, self.b.object(ino)?) else {
+                continue;
+            };
+            let edges = [self.come.get(&object), self.kept.get(&ino)];
             let known = edges.into_iter().flatten().map(Vec::len).sum();
-            match links_of(*ino, &core).checked_sub(known) {
-                // A directory tells its parent.
-                _ if core.is_directory() => {}
+            match links_of(ino, &core).checked_sub(known) {
                 None => return Err(Unclear),
                 Some(0) => {}
-                Some(missing) => _ = wanted.insert(*ino, missing),
+                Some(_) if core.is_directory() => {
+                    let edge = self.b.edge_of(ino)?;
+                    self.kept.entry(ino).or_default().push(edge);
+                }
+                Some(missing) => _ = wanted.insert(ino, missing),
             }
         }
         Ok(wanted)
     }
 
     /// Compares the changes of the names of each inode with those of its number of links.
-    fn check(
-        &self,
-        inodes: &BTreeSet<u64>,
-        (a, b): (&mut Tree<'_>, &mut Tree<'_>),
-    ) -> Result<(), Unclear> {
+    fn check_links(&mut self, inodes: &BTreeSet<u64>) -> Result<(), Unclear> {
         let mut objects: HashSet<Object> =
             self.gone.keys().chain(self.come.keys()).copied().collect();
         for ino in inodes {
-            objects.extend(a.object(*ino)?.into_iter().chain(b.object(*ino)?));
+            objects.extend(self.a.object(*ino)?.into_iter().chain(self.b.object(*ino)?));
         }
+        let links = |tree: &mut Tree<'_>, object: Object| -> Result<usize, Unclear> {
+            let is_it = tree.object(object.0)? == Some(object);
+            let core = tree.inode(object.0)?.filter(|_| is_it);
+            Ok(core.map_or(0, |core| links_of(object.0, &core)))
+        };
         for object in objects {
-            let links = |tree: &mut Tree<'_>| -> Result<usize, Unclear> {
-                let is_it = tree.object(object.0)? == Some(object);
-                Ok(tree
-                    .inode(object.0)?
-                    .filter(|_| is_it)
-                    .map_or(0, |core| links_of(object.0, &core)))
-            };
-            let count = |edges: &HashMap<_, Vec<_>>| edges.get(&object).map_or(0, Vec::len);
-            if links(a)? + count(&self.come) != links(b)? + count(&self.gone) {
+            let [gone, come] =
+                [&self.gone, &self.come].map(|edges| edges.get(&object).map_or(0, Vec::len));
+            if links(&mut self.a, object)? + come != links(&mut self.b, object)? + gone {
                 return Err(Unclear);
             }
         }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use vfscale_sync::random::{Random, seed};
 
-use super::{Changes, Diff, Difference, DifferenceKind};
+use super::{Changes, Compared, Diff, Difference, DifferenceKind, Edges, by_blocks};
 use crate::posix::{At, OFlags, RenameFlags};
 use crate::{ForkOptions, Mode, Pool, Task};
 
@@ -45,19 +45,20 @@ fn change(task: &Task, random: &mut Random) {
 /// Compares two branches by their blocks, if those tell what differs, and by a walk.
 fn both(pool: &Pool, one: &str, other: &str) -> (Option<Vec<Difference>>, Vec<Difference>) {
     let (one, other) = (pool.shared.snapshot(one).unwrap(), pool.shared.snapshot(other).unwrap());
-    let new = || Diff::new(one.side(), other.side());
-    let (mut by_blocks, mut walked) = (new(), new());
-    let is_clear = by_blocks.by_blocks().is_ok();
-    walked.walk().unwrap();
-    (is_clear.then(|| by_blocks.told().unwrap()), walked.told().unwrap())
+    let (one, other) = (one.side(), other.side());
+    let differences = |(told, _): Compared| told.into_iter().map(|it| it.difference).collect();
+    let walked = Diff::told(Edges::walk(one, other).unwrap()).unwrap();
+    (by_blocks(one, other).ok().map(differences), differences(walked))
 }
 
-/// Random histories: branches that are open or closed, and what a power cut would leave of them.
+/// Random histories, as many as `VFSCALE_DIFFS` says, or few: branches that are open or closed, and
+/// what a power cut would leave of them.
 #[test]
 fn a_comparison_by_blocks_is_that_of_a_walk() {
+    let rounds = std::env::var("VFSCALE_DIFFS").map_or(128, |text| text.parse().unwrap());
     let mut random = Random::new(seed());
     let (mut clear, mut all, mut differences) = (0, 0, 0);
-    for _ in 0..16 {
+    for _ in 0..rounds / 8 {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk.vfs");
         let volume = crate::volume(&path).create(64 << 20).open().unwrap();
@@ -97,6 +98,7 @@ fn a_comparison_by_blocks_is_that_of_a_walk() {
         }
         drop(pool);
     }
+    println!("{all} comparisons, {clear} by blocks, {differences} differences");
     assert!(clear * 100 >= all * 99, "{clear} of {all} are clear");
     assert!(differences > 1000, "{differences}");
 }

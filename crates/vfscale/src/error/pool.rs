@@ -82,6 +82,24 @@ pub enum PoolError {
         /// The cause.
         error: vfscale_erofs::Error,
     },
+    /// A file can't be in a layer.
+    #[error("{}: can't be in a layer: {what}; rename or remove it, or use a patch", Escaped::new(.path))]
+    Layer {
+        /// The path in the volume.
+        path: PathBuf,
+        /// The reason.
+        what: &'static str,
+    },
+    /// A layer or a patch can't be applied.
+    #[error("{place}: can't be applied: {what}; nothing was changed")]
+    Apply {
+        /// The file in the layer, or the file and the line in the patch.
+        place: String,
+        /// The reason.
+        what: String,
+        /// Linux's number for it.
+        errno: Errno,
+    },
     /// The file of a view could not be written.
     #[error("{}: {error}", Escaped::new(.path))]
     Output {
@@ -101,14 +119,34 @@ pub enum PoolError {
         /// Linux's number for it.
         errno: Errno,
     },
-    /// A branch is open into which another one is to be merged.
+    /// A branch is open that is to get other contents, by a merge or the like.
     #[error(
-        "{name}: it is in use, and a merge gives it other contents: unmount it; or fork it, and \
-         merge into the fork"
+        "{name}: it is in use, and would get other contents: close it, or unmount it; or fork it, \
+         and use the fork"
     )]
     MergeInUse {
         /// The image and the branch.
         name: String,
+    },
+    /// The branch is in use, and its user can't go on with other contents.
+    #[error("{name}: {why}; nothing was changed")]
+    Follow {
+        /// The image and the branch.
+        name: String,
+        /// The reason, and the remedy.
+        why: String,
+        /// Linux's number for it.
+        errno: Errno,
+    },
+    /// The branch has other contents now, but can't be opened with them.
+    #[error("{name}: it has the contents asked for, but can't go on with them: {why}; unmount it")]
+    Switch {
+        /// The image and the branch.
+        name: String,
+        /// The reason.
+        why: String,
+        /// Linux's number for it.
+        errno: Errno,
     },
     /// A change of a merge could not be made.
     #[error("can't be merged: {what}; nothing was changed")]
@@ -130,20 +168,23 @@ pub enum PoolError {
 
 impl PoolError {
     /// Returns Linux's number for the error.
-    #[must_use]
     pub fn errno(&self) -> Errno {
         use vfscale_pool::Error;
         match self {
             Self::Missing(_) => Errno::NOENT,
             Self::Device(error) => Fault::from(error.clone()).errno(),
             Self::NoPool { .. } => Errno::INVAL,
-            Self::Convert { errno, .. } | Self::Grow { errno, .. } => *errno,
+            Self::Convert { errno, .. }
+            | Self::Grow { errno, .. }
+            | Self::Follow { errno, .. }
+            | Self::Switch { errno, .. } => *errno,
             Self::Superblock(_) | Self::Damage { .. } => Errno::UCLEAN,
             Self::HasChanged { .. } | Self::MergeInUse { .. } => Errno::BUSY,
-            Self::Sync { errno, .. } | Self::Overlay { errno, .. } | Self::Merge { errno, .. } => {
-                *errno
-            }
-            Self::View { .. } => Errno::OVERFLOW,
+            Self::Sync { errno, .. }
+            | Self::Overlay { errno, .. }
+            | Self::Merge { errno, .. }
+            | Self::Apply { errno, .. } => *errno,
+            Self::View { .. } | Self::Layer { .. } => Errno::OVERFLOW,
             Self::Output { error, .. } => Errno::from_io_error(error).unwrap_or(Errno::IO),
             Self::Branches { error, .. } => match error {
                 Error::Exists(_) => Errno::EXIST,

@@ -110,7 +110,6 @@ impl From<PoolError> for VolumeError {
 
 impl VolumeError {
     /// Returns Linux's number for the error.
-    #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
             VolumeError::Missing(_) => Errno::NOENT,

@@ -76,6 +76,12 @@ impl<'v> Base<'v> {
         Ok(self.is_directory(nid, &path)?.then_some(Lower { nid, path }))
     }
 
+    /// Returns whether an inode is a regular file with one name.
+    pub(super) fn is_lone_file(&self, nid: u64, path: &Path) -> Result<bool> {
+        let attributes = self.inode(nid, path)?.attributes;
+        Ok(attributes.mode & 0o170_000 == 0o100_000 && attributes.links == 1)
+    }
+
     fn is_directory(&self, nid: u64, path: &Path) -> Result<bool> {
         Ok(self.inode(nid, path)?.attributes.mode & 0o170_000 == 0o040_000)
     }

@@ -4,9 +4,9 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -15,14 +15,11 @@ use vfscale_vfs::{Errno, Error, FileType, Result, Stat};
 
 use super::base::{Base, Lower, Names};
 use super::fault::{failed, lie};
+use super::marks::{Marking, Marks};
 use crate::error::pool::PoolError;
 use crate::transfer::host::{Host, Node};
 use crate::transfer::side::Side;
 
-/// The attributes of the overlay itself.
-const OWN: &[u8] = b"trusted.overlay.";
-/// An attribute of a program whose name would be one of the overlay.
-const ESCAPED: &[u8] = b"trusted.overlay.overlay.";
 /// The name of the index in the directory for the work.
 const INDEX: &str = "index";
 
@@ -102,8 +99,9 @@ pub(super) struct Entry {
 }
 
 /// All of an upper layer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Plan {
+    pub(super) marking: Marking,
     /// Each directory before what is in it; the first one is the root.
     pub(super) entries: Vec<Entry>,
     /// The files of the base that have come to other paths, or that the index has: their numbers in
@@ -139,15 +137,17 @@ impl Plan {
         base: &Base<'_>,
         upper: &Part,
         work: &Part,
+        marking: Marking,
     ) -> std::result::Result<Self, PoolError> {
-        let (mut plan, mut moved, mut met) = (Self::default(), BTreeMap::new(), HashSet::new());
+        let mut plan = Self { marking, entries: vec![], files: BTreeMap::new(), indexed: vec![] };
+        let (mut moved, mut met) = (BTreeMap::new(), HashSet::new());
         let path = PathBuf::new();
         plan.push(path.clone(), Kind::Directory { from: None, is_new: false });
         let mut stack = vec![Frame { path, lower: Some(base.root()), has_marked: false }];
         while let Some(mut frame) = stack.pop() {
             let at = |error| failed(&frame.path, &error);
             let dir = upper.dir(&frame.path).map_err(at)?;
-            let marks = Marks::of(Host.xattrs(&dir).map_err(at)?);
+            let marks = marking.read(Host.xattrs(&dir).map_err(at)?);
             if frame.path.as_os_str().is_empty() {
                 check_marks(&marks, work)?;
             }
@@ -158,15 +158,16 @@ impl Plan {
             let below = lower.zip(below.as_ref());
             for name in names {
                 let path = frame.path.join(&name);
-                let (stat, marks) = look(&dir, &name).map_err(|error| failed(&path, &error))?;
-                if is_whiteout(&stat, &marks, frame.has_marked) {
+                let looked = look(&dir, &name, marking);
+                let (stat, marks) = looked.map_err(|error| failed(&path, &error))?;
+                if marks.is_whiteout(&stat, frame.has_marked) {
                     plan.push(path, Kind::Whiteout);
                 } else if stat.file_type() == FileType::Directory {
                     let (kind, lower) = directory(base, below, (&name, &path), &marks)?;
                     plan.push(path.clone(), kind);
                     stack.push(Frame { path, lower, has_marked: false });
                 } else {
-                    let kind = file(base, below, (&name, &path), &marks)?;
+                    let kind = file(base, below, (&name, &path), &stat, &marks)?;
                     if let Kind::File { origin: Some(nid), is_in_place: false, .. } = kind {
                         moved.insert(nid, path.clone());
                     }
@@ -177,7 +178,7 @@ impl Plan {
                 }
             }
         }
-        plan.indexed = indexed(base, work, &met)?;
+        plan.indexed = indexed(base, work, marking, &met)?;
         moved.extend(plan.indexed.iter().map(|it| (it.nid, work.path.join(&it.path))));
         if !moved.is_empty() {
             plan.files = base.paths(&moved)?;
@@ -191,65 +192,22 @@ impl Plan {
 }
 
 /// Fails unless the attributes of the overlay can be read: without them all would seem to be new.
-/// With an index the root has one.
+/// With an index the root has one. An overlay of a user has no index.
 fn check_marks(root: &Marks, work: &Part) -> std::result::Result<(), PoolError> {
-    match root.origin.is_none() && work.dir(Path::new(INDEX)).is_ok() {
-        true => {
-            let what =
-                "its attributes can't be read: that needs CAP_SYS_ADMIN outside of containers";
-            Err(lie(Path::new(""), what, Errno::PERM))
-        }
-        false => Ok(()),
-    }
-}
-
-/// The attributes by which an overlay says what a file is.
-#[derive(Default)]
-struct Marks {
-    opaque: Option<Vec<u8>>,
-    redirect: Option<PathBuf>,
-    origin: Option<Vec<u8>>,
-    is_without_contents: bool,
-    is_whiteout: bool,
-}
-
-impl Marks {
-    fn of(xattrs: Vec<(OsString, Vec<u8>)>) -> Self {
-        let mut marks = Self::default();
-        for (name, value) in xattrs {
-            match name.as_bytes().strip_prefix(OWN) {
-                Some(b"opaque") => marks.opaque = Some(value),
-                Some(b"redirect") => marks.redirect = Some(OsString::from_vec(value).into()),
-                Some(b"origin") => marks.origin = Some(value),
-                Some(b"metacopy") => marks.is_without_contents = true,
-                Some(b"whiteout") => marks.is_whiteout = true,
-                _ => {}
-            }
-        }
-        marks
-    }
-}
-
-fn look(dir: &Node, name: &OsStr) -> Result<(Stat, Marks)> {
-    let node = Host.open_node(Some(dir), name)?;
-    Ok((Host.stat_of(&node)?, Marks::of(Host.xattrs(&node)?)))
-}
-
-/// Returns the attributes that programs see in an overlay.
-pub(super) fn visible(xattrs: Vec<(OsString, Vec<u8>)>) -> Vec<(OsString, Vec<u8>)> {
-    let name = |name: OsString| match name.as_bytes().strip_prefix(ESCAPED) {
-        Some(rest) => Some(OsString::from_vec([OWN, rest].concat())),
-        None => (!name.as_bytes().starts_with(OWN)).then_some(name),
+    let (what, errno) = match (root.marking, work.dir(Path::new(INDEX)).is_ok()) {
+        (Marking::Trusted, true) if root.origin.is_none() => (
+            "its attributes can't be read: that needs CAP_SYS_ADMIN outside of containers",
+            Errno::PERM,
+        ),
+        (Marking::User, true) => ("it has an index, and is none with userxattr", Errno::INVAL),
+        _ => return Ok(()),
     };
-    xattrs.into_iter().filter_map(|(it, value)| name(it).map(|it| (it, value))).collect()
+    Err(lie(Path::new(""), what, errno))
 }
 
-fn is_whiteout(stat: &Stat, marks: &Marks, is_marked: bool) -> bool {
-    match stat.file_type() {
-        FileType::CharacterDevice => stat.rdev == 0,
-        FileType::RegularFile => is_marked && marks.is_whiteout && stat.size == 0,
-        _ => false,
-    }
+fn look(dir: &Node, name: &OsStr, marking: Marking) -> Result<(Stat, Marks)> {
+    let node = Host.open_node(Some(dir), name)?;
+    Ok((Host.stat_of(&node)?, marking.read(Host.xattrs(&node)?)))
 }
 
 /// Returns what a directory is, and the one of the base that is merged with it.
@@ -263,6 +221,9 @@ fn directory(
         return Ok((Kind::Directory { from: None, is_new: true }, None));
     }
     let same = below.map(|below| base.directory(below, name)).transpose()?.flatten();
+    if marks.marking == Marking::User && marks.redirect.is_some() {
+        return Err(lie(path, "Linux follows no overlay.redirect of a user", Errno::UCLEAN));
+    }
     let lower = match &marks.redirect {
         None => same.clone(),
         Some(to) => {
@@ -281,16 +242,30 @@ fn file(
     base: &Base<'_>,
     below: Option<(&Lower, &Names)>,
     (name, path): (&OsStr, &Path),
+    stat: &Stat,
     marks: &Marks,
 ) -> std::result::Result<Kind, PoolError> {
+    let (same, has_contents) =
+        (below.and_then(|(_, names)| names.get(name)), !marks.is_without_contents);
+    if marks.marking == Marking::User {
+        if marks.is_without_contents {
+            return Err(lie(path, "Linux follows no overlay.metacopy of a user", Errno::UCLEAN));
+        }
+        // A copy says nothing of its origin. What has the same path is as good, unless it has other
+        // names, which do not change with a copy.
+        let origin = match same.filter(|_| stat.file_type() == FileType::RegularFile) {
+            Some(nid) => base.is_lone_file(nid, path)?.then_some(nid),
+            None => None,
+        };
+        return Ok(Kind::File { origin, is_in_place: origin.is_some(), has_contents });
+    }
     let origin = marks.origin.as_deref().map(|handle| base.number(handle, path)).transpose()?;
     let origin = origin.flatten();
     if marks.is_without_contents && origin.is_none() {
         let what = "its contents are those of a file of the base, and nothing says of which";
         return Err(lie(path, what, Errno::UCLEAN));
     }
-    let is_in_place = origin.is_some() && below.and_then(|(_, names)| names.get(name)) == origin;
-    Ok(Kind::File { origin, is_in_place, has_contents: !marks.is_without_contents })
+    Ok(Kind::File { origin, is_in_place: origin.is_some() && same == origin, has_contents })
 }
 
 /// Reads the index, where the overlay keeps each changed file of the base that had several names.
@@ -298,6 +273,7 @@ fn file(
 fn indexed(
     base: &Base<'_>,
     work: &Part,
+    marking: Marking,
     met: &HashSet<(u64, u64)>,
 ) -> std::result::Result<Vec<Indexed>, PoolError> {
     let (mut files, index) = (Vec::new(), work.path.join(INDEX));
@@ -312,10 +288,10 @@ fn indexed(
             continue;
         }
         let shown = index.join(&name);
-        let (stat, marks) = look(&dir, &name).map_err(|error| failed(&shown, &error))?;
+        let looked = look(&dir, &name, marking);
+        let (stat, marks) = looked.map_err(|error| failed(&shown, &error))?;
         let is_directory = stat.file_type() == FileType::Directory;
-        if is_directory || is_whiteout(&stat, &marks, false) || met.contains(&(stat.dev, stat.ino))
-        {
+        if is_directory || marks.is_whiteout(&stat, false) || met.contains(&(stat.dev, stat.ino)) {
             continue;
         }
         let handle = bytes_of(&name).map(|handle| base.number(&handle, &shown)).transpose()?;

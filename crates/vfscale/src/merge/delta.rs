@@ -4,16 +4,16 @@
 //! version of that: so programs replace files. Of two directories, or of two files with the same
 //! contents, that both sides have made under one name, the second one is taken for the first one.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
 
-use vfscale_diskfs::ROOT_INO;
+use vfscale_diskfs::InodeCore;
 
 use crate::diff::compare::changes;
-use crate::diff::is_same;
+use crate::diff::edges::Edges;
+use crate::diff::object::is_same;
 use crate::diff::side::Side;
+use crate::diff::tree::Edge;
 use crate::error::pool::PoolError;
 
 /// An object: an inode of the base, or one that is new on a side; by its number there.
@@ -60,32 +60,46 @@ pub(super) struct Moves {
 }
 
 impl<'s> Delta<'s> {
-    /// Compares a side with the base. `new_id` makes the id of an inode that only the side has.
-    ///
-    /// # Errors
-    /// [`PoolError::Damage`] and errors of reading.
+    /// Takes the changes of a side. `new_id` makes the id of an inode that only the side has.
     pub(super) fn new(
         base: &'s Side,
         side: &'s Side,
         new_id: fn(u64) -> Id,
-    ) -> Result<Self, PoolError> {
+        edges: Edges<'_>,
+    ) -> Self {
+        let (lost, come, changed, times, met, alias, aliased, names) = Default::default();
         let mut delta = Self {
             base,
             side,
             new_id,
-            lost: Names::new(),
-            come: Names::new(),
-            changed: BTreeSet::new(),
-            times: BTreeSet::new(),
-            met: BTreeMap::new(),
-            alias: HashMap::new(),
-            aliased: BTreeMap::new(),
-            edges: BTreeMap::new(),
+            lost,
+            come,
+            changed,
+            times,
+            met,
+            alias,
+            aliased,
+            edges: names,
         };
-        if base.branch().state() != side.branch().state() {
-            delta.walk()?;
+        delta.take_edges(edges);
+        delta
+    }
+
+    /// Takes what a comparison has found.
+    fn take_edges(&mut self, found: Edges<'_>) {
+        for (names, found) in [(&mut self.lost, found.gone), (&mut self.come, found.come)] {
+            for ((ino, ..), edges) in found {
+                for Edge { dir, name } in edges {
+                    names.entry(dir).or_default().insert(name.into(), ino);
+                }
+            }
         }
-        Ok(delta)
+        for (ino, edges) in found.kept {
+            let keys = edges.into_iter().map(|Edge { dir, name }| (Id::Base(dir), name.into()));
+            self.met.entry(Id::Base(ino)).or_default().extend(keys);
+        }
+        self.changed = found.changed.into_keys().map(Id::Base).collect();
+        self.times = found.times.into_iter().map(Id::Base).collect();
     }
 
     /// Returns whether the base and the side have the same object with a number.
@@ -115,110 +129,14 @@ impl<'s> Delta<'s> {
         }
     }
 
-    /// Walks both trees, directory by directory of both, and then what only one has.
-    fn walk(&mut self) -> Result<(), PoolError> {
-        let root = PathBuf::from("/");
-        let mut pairs = vec![(root.clone(), ROOT_INO)];
-        let (mut paired, mut files) = (HashSet::from([ROOT_INO]), BTreeSet::new());
-        self.meet(ROOT_INO, &root)?;
-        while let Some((path, ino)) = pairs.pop() {
-            let mut single = Vec::new();
-            for (path, ino) in self.pair(&path, ino, &mut single)? {
-                if paired.insert(ino) {
-                    pairs.push((path, ino));
-                }
-            }
-            while let Some((path, ino, is_old)) = single.pop() {
-                if self.is_same(ino)? {
-                    let is_dir = self.base.inode(ino, &path)?.is_directory();
-                    if is_dir && paired.insert(ino) {
-                        pairs.push((path.clone(), ino));
-                    }
-                    if files.insert(ino) {
-                        self.meet(ino, &path)?;
-                    }
-                } else {
-                    self.single(&path, ino, is_old, &mut single)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Compares the names of a directory that both have. Returns the directories that have the same
-    /// name in both; adds what has not to `single`.
-    fn pair(
-        &mut self,
-        path: &Path,
-        ino: u64,
-        single: &mut Vec<(PathBuf, u64, bool)>,
-    ) -> Result<Vec<(PathBuf, u64)>, PoolError> {
-        let (one, other) = (self.base.inode(ino, path)?, self.side.inode(ino, path)?);
-        if one.mtime != other.mtime {
-            self.times.insert(Id::Base(ino));
-        }
-        let before = self.base.names(ino, &one, path)?;
-        let after = self.side.names(ino, &other, path)?;
-        let mut after: HashMap<_, _> = after.into_iter().map(|it| (it.name, it.ino)).collect();
-        let mut below = Vec::new();
-        for name in before {
-            let path = path.join(OsStr::from_bytes(&name.name));
-            let new = after.get(&name.name).copied();
-            if new == Some(name.ino) && self.is_same(name.ino)? {
-                after.remove(&name.name);
-                if self.meet(name.ino, &path)? {
-                    let key = (Id::Base(ino), name.name.to_vec());
-                    self.met.entry(Id::Base(name.ino)).or_default().insert(key);
-                }
-                if self.base.inode(name.ino, &path)?.is_directory() {
-                    below.push((path, name.ino));
-                }
-                continue;
-            }
-            self.lost.entry(ino).or_default().insert(name.name.to_vec(), name.ino);
-            single.push((path, name.ino, true));
-        }
-        for (name, new) in after {
-            single.push((path.join(OsStr::from_bytes(&name)), new, false));
-            self.come.entry(ino).or_default().insert(name.to_vec(), new);
-        }
-        Ok(below)
-    }
-
-    /// Notes the names in a directory that only one side has.
-    fn single(
-        &mut self,
-        path: &Path,
-        ino: u64,
-        is_old: bool,
-        single: &mut Vec<(PathBuf, u64, bool)>,
-    ) -> Result<(), PoolError> {
-        let side = if is_old { self.base } else { self.side };
-        let core = side.inode(ino, path)?;
-        if !core.is_directory() {
-            return Ok(());
-        }
-        let names = if is_old { &mut self.lost } else { &mut self.come };
-        let names = names.entry(ino).or_default();
-        for name in side.names(ino, &core, path)? {
-            single.push((path.join(OsStr::from_bytes(&name.name)), name.ino, is_old));
-            names.insert(name.name.to_vec(), name.ino);
-        }
-        Ok(())
-    }
-
-    /// Compares an object that both have. Returns whether it differs.
-    fn meet(&mut self, ino: u64, path: &Path) -> Result<bool, PoolError> {
-        self.compare(Id::Base(ino), ino, ino, path)
-    }
-
-    fn compare(&mut self, id: Id, old: u64, new: u64, path: &Path) -> Result<bool, PoolError> {
+    /// Compares an object with its next version.
+    fn compare(&mut self, id: Id, old: u64, new: u64) -> Result<(), PoolError> {
+        let path = Path::new("/");
         let (one, other) = (self.base.inode(old, path)?, self.side.inode(new, path)?);
-        let differs = changes((self.base, old, &one), (self.side, new, &other), path)?.any();
-        if differs {
+        if changes((self.base, old, &one), (self.side, new, &other), path)?.any() {
             self.changed.insert(id);
         }
-        Ok(differs)
+        Ok(())
     }
 
     /// Takes a new inode of the side for an object, if `is_version` says so of both.
@@ -231,9 +149,10 @@ impl<'s> Delta<'s> {
         is_free
     }
 
-    /// Takes what was replaced for a next version, from the root down.
+    /// Takes what was replaced for a next version: directories from the root down, then files.
+    /// Where several files have the names of one, or one has those of several, the first name
+    /// decides.
     pub(super) fn take_versions(&mut self) -> Result<(), PoolError> {
-        let root = PathBuf::from("/");
         let mut dirs = Vec::new();
         for ino in self.come.keys() {
             if self.is_same(*ino)? {
@@ -241,31 +160,57 @@ impl<'s> Delta<'s> {
             }
         }
         while let Some(dir) = dirs.pop() {
-            let Id::Base(old_dir) = self.id(dir)? else { continue };
-            let (Some(lost), Some(come)) = (self.lost.get(&old_dir), self.come.get(&dir)) else {
-                continue;
-            };
-            let pairs = come.iter().filter_map(|(name, new)| Some((name, *lost.get(name)?, *new)));
-            let pairs: Vec<_> = pairs.map(|(name, old, new)| (name.clone(), old, new)).collect();
-            for (name, old, new) in pairs {
-                if self.is_same(old)? || self.is_same(new)? {
-                    continue;
-                }
-                let (one, other) = (self.base.inode(old, &root)?, self.side.inode(new, &root)?);
-                let is_kind = one.is_directory() || one.is_regular();
-                let is_version = is_kind && one.file_type() == other.file_type();
-                if is_version && self.take(new, Id::Base(old)) {
-                    self.compare(Id::Base(old), old, new, &root)?;
-                    let key = (Id::Base(old_dir), name);
-                    self.met.entry(Id::Base(old)).or_default().insert(key);
-                    if one.is_directory() {
-                        self.times.insert(Id::Base(old));
-                        dirs.push(new);
-                    }
+            for (key, (old, new)) in self.replaced(dir, InodeCore::is_directory)? {
+                if self.take_version(key, old, new)? {
+                    self.times.insert(Id::Base(old));
+                    dirs.push(new);
                 }
             }
         }
+        let mut files = BTreeMap::new();
+        for dir in self.come.keys() {
+            files.extend(self.replaced(*dir, InodeCore::is_regular)?);
+        }
+        for (key, (old, new)) in files {
+            self.take_version(key, old, new)?;
+        }
         self.find_edges()
+    }
+
+    /// Returns those names in a directory that led to an inode which is gone, and lead to a new
+    /// one, and both are of a kind.
+    fn replaced(
+        &self,
+        dir: u64,
+        is_kind: fn(&InodeCore) -> bool,
+    ) -> Result<BTreeMap<Key, (u64, u64)>, PoolError> {
+        let (mut found, root) = (BTreeMap::new(), Path::new("/"));
+        let Id::Base(old_dir) = self.id(dir)? else { return Ok(found) };
+        let (Some(lost), Some(come)) = (self.lost.get(&old_dir), self.come.get(&dir)) else {
+            return Ok(found);
+        };
+        for (name, new) in come {
+            let Some(old) = lost.get(name) else { continue };
+            if !self.is_same(*old)?
+                && !self.is_same(*new)?
+                && is_kind(&self.base.inode(*old, root)?)
+                && is_kind(&self.side.inode(*new, root)?)
+            {
+                found.insert((Id::Base(old_dir), name.clone()), (*old, *new));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Takes an inode for the next version of one of the base whose name it has. Returns whether
+    /// neither of them was taken yet.
+    fn take_version(&mut self, key: Key, old: u64, new: u64) -> Result<bool, PoolError> {
+        let is_taken = self.take(new, Id::Base(old));
+        if is_taken {
+            self.compare(Id::Base(old), old, new)?;
+            self.met.entry(Id::Base(old)).or_default().insert(key);
+        }
+        Ok(is_taken)
     }
 
     /// Takes new objects for those that the other side has made under the same name, or `beside`
@@ -343,7 +288,7 @@ impl<'s> Delta<'s> {
                 }
                 if self.take(new, old) {
                     if let Id::Base(ino) = old {
-                        self.compare(old, ino, new, Path::new("/"))?;
+                        self.compare(old, ino, new)?;
                     }
                     if is_dir {
                         self.times.insert(old);
@@ -398,7 +343,8 @@ impl<'s> Delta<'s> {
         moves
     }
 
-    /// Returns names that the base and the side have of an object that differs.
+    /// Returns names that the base and the side have of an object that differs: all, if both sides
+    /// have touched it.
     pub(super) fn met(&self, id: Id) -> impl Iterator<Item = &Key> {
         self.met.get(&id).into_iter().flatten()
     }

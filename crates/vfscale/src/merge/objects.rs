@@ -8,12 +8,10 @@ use vfscale_vfs::InodeFlags;
 
 use super::report::{ConflictKind, Strategy};
 use super::text;
-use crate::diff::compare::{Data, changes};
+use crate::diff::compare::{changes, contents};
 use crate::diff::side::Side;
+use crate::diff::text::{TEXT_MAX, is_text};
 use crate::error::pool::PoolError;
-
-/// The largest text that is merged by lines, in bytes.
-const TEXT_MAX: u64 = 4 << 20;
 
 /// Contents that an object gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -135,25 +133,15 @@ fn content(
     if [base, one, other].iter().any(|(.., core)| core.size > TEXT_MAX) {
         return Ok(None);
     }
+    let read = |(side, ino, core)| contents(side, ino, core, Path::new("/"));
     let [before, ours, theirs] = [read(base)?, read(one)?, read(other)?];
-    if ![&before, &ours, &theirs].into_iter().all(|bytes| text::is_text(bytes)) {
+    if ![&before, &ours, &theirs].into_iter().all(|bytes| is_text(bytes)) {
         return Ok(None);
     }
     Ok(text::merge(&before, &ours, &theirs).map(|merged| match merged == ours {
         true => Content::Kept,
         false => Content::Text(merged),
     }))
-}
-
-fn read((side, ino, core): File<'_>) -> Result<Vec<u8>, PoolError> {
-    let data = Data::of(side, ino, core, Path::new("/"))?;
-    let (mut bytes, mut at) = (vec![0; core.size as usize], 0);
-    while at < core.size {
-        let end = data.part(at).1.min(core.size);
-        data.read(at, &mut bytes[at as usize..end as usize])?;
-        at = end;
-    }
-    Ok(bytes)
 }
 
 fn attributes(

@@ -34,7 +34,7 @@ impl Strategy {
     }
 }
 
-/// Options of [`Pool::merge`](crate::Pool::merge).
+/// Options of [`Pool::merge`](crate::Pool::merge) and [`Pool::rebase`](crate::Pool::rebase).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MergeOptions {
     pub(super) strategy: Strategy,
@@ -137,7 +137,10 @@ pub struct Merged {
     pub texts: u64,
     /// Changes that both have made in different ways, by path.
     pub conflicts: Vec<Conflict>,
-    /// Whether INTO was changed: not by a dry run, not if there was nothing to do, and not if there
-    /// were conflicts and the strategy is [`Strategy::Fail`].
+    /// The branch that has what a branch had before a rebase, unless one that can only be read has
+    /// it.
+    pub kept: Option<String>,
+    /// Whether INTO, or the rebased branch, was changed: not by a dry run, not if there was nothing
+    /// to do, and not if there were conflicts and the strategy is [`Strategy::Fail`].
     pub is_done: bool,
 }

@@ -2,15 +2,7 @@
 
 use std::ops::Range;
 
-use imara_diff::{Algorithm, Diff, InternedInput, sources::byte_lines};
-
-/// Returns whether contents are text that is merged by lines: such without a zero byte.
-pub(super) fn is_text(bytes: &[u8]) -> bool {
-    !bytes.contains(&0)
-}
-
-/// A change: lines of the base, and the lines that have come in their place.
-type Hunk = (Range<usize>, Range<usize>);
+use crate::diff::text::{Hunk, hunks, lines};
 
 /// One of two changed versions.
 struct Version<'t> {
@@ -20,13 +12,7 @@ struct Version<'t> {
 
 impl<'t> Version<'t> {
     fn new(base: &'t [u8], text: &'t [u8]) -> Self {
-        let input = InternedInput::new(byte_lines(base), byte_lines(text));
-        let mut diff = Diff::compute(Algorithm::Myers, &input);
-        // Of changes that could lie at several places: always at the last one.
-        diff.postprocess_no_heuristic(&input);
-        let range = |range: Range<u32>| range.start as usize..range.end as usize;
-        let hunks = diff.hunks().map(|hunk| (range(hunk.before), range(hunk.after))).collect();
-        Self { lines: byte_lines(text).collect(), hunks }
+        Self { lines: lines(text), hunks: hunks(base, text) }
     }
 
     /// Returns the lines that this version has for a range of the base, which begins and ends
@@ -42,7 +28,7 @@ impl<'t> Version<'t> {
 /// Merges two versions of a text. Returns `None` if both have changed the same lines, or lines next
 /// to each other, in different ways.
 pub(super) fn merge(base: &[u8], one: &[u8], other: &[u8]) -> Option<Vec<u8>> {
-    let lines: Vec<&[u8]> = byte_lines(base).collect();
+    let lines = lines(base);
     let (one, other) = (Version::new(base, one), Version::new(base, other));
     let (mut left, mut right) = (&one.hunks[..], &other.hunks[..]);
     let (mut merged, mut done) = (Vec::new(), 0);

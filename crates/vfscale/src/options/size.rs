@@ -16,7 +16,6 @@ pub enum Size {
 
 impl Size {
     /// Returns the size in bytes on a machine with `memory` bytes.
-    #[must_use]
     pub fn in_bytes(self, memory: u64) -> u64 {
         match self {
             Size::Bytes(bytes) => bytes,
@@ -28,7 +27,6 @@ impl Size {
 
     /// Returns the size in bytes on this machine, or in the control group of this process if that
     /// has a limit of memory.
-    #[must_use]
     pub fn on_this_machine(self) -> u64 {
         self.in_bytes(memory_bytes())
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use vfscale_block::{Device, DeviceOptions, Error, Guarded, Operation, OsError};
+use vfscale_block::{Device, DeviceOptions, Error, Guarded};
 
 /// The source of a device.
 #[derive(Clone, Debug)]
@@ -31,10 +31,7 @@ impl DeviceSource {
     /// Returns the path if the error of opening says that there is nothing at it.
     pub(crate) fn missing(&self, error: &Error) -> Option<&PathBuf> {
         let DeviceSource::Path(path) = self else { return None };
-        let not_found = |e: OsError| e.kind() == std::io::ErrorKind::NotFound;
-        let is_missing = matches!(error, Error::Io { operation: Operation::Open, source, .. }
-            if not_found(*source));
-        is_missing.then_some(path)
+        error.is_missing().then_some(path)
     }
 }
 

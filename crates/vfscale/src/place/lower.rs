@@ -22,6 +22,7 @@ use vfscale_block::{Device, Guarded};
 use vfscale_diskfs::{CacheBudget, DiskFs, Fault, copies};
 use vfscale_vfs::Errno;
 
+use super::current::Current;
 use super::devices::Opened;
 use super::switch::{Gone, Switch};
 use crate::error::pool::PoolError;
@@ -38,16 +39,22 @@ pub(crate) struct Lower {
     switch: Arc<Switch>,
     /// The branch that the volume has become.
     branch: OnceLock<OpenBranch>,
+    current: Arc<Current>,
     /// Whether the volume is closed.
     is_over: Mutex<bool>,
 }
 
 impl Lower {
-    pub(crate) fn new(name: &str, opened: Opened, budget: Option<&Arc<CacheBudget>>) -> Arc<Self> {
+    pub(crate) fn new(
+        name: &str,
+        opened: Opened,
+        budget: Option<&Arc<CacheBudget>>,
+        current: &Arc<Current>,
+    ) -> Arc<Self> {
         let switch = Arc::new(Switch::new(opened.device()));
         let (name, branch) = (name.to_owned(), OnceLock::new());
-        let budget = budget.cloned();
-        Arc::new(Self { name, opened, budget, switch, branch, is_over: Mutex::new(false) })
+        let (budget, current, is_over) = (budget.cloned(), current.clone(), Mutex::new(false));
+        Arc::new(Self { name, opened, budget, switch, branch, current, is_over })
     }
 
     /// Returns the device for the volume.
@@ -119,7 +126,7 @@ impl Lower {
                 self.switch.replace(Arc::new(Gone::of(&*device)));
             }
         })?;
-        branch.note(fs);
+        branch.note(fs, &self.current);
         self.switch.replace(branch.device());
         let _ = self.branch.set(branch);
         Ok((pool, converted))

@@ -3,8 +3,9 @@
 use std::sync::{Arc, Weak};
 
 use vfscale_block::{Device, Error, Guarded};
-use vfscale_diskfs::{CacheBudget, DiskFs, Fault};
+use vfscale_diskfs::{CacheBudget, Fault};
 
+use super::current::Current;
 use super::devices::{DeviceSource, Opened};
 use super::lower::Lower;
 use crate::error::pool::PoolError;
@@ -37,9 +38,16 @@ impl OpenPlace {
 
     /// Has a device that it may become a pool while the volume is open, whose branches share the
     /// memory for caches with the volume, if that has a budget.
-    pub(crate) fn or_lower(self, name: &str, budget: Option<&Arc<CacheBudget>>) -> Self {
+    pub(crate) fn or_lower(
+        self,
+        name: &str,
+        budget: Option<&Arc<CacheBudget>>,
+        current: &Arc<Current>,
+    ) -> Self {
         match self {
-            OpenPlace::Device(opened) => OpenPlace::Lower(Lower::new(name, opened, budget)),
+            OpenPlace::Device(opened) => {
+                OpenPlace::Lower(Lower::new(name, opened, budget, current))
+            }
             place => place,
         }
     }
@@ -119,15 +127,15 @@ impl Drop for Devices {
 /// ([`Volume::fence`](crate::Volume::fence)). It does not keep the volume open.
 #[derive(Clone, Debug)]
 pub struct Fence {
-    fs: Weak<DiskFs>,
+    current: Arc<Current>,
     devices: Vec<Weak<dyn Guarded>>,
 }
 
 impl Fence {
-    pub(crate) fn new(fs: &Arc<DiskFs>, devices: Option<&Devices>) -> Self {
+    pub(crate) fn new(current: &Arc<Current>, devices: Option<&Devices>) -> Self {
         let devices = devices.iter().flat_map(|devices| devices.own());
         let devices = devices.map(|device| Arc::downgrade(&device));
-        Self { fs: Arc::downgrade(fs), devices: devices.collect() }
+        Self { current: current.clone(), devices: devices.collect() }
     }
 
     /// Asks for each device of the volume whether this process still has it. If it has lost one,
@@ -142,7 +150,7 @@ impl Fence {
     pub fn check(&self) -> Result<(), Error> {
         for device in self.devices.iter().filter_map(Weak::upgrade) {
             if let Err(error @ Error::Fenced { .. }) = device.prove() {
-                if let Some(fs) = self.fs.upgrade() {
+                if let Some(fs) = self.current.fs() {
                     fs.volume().shut_down(Fault::from(error.clone()));
                 }
                 return Err(error);

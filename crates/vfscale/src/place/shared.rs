@@ -18,9 +18,10 @@ use vfscale_pool::{Adoption, Branch, Error, Kind, Repaired};
 use vfscale_sync::worker::{Priority, WorkItem};
 
 use super::convert;
+use crate::diff;
 use crate::diff::side::Side;
-use crate::diff::{self, Difference};
 use crate::error::pool::PoolError;
+use crate::place::current::{Current, Switchable};
 use crate::place::devices::Opened;
 
 /// The branch that is the volume itself.
@@ -65,7 +66,7 @@ pub(crate) struct PoolShared {
     /// The device below, which is released when the last user of the pool is gone.
     device: Opened,
     /// The volumes that are open in branches.
-    volumes: Mutex<HashMap<String, Weak<DiskFs>>>,
+    volumes: Mutex<HashMap<String, Noted>>,
     /// Frees the space of deleted branches.
     reaper: Mutex<Option<WorkItem>>,
     /// Gives the storage of free places back to the file system of the image.
@@ -101,6 +102,12 @@ impl Discarder {
     }
 }
 
+/// A volume that is open in a branch.
+struct Noted {
+    fs: Weak<DiskFs>,
+    current: Arc<Current>,
+}
+
 /// An open branch, with its pool.
 #[derive(Debug)]
 pub(crate) struct OpenBranch {
@@ -117,16 +124,25 @@ impl OpenBranch {
         self.branch.clone()
     }
 
+    pub(crate) fn branch(&self) -> &Arc<Branch> {
+        &self.branch
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Returns the device below, if the pool has opened it.
     pub(crate) fn own(&self) -> Option<Arc<dyn Guarded>> {
         self.pool()?.device.own().cloned()
     }
 
     /// Notes that the branch is open as a volume.
-    pub(crate) fn note(&self, fs: &Arc<DiskFs>) {
+    pub(crate) fn note(&self, fs: &Arc<DiskFs>, current: &Arc<Current>) {
         let Some(pool) = self.pool() else { return };
         if !self.branch.is_read_only() {
-            lock(&pool.volumes).insert(self.name.clone(), Arc::downgrade(fs));
+            let noted = Noted { fs: Arc::downgrade(fs), current: current.clone() };
+            lock(&pool.volumes).insert(self.name.clone(), noted);
             self.is_noted.store(true, Ordering::Release);
         }
     }
@@ -266,8 +282,8 @@ impl PoolShared {
     /// Returns the open volumes that can be written, each with the name of its branch.
     pub(super) fn volumes(&self) -> Vec<(String, Arc<DiskFs>)> {
         let volumes = lock(&self.volumes);
-        let open = volumes.iter().filter_map(|(name, fs)| Some((name.clone(), fs.upgrade()?)));
-        open.collect()
+        let open = |(name, noted): (&String, &Noted)| Some((name.clone(), noted.fs.upgrade()?));
+        volumes.iter().filter_map(open).collect()
     }
 
     /// Keeps other freezes out.
@@ -309,8 +325,45 @@ impl PoolShared {
     /// [`PoolError::Branches`].
     pub(crate) fn open_branch(self: &Arc<Self>, name: &str) -> Result<OpenBranch, PoolError> {
         let branch = self.call(self.pool.branch(name))?;
+        Ok(self.opened_branch(branch, name))
+    }
+
+    /// Takes over the device of a branch.
+    pub(crate) fn opened_branch(self: &Arc<Self>, branch: Arc<Branch>, name: &str) -> OpenBranch {
         let (pool, name) = (Mutex::new(Some(self.clone())), name.to_owned());
-        Ok(OpenBranch { pool, branch, name, is_noted: AtomicBool::new(false) })
+        OpenBranch { pool, branch, name, is_noted: AtomicBool::new(false) }
+    }
+
+    /// Returns the user of a branch who can go on with other contents of it.
+    pub(crate) fn switchable(&self, name: &str) -> Option<Arc<dyn Switchable>> {
+        let current = lock(&self.volumes).get(name).map(|noted| noted.current.clone());
+        current.and_then(|current| current.switch())
+    }
+
+    /// Rolls a branch back: to its last fork, or to `to`. Returns the name of the branch that has
+    /// what it had.
+    ///
+    /// # Errors
+    /// [`PoolError`].
+    pub(crate) fn roll_back(
+        &self,
+        name: &str,
+        to: Option<&str>,
+    ) -> Result<Option<String>, PoolError> {
+        let pool = self.to_change()?;
+        let Some(user) = self.switchable(name) else {
+            return self.call(match to {
+                Some(to) => pool.rollback_to(name, to),
+                None => pool.rollback(name),
+            });
+        };
+        let mut kept = None;
+        user.switch(&mut |held| {
+            let (name, switched) = self.call(pool.roll_back_held(held, to))?;
+            kept = name;
+            Ok(switched)
+        })?;
+        Ok(kept)
     }
 
     /// Returns whether a branch can only be read; false if there is none.
@@ -334,6 +387,16 @@ impl PoolShared {
         self.of_one_moment(parent, as_synced, |it| pool.fork_with(parent, name, kind, it))
     }
 
+    /// Makes a checkpoint of a branch. If it is open, the checkpoint has all that calls have
+    /// returned for. Returns the name.
+    ///
+    /// # Errors
+    /// [`PoolError`].
+    pub(crate) fn checkpoint(&self, branch: &str, text: &str) -> Result<String, PoolError> {
+        let pool = self.to_change()?;
+        self.of_one_moment(branch, false, |it| pool.checkpoint(branch, text, it))
+    }
+
     /// Has `call` capture a branch. If it is open as a volume, calls that change it wait until
     /// `call` says that it has, unless `as_synced` is set.
     fn of_one_moment<T>(
@@ -342,16 +405,29 @@ impl PoolShared {
         as_synced: bool,
         call: impl FnOnce(&mut dyn FnMut()) -> Result<T, Error>,
     ) -> Result<T, PoolError> {
-        let volume = lock(&self.volumes).get(name).and_then(Weak::upgrade);
-        let Some(volume) = volume.filter(|_| !as_synced) else {
-            return self.call(call(&mut || ()));
+        let mut call = Some(call);
+        let mut capture = |captured: &mut dyn FnMut()| {
+            call.take().map_or(Err(Error::Closed), |call| call(captured))
         };
-        let captured = volume.cut(|cut| call(&mut || cut.thaw()));
-        let captured = captured.map_err(|fault| PoolError::Sync {
-            name: format!("{}:{name}", self.name),
-            errno: fault.errno(),
-        })?;
-        self.call(captured)
+        loop {
+            let Some(volume) = self.volume(name).filter(|_| !as_synced) else {
+                return self.call(capture(&mut || ()));
+            };
+            match volume.cut(|cut| capture(&mut || cut.thaw())) {
+                Ok(captured) => return self.call(captured),
+                // A switch has ended it meanwhile.
+                Err(_) if self.volume(name).is_some_and(|now| !Arc::ptr_eq(&now, &volume)) => {}
+                Err(fault) => {
+                    let (name, errno) = (format!("{}:{name}", self.name), fault.errno());
+                    return Err(PoolError::Sync { name, errno });
+                }
+            }
+        }
+    }
+
+    /// Returns the volume that is open in a branch, if it can be written.
+    fn volume(&self, name: &str) -> Option<Arc<DiskFs>> {
+        lock(&self.volumes).get(name).and_then(|noted| noted.fs.upgrade())
     }
 
     /// Opens a branch for a comparison, in a state that does not change and has no name. The branch
@@ -359,44 +435,68 @@ impl PoolShared {
     ///
     /// # Errors
     /// [`PoolError`].
-    pub(crate) fn snapshot(&self, name: &str) -> Result<Snapshot<'_>, PoolError> {
+    pub(crate) fn snapshot(self: &Arc<Self>, name: &str) -> Result<Snapshot, PoolError> {
         self.look(name)?.open(name)
     }
 
-    /// Compares two branches; see [`Pool::diff`](crate::Pool::diff). If they share all blocks, not
-    /// even their logs are read.
+    /// Calls `compare` with two branches, or with the second one and what it had in common with the
+    /// first one. If they share all blocks, not even their logs are read.
     ///
     /// # Errors
     /// [`PoolError`].
-    pub(crate) fn diff(&self, a: &str, b: &str) -> Result<Vec<Difference>, PoolError> {
+    pub(crate) fn compared<T: Default>(
+        self: &Arc<Self>,
+        (a, b): (&str, &str),
+        with_base: bool,
+        compare: impl FnOnce(&Side, &Side) -> Result<T, PoolError>,
+    ) -> Result<T, PoolError> {
         let one = self.look(a)?;
         if a == b {
-            return Ok(Vec::new());
+            return Ok(T::default());
         }
         let other = self.look(b)?;
+        let one = if with_base { self.look_at_common(a, b)? } else { one };
         let differing = one.branch.differing(&other.branch);
         if matches!(differing, Ok(Some(blocks)) if blocks.is_empty()) {
-            return Ok(Vec::new());
+            return Ok(T::default());
         }
         let (one, other) = (one.open(a)?, other.open(b)?);
-        diff::diff(one.side(), other.side())
+        compare(one.side(), other.side())
     }
 
-    /// Freezes what a branch has now.
-    fn look(&self, name: &str) -> Result<Looked<'_>, PoolError> {
+    /// Freezes what a branch has now, without a name for it.
+    ///
+    /// # Errors
+    /// [`PoolError`].
+    pub(crate) fn look(self: &Arc<Self>, name: &str) -> Result<Looked, PoolError> {
         let is_frozen = self.is_read_only(name);
         let branch = self.of_one_moment(name, is_frozen, |it| self.pool.snapshot(name, it))?;
-        Ok(Looked { pool: self, branch })
+        Ok(self.looked(branch))
+    }
+
+    /// Freezes what a branch has now that the caller has open, and to which nobody writes.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`].
+    pub(crate) fn look_held(self: &Arc<Self>, name: &str) -> Result<Looked, PoolError> {
+        Ok(self.looked(self.call(self.pool.snapshot(name, || ()))?))
+    }
+
+    /// Takes over a state that does not change.
+    pub(crate) fn looked(self: &Arc<Self>, branch: Arc<Branch>) -> Looked {
+        Looked { pool: self.clone(), branch }
     }
 
     /// Opens the last state that two branches had in common.
     ///
     /// # Errors
     /// [`PoolError`].
-    pub(crate) fn common(&self, a: &str, b: &str) -> Result<Snapshot<'_>, PoolError> {
-        let branch = Looked { pool: self, branch: self.call(self.pool.common(a, b))? };
-        let side = Side::open(format!("{}:{a}", self.name), branch.branch.clone())?;
-        Ok(Snapshot { side, _branch: branch })
+    pub(crate) fn common(self: &Arc<Self>, a: &str, b: &str) -> Result<Snapshot, PoolError> {
+        self.look_at_common(a, b)?.open(a)
+    }
+
+    fn look_at_common(self: &Arc<Self>, a: &str, b: &str) -> Result<Looked, PoolError> {
+        Ok(self.looked(self.call(self.pool.common(a, b))?))
     }
 
     /// Gives a branch the contents of its child, if it has not changed.
@@ -404,7 +504,35 @@ impl PoolShared {
     /// # Errors
     /// [`PoolError`].
     pub(crate) fn adopt(&self, parent: &str, child: &str) -> Result<(), PoolError> {
-        self.adopt_with(parent, child, || ())
+        self.adopt_with(parent, child, None, || ())
+    }
+
+    /// Adopts a child that has all that a branch has in the state `merged`, and notes that.
+    ///
+    /// # Errors
+    /// [`PoolError`].
+    pub(crate) fn adopt_merged(
+        &self,
+        parent: &str,
+        child: &str,
+        (merged, name): (&Snapshot, &str),
+    ) -> Result<(), PoolError> {
+        self.adopt_with(parent, child, Some((merged.side.branch(), name)), || ())
+    }
+
+    /// Gives a branch, which was looked at in the state `decided`, the contents of another one.
+    /// Returns the branch that has what it had.
+    ///
+    /// # Errors
+    /// [`PoolError`].
+    pub(crate) fn rebase(
+        &self,
+        name: &str,
+        decided: &Snapshot,
+        made: &str,
+    ) -> Result<Option<String>, PoolError> {
+        let pool = self.to_change()?;
+        self.call(pool.rebase(name, decided.side.branch(), made))
     }
 
     /// Adopts as [`adopt`](Self::adopt) does, and calls `decided` between decision and act.
@@ -412,19 +540,43 @@ impl PoolShared {
         &self,
         parent: &str,
         child: &str,
+        merged: Option<(&Branch, &str)>,
         mut decided: impl FnMut(),
     ) -> Result<(), PoolError> {
+        if let Some(user) = self.switchable(parent) {
+            return self.adopt_held(&*user, child, merged);
+        }
         let (pool, mut tries) = (self.to_change()?, 0);
         loop {
             let adoption = self.call(pool.adoption(parent, child))?;
             self.check_adoption(&adoption, parent)?;
             decided();
-            match pool.adopt(&adoption) {
+            let adopted = match merged {
+                Some(merged) => pool.adopt_merged(&adoption, merged),
+                None => pool.adopt(&adoption),
+            };
+            match adopted {
                 // The branch was used meanwhile.
                 Err(Error::Changed(_)) if tries < ADOPTIONS_MAX => tries += 1,
                 adopted => return self.call(adopted),
             }
         }
+    }
+
+    /// Has the user of the parent go on with what that adopts. Decides while nobody can change
+    /// the parent.
+    fn adopt_held(
+        &self,
+        user: &dyn Switchable,
+        child: &str,
+        merged: Option<(&Branch, &str)>,
+    ) -> Result<(), PoolError> {
+        let pool = self.to_change()?;
+        user.switch(&mut |held| {
+            let adoption = self.call(pool.adoption_held(held, child))?;
+            self.check_adoption(&adoption, adoption.parent())?;
+            self.call(pool.adopt_held(held, &adoption, merged))
+        })
     }
 
     /// Compares the parent with what it had in common with its child.
@@ -546,32 +698,41 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A branch that is compared.
-pub(crate) struct Snapshot<'p> {
+pub(crate) struct Snapshot {
     side: Side,
-    _branch: Looked<'p>,
+    _branch: Looked,
 }
 
-impl Snapshot<'_> {
+impl Snapshot {
     pub(crate) fn side(&self) -> &Side {
         &self.side
     }
 }
 
-/// A frozen state that is looked at.
-struct Looked<'p> {
-    pool: &'p PoolShared,
+/// A frozen state that is looked at, and its device. It holds its pool open.
+#[derive(Debug)]
+pub(crate) struct Looked {
+    pool: Arc<PoolShared>,
     branch: Arc<Branch>,
 }
 
-impl<'p> Looked<'p> {
+impl Looked {
     /// Opens the volume in it.
-    fn open(self, name: &str) -> Result<Snapshot<'p>, PoolError> {
+    pub(crate) fn open(self, name: &str) -> Result<Snapshot, PoolError> {
         let side = Side::open(format!("{}:{name}", self.pool.name), self.branch.clone())?;
         Ok(Snapshot { side, _branch: self })
     }
 }
 
-impl Drop for Looked<'_> {
+impl Deref for Looked {
+    type Target = Branch;
+
+    fn deref(&self) -> &Branch {
+        &self.branch
+    }
+}
+
+impl Drop for Looked {
     fn drop(&mut self) {
         // Nothing is written, so nothing fails.
         let _ = self.branch.close();

@@ -2,33 +2,33 @@
 
 use std::sync::{Arc, Weak};
 
-use vfscale_diskfs::DiskFs;
 use vfscale_vfs::Errno;
 
 use super::{Pool, PoolError};
 use crate::Volume;
 use crate::place::lower::Lower;
+use crate::place::present::Present;
 use crate::place::shared::OpenBranch;
 
 /// A handle by which another thread makes the device of an open volume a pool
 /// ([`Volume::pool_maker`]). It does not keep the volume open.
 #[derive(Clone, Debug)]
 pub struct PoolMaker {
-    fs: Weak<DiskFs>,
+    present: Arc<Present>,
     /// `None` if the volume is open for reading only.
     lower: Option<Weak<Lower>>,
 }
 
 impl PoolMaker {
-    fn new(fs: &Arc<DiskFs>, lower: Option<&Arc<Lower>>) -> Self {
-        Self { fs: Arc::downgrade(fs), lower: lower.map(Arc::downgrade) }
+    fn new(present: &Arc<Present>, lower: Option<&Arc<Lower>>) -> Self {
+        Self { present: present.clone(), lower: lower.map(Arc::downgrade) }
     }
 
     /// Returns the pool, if the volume has become one, and is open.
     #[must_use]
     pub fn pool(&self) -> Option<Pool> {
-        let lower = self.lower.as_ref()?.upgrade()?;
-        lower.branch().and_then(OpenBranch::pool).map(|shared| Pool { shared })
+        let lower = || self.lower.as_ref()?.upgrade()?.branch().and_then(OpenBranch::pool);
+        self.present.pool().or_else(lower).map(|shared| Pool { shared })
     }
 
     /// Makes the device of the volume a pool as [`Volume::make_pool`] does.
@@ -40,10 +40,13 @@ impl PoolMaker {
             let name = "the volume".into();
             Err(PoolError::Convert { name, why: why.into(), errno })
         };
+        if let Some(pool) = self.pool() {
+            return Ok(pool);
+        }
         let Some(lower) = &self.lower else {
             return refused("it is open for reading only", Errno::ROFS);
         };
-        let (Some(lower), Some(fs)) = (lower.upgrade(), self.fs.upgrade()) else {
+        let (Some(lower), Some(fs)) = (lower.upgrade(), self.present.current.fs()) else {
             return refused("it is closed", Errno::NODEV);
         };
         lower.make_pool(&fs).map(|shared| Pool { shared })
@@ -94,7 +97,7 @@ impl Volume {
     pub fn make_pool(&self) -> Result<Pool, PoolError> {
         match self.pool() {
             Some(pool) => Ok(pool),
-            None => PoolMaker::new(self.driver(), self.lower()).make_pool(),
+            None => PoolMaker::new(self.present(), self.lower()).make_pool(),
         }
     }
 
@@ -102,6 +105,6 @@ impl Volume {
     /// branch.
     #[must_use]
     pub fn pool_maker(&self) -> Option<PoolMaker> {
-        self.branch_of().is_none().then(|| PoolMaker::new(self.driver(), self.lower()))
+        self.branch_of().is_none().then(|| PoolMaker::new(self.present(), self.lower()))
     }
 }

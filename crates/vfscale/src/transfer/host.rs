@@ -55,6 +55,22 @@ fn path(place: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", place.as_raw_fd())
 }
 
+/// Has a call fill a buffer that is large enough. Most need little, and Linux makes room for all of
+/// the buffer, with zeros.
+fn filled(
+    mut call: impl FnMut(&mut Vec<u8>) -> rustix::io::Result<usize>,
+) -> rustix::io::Result<Vec<u8>> {
+    let mut buf = Vec::with_capacity(XATTR_BYTES);
+    match call(&mut buf) {
+        Err(Errno::RANGE) => {
+            buf = Vec::with_capacity(XATTR_BYTES_MAX);
+            call(&mut buf)?;
+        }
+        done => _ = done?,
+    }
+    Ok(buf)
+}
+
 fn open(at: Option<&Node>, name: &OsStr, flags: OFlags) -> Result<OwnedFd> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     sys::openat(fd(at), name, flags, Mode::from(0o600)).map_err(of("openat"))
@@ -82,6 +98,8 @@ fn stat(at: BorrowedFd<'_>, name: &OsStr, flags: AtFlags) -> Result<Stat> {
 
 /// The most bytes of an attribute, or of the names of all, in Linux.
 const XATTR_BYTES_MAX: usize = 64 * 1024;
+/// The bytes that most of them have at most.
+const XATTR_BYTES: usize = 256;
 
 impl Side for Host {
     type Node = Node;
@@ -126,29 +144,22 @@ impl Side for Host {
     }
 
     fn xattrs(&self, node: &Node) -> Result<Vec<(OsString, Vec<u8>)>> {
-        let mut buf = Vec::with_capacity(XATTR_BYTES_MAX);
-        let list = match node {
-            Node::Open(file) => sys::flistxattr(file, spare_capacity(&mut buf)),
-            Node::Place(place) => sys::listxattr(path(place), spare_capacity(&mut buf)),
-        };
-        match list {
+        let listed = filled(|buf| match node {
+            Node::Open(file) => sys::flistxattr(file, spare_capacity(buf)),
+            Node::Place(place) => sys::listxattr(path(place), spare_capacity(buf)),
+        });
+        let names = match listed {
             Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
             listed => listed.map_err(of("listxattr"))?,
         };
-        let names = buf.clone();
         let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
         names
             .map(|name| {
-                let name = OsString::from_vec(name.to_vec());
-                buf.clear();
-                let got = match node {
-                    Node::Open(file) => sys::fgetxattr(file, &*name, spare_capacity(&mut buf)),
-                    Node::Place(place) => {
-                        sys::getxattr(path(place), &*name, spare_capacity(&mut buf))
-                    }
-                };
-                got.map_err(of("getxattr"))?;
-                Ok((name, buf.clone()))
+                let got = filled(|buf| match node {
+                    Node::Open(file) => sys::fgetxattr(file, name, spare_capacity(buf)),
+                    Node::Place(place) => sys::getxattr(path(place), name, spare_capacity(buf)),
+                });
+                Ok((OsString::from_vec(name.to_vec()), got.map_err(of("getxattr"))?))
             })
             .collect()
     }

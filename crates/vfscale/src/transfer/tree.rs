@@ -4,11 +4,14 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use vfscale_vfs::{
-    At, AtFlags, Errno, Error, File, FileType, Mode, OFlags, RenameFlags, Result, SetTime, Stat,
-    Task, Whence, XattrFlags,
+    At, AtFlags, Errno, Error, FallocateFlags, File, FileType, Mode, OFlags, RenameFlags, Result,
+    SetTime, Stat, Task, Whence, XattrFlags,
 };
 
 use crate::transfer::side::Side;
+
+/// The unit in which contents are compared and written.
+const BLOCK: usize = 4096;
 
 /// The tree of a task.
 pub(crate) struct InTree<'t>(pub(crate) &'t Task);
@@ -21,6 +24,39 @@ fn dir(at: Option<&File>) -> At<'_> {
 impl InTree<'_> {
     fn open(&self, at: Option<&File>, name: &OsStr, flags: OFlags) -> Result<File> {
         self.0.posix().openat(dir(at), name, flags | OFlags::NOFOLLOW, 0o600)
+    }
+
+    /// Writes the blocks of `new` that differ from `old`, which a file has at a position; all of
+    /// them if `old` is empty. Returns the number of bytes.
+    pub(crate) fn write_changed(&self, to: &File, at: u64, new: &[u8], old: &[u8]) -> Result<u64> {
+        if old.is_empty() {
+            self.write_all_at(to, new, at)?;
+            return Ok(new.len() as u64);
+        }
+        let mut bytes = 0;
+        let mut blocks = new.chunks(BLOCK).zip(old.chunks(BLOCK)).enumerate().peekable();
+        while let Some((first, (one, _))) = blocks.find(|(_, (one, other))| one != other) {
+            let mut end = first * BLOCK + one.len();
+            while let Some((_, (one, _))) = blocks.next_if(|(_, (one, other))| one != other) {
+                end += one.len();
+            }
+            self.write_all_at(to, &new[first * BLOCK..end], at + (first * BLOCK) as u64)?;
+            bytes += (end - first * BLOCK) as u64;
+        }
+        Ok(bytes)
+    }
+
+    /// Makes a hole of a range of a file, if that has data there.
+    pub(crate) fn clear(&self, file: &File, start: u64, end: u64) -> Result<()> {
+        let mut at = start;
+        while at < end
+            && let Some((first, last)) = self.data(file, at)?.filter(|it| it.0 < end)
+        {
+            let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            file.fallocate(hole, first, last.min(end) - first)?;
+            at = last;
+        }
+        Ok(())
     }
 }
 

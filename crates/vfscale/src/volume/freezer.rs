@@ -2,44 +2,36 @@
 
 use std::sync::{Arc, Weak};
 
-use vfscale_diskfs::DiskFs;
 use vfscale_vfs::Errno;
 
 use crate::place::lower::Lower;
+use crate::place::present::Present;
 use crate::place::shared::{OpenBranch, PoolShared};
 
 /// A handle by which another thread freezes a volume ([`Volume::freezer`](super::Volume::freezer)),
 /// and all branches of its image if it is one. It does not keep the volume open.
 #[derive(Clone, Debug)]
 pub struct Freezer {
-    fs: Weak<DiskFs>,
+    present: Arc<Present>,
     /// The device, which may have become that of a branch.
     lower: Option<Weak<Lower>>,
-    /// The pool of a volume that was opened as a branch.
-    pool: Option<Weak<PoolShared>>,
 }
 
 impl Freezer {
-    pub(super) fn new(
-        fs: &Arc<DiskFs>,
-        lower: Option<&Arc<Lower>>,
-        pool: Option<&Arc<PoolShared>>,
-    ) -> Self {
-        let (lower, pool) = (lower.map(Arc::downgrade), pool.map(Arc::downgrade));
-        Self { fs: Arc::downgrade(fs), lower, pool }
+    pub(super) fn new(present: &Arc<Present>, lower: Option<&Arc<Lower>>) -> Self {
+        Self { present: present.clone(), lower: lower.map(Arc::downgrade) }
     }
 
     /// Returns the size of the volume in bytes; `None` if it is closed.
-    #[must_use]
     pub fn volume_size(&self) -> Option<u64> {
-        Some(self.fs.upgrade()?.volume().geometry().bytes())
+        Some(self.present.current.fs()?.volume().geometry().bytes())
     }
 
     /// Returns the pool of the volume, if it is a branch by now.
     fn pool(&self) -> Option<Arc<PoolShared>> {
         let lower = self.lower.as_ref().and_then(Weak::upgrade);
         let pool = || lower.as_ref()?.branch().and_then(OpenBranch::pool);
-        self.pool.as_ref().and_then(Weak::upgrade).or_else(pool)
+        self.present.pool().or_else(pool)
     }
 
     /// Calls `meanwhile` while the volume is frozen: its device, and that of its log, have
@@ -84,7 +76,7 @@ impl Freezer {
                     error.errno()
                 }),
                 None => {
-                    let fs = self.fs.upgrade().ok_or(Errno::NODEV)?;
+                    let fs = self.present.current.fs().ok_or(Errno::NODEV)?;
                     // Looks again when no pool is being made.
                     let frozen = fs.freeze(|| self.pool().is_none().then(&mut run).flatten());
                     frozen.map_err(|fault| {

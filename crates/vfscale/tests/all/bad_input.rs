@@ -5,33 +5,9 @@ use std::ops::ControlFlow;
 
 use crate::common::{MODE, errno, make, task};
 use vfscale::posix::{
-    At, AtFlags, FallocateFlags, Fd, OFlags, OpenHow, RenameFlags, ResolveFlags, Whence,
+    At, AtFlags, FallocateFlags, OFlags, OpenHow, RenameFlags, ResolveFlags, Whence,
 };
 use vfscale::{Credentials, Errno, File, FileType, Mode};
-
-#[test]
-fn names_and_paths_that_are_too_long() {
-    let task = task();
-    let name = "n".repeat(255);
-    make(&task, &name);
-    assert_eq!(task.metadata(&name).unwrap().size, 0);
-    let long = "n".repeat(256);
-    assert_eq!(errno(task.posix().open(&long, OFlags::CREATE, MODE)), Errno::NAMETOOLONG);
-    assert_eq!(errno(task.metadata(&long)), Errno::NAMETOOLONG);
-    assert_eq!(errno(task.create_dir(&long)), Errno::NAMETOOLONG);
-    assert_eq!(errno(task.remove_file(&long)), Errno::NAMETOOLONG);
-    let rename = task.rename(&name, &long);
-    assert_eq!(errno(rename), Errno::NAMETOOLONG);
-    let path = format!("{}{name}", "./".repeat((4095 - 255) / 2));
-    assert_eq!(path.len(), 4095);
-    assert!(task.metadata(&path).unwrap().is_file());
-    assert_eq!(errno(task.metadata(format!("./{path}"))), Errno::NAMETOOLONG);
-    assert_eq!(errno(task.metadata("")), Errno::NOENT);
-    assert_eq!(errno(task.metadata("a\0b")), Errno::INVAL);
-    let target = "t".repeat(4096);
-    assert_eq!(errno(task.symlink(&target, "l")), Errno::NAMETOOLONG);
-    assert_eq!(errno(task.symlink("", "l")), Errno::NOENT);
-}
 
 #[test]
 fn forty_links_and_no_more() {
@@ -49,86 +25,6 @@ fn forty_links_and_no_more() {
     assert_eq!(errno(task.posix().open("/l1", OFlags::NOFOLLOW, MODE)), Errno::LOOP);
     let how = OpenHow { resolve: ResolveFlags::NO_SYMLINKS, ..OpenHow::new(OFlags::RDONLY) };
     assert_eq!(errno(task.posix().openat2(At::Cwd, "/l1", &how)), Errno::LOOP);
-}
-
-#[test]
-fn resolve_limits() {
-    let task = task();
-    task.create_dir_all("/jail/in").unwrap();
-    make(&task, "/outside");
-    make(&task, "/jail/inside");
-    task.symlink("/inside", "/jail/absolute").unwrap();
-    task.symlink("../outside", "/jail/up").unwrap();
-    let jail = task.posix().open("/jail", OFlags::PATH, MODE).unwrap();
-    let how = |resolve| OpenHow { resolve, ..OpenHow::new(OFlags::RDONLY) };
-    let open = |path: &str, resolve| task.posix().openat2(At::File(&jail), path, &how(resolve));
-    let (beneath, in_root) = (ResolveFlags::BENEATH, ResolveFlags::IN_ROOT);
-    assert!(open("in/../inside", beneath).is_ok());
-    for path in ["..", "in/../../outside", "up", "absolute", "/jail/inside"] {
-        assert_eq!(errno(open(path, beneath)), Errno::XDEV, "{path}");
-    }
-    assert!(open("/inside", in_root).is_ok());
-    assert!(open("absolute", in_root).is_ok());
-    assert!(open("../../inside", in_root).is_ok());
-    assert_eq!(errno(open("up", in_root)), Errno::NOENT);
-    assert_eq!(errno(open("inside", beneath | in_root)), Errno::INVAL);
-}
-
-#[test]
-fn flags_that_mean_nothing() {
-    let task = task();
-    make(&task, "/f");
-    let open = |how: OpenHow| errno(task.posix().openat2(At::Cwd, "/f", &how));
-    let unknown = OFlags::from_bits_retain(1 << 30);
-    assert_eq!(open(OpenHow::new(unknown)), Errno::INVAL);
-    assert!(task.posix().open("/f", unknown, MODE).is_ok(), "open ignores what it does not know");
-    assert_eq!(open(OpenHow { mode: MODE, ..OpenHow::new(OFlags::RDONLY) }), Errno::INVAL);
-    let resolve = ResolveFlags::from_bits_retain(1 << 40);
-    assert_eq!(open(OpenHow { resolve, ..OpenHow::new(OFlags::RDONLY) }), Errno::INVAL);
-    assert_eq!(open(OpenHow::new(OFlags::PATH | OFlags::RDWR)), Errno::INVAL);
-    assert_eq!(errno(task.posix().open("/", OFlags::TMPFILE | OFlags::RDONLY, MODE)), Errno::INVAL);
-    assert_eq!(
-        errno(task.posix().open("/d", OFlags::CREATE | OFlags::DIRECTORY, MODE)),
-        Errno::INVAL
-    );
-    let bad = AtFlags::from_bits_retain(1 << 20);
-    assert_eq!(errno(task.posix().fstatat(At::Cwd, "/f", bad)), Errno::INVAL);
-    assert_eq!(errno(task.posix().unlinkat(At::Cwd, "/f", bad)), Errno::INVAL);
-    let both = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
-    assert_eq!(errno(task.posix().renameat2(At::Cwd, "/f", At::Cwd, "/g", both)), Errno::INVAL);
-    let whiteout = RenameFlags::WHITEOUT | RenameFlags::EXCHANGE;
-    assert_eq!(errno(task.posix().renameat2(At::Cwd, "/f", At::Cwd, "/g", whiteout)), Errno::INVAL);
-    let unknown = RenameFlags::from_bits_retain(8);
-    assert_eq!(errno(task.posix().renameat2(At::Cwd, "/f", At::Cwd, "/g", unknown)), Errno::INVAL);
-    assert!(task.metadata("/f").unwrap().is_file());
-}
-
-#[test]
-fn handles_of_another_kind() {
-    let task = task();
-    task.create_dir("/d").unwrap();
-    task.posix().mknodat(At::Cwd, "/socket", FileType::Socket, MODE, 0).unwrap();
-    let dir = task.posix().open("/d", OFlags::RDONLY, MODE).unwrap();
-    let path = task.posix().open("/d", OFlags::PATH, MODE).unwrap();
-    let file = make(&task, "/f");
-    let write_only = task.posix().open("/f", OFlags::WRONLY, MODE).unwrap();
-    let mut buf = [0; 8];
-    assert_eq!(errno(dir.read(&mut buf)), Errno::ISDIR);
-    assert_eq!(errno(dir.write(&buf)), Errno::BADF);
-    assert_eq!(errno(path.read(&mut buf)), Errno::BADF);
-    assert_eq!(errno(path.seek(Whence::Set(0))), Errno::BADF);
-    assert_eq!(errno(path.sync_all()), Errno::BADF);
-    assert_eq!(errno(write_only.read(&mut buf)), Errno::BADF);
-    assert_eq!(errno(dir.truncate(0)), Errno::INVAL);
-    assert_eq!(errno(file.read_dir_at(0, |_| ControlFlow::Continue(()))), Errno::NOTDIR);
-    let in_file = task.posix().openat(At::File(&file), "x", OFlags::CREATE | OFlags::RDWR, MODE);
-    assert_eq!(errno(in_file), Errno::NOTDIR);
-    assert_eq!(errno(task.posix().open("/socket", OFlags::RDONLY, MODE)), Errno::NXIO);
-    assert_eq!(errno(task.posix().fstatat(At::Fd(Fd(7)), "x", AtFlags::empty())), Errno::BADF);
-    assert_eq!(errno(task.posix().fstatat(At::Fd(Fd(-5)), "x", AtFlags::empty())), Errno::BADF);
-    assert!(task.posix().fstatat(At::Fd(Fd(7)), "/f", AtFlags::empty()).is_ok());
-    assert_eq!(errno(task.posix().close(Fd(3))), Errno::BADF);
-    assert_eq!(errno(task.posix().dup2(Fd(3), Fd(i32::MAX))), Errno::BADF);
 }
 
 #[test]

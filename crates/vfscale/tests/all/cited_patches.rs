@@ -18,7 +18,10 @@ const CROWD: u32 = 64;
 const BURST: u32 = 8;
 
 fn memory() -> Vfs {
-    let scaling = Scaling::with_slots(CROWD as usize);
+    memory_with(Scaling::with_slots(CROWD as usize))
+}
+
+fn memory_with(scaling: Scaling) -> Vfs {
     vfscale::memory().size(64 << 20).scaling(scaling).build().unwrap()
 }
 
@@ -57,10 +60,9 @@ fn wait_for(counter: &AtomicU64, more: u64) {
 /// A mount is created and ended during thousands of lookups, some of which open the file they find.
 /// They find the file in the mount or the one below it, and the mounted file system is freed when
 /// no file in it is open.
-fn umount_against_thousands(flags: UmountFlags) {
+fn umount_against_thousands(vfs: &Vfs, flags: UmountFlags) {
     const ROUNDS: u64 = 6;
     const LOOKUPS: u64 = 1000;
-    let vfs = memory();
     let task = vfs.task();
     task.create_dir("/m").unwrap();
     task.create_dir("/aside").unwrap();
@@ -79,7 +81,7 @@ fn umount_against_thousands(flags: UmountFlags) {
         assert!(len == 5 || len == 7, "{len}");
         looked.fetch_add(1, Ordering::Relaxed);
     };
-    let ended: Vec<Arc<MemFs>> = crowd(&vfs, look, || {
+    let ended: Vec<Arc<MemFs>> = crowd(vfs, look, || {
         let round = |_| {
             let fs = MemFs::builder().size(1 << 20).build();
             task.posix().mount(fs.clone(), "/aside", MountFlags::empty()).unwrap();
@@ -103,16 +105,21 @@ fn umount_against_thousands(flags: UmountFlags) {
     }
 }
 
+/// Crossing a mount takes no lock, or one of all CPUs, or that of the CPU.
+///
 /// Race: Unmounting against walks.
 #[test]
 fn plain_umount_against_thousands_of_lookups() {
-    umount_against_thousands(UmountFlags::empty());
+    let published = Scaling::with_slots(3).with_vfsmount_lock(3);
+    for scaling in [Scaling::with_slots(CROWD as usize), Scaling::kernel_2_6(), published] {
+        umount_against_thousands(&memory_with(scaling), UmountFlags::empty());
+    }
 }
 
 /// Race: A lazy unmount against an open.
 #[test]
 fn lazy_umount_against_thousands_of_lookups() {
-    umount_against_thousands(UmountFlags::DETACH);
+    umount_against_thousands(&memory(), UmountFlags::DETACH);
 }
 
 /// There is no server to wait for, so a forced unmount equals a plain one, as with Linux's tmpfs:
@@ -121,7 +128,7 @@ fn lazy_umount_against_thousands_of_lookups() {
 /// Race: A lazy unmount against an open.
 #[test]
 fn forced_umount_against_thousands_of_lookups() {
-    umount_against_thousands(UmountFlags::FORCE);
+    umount_against_thousands(&memory(), UmountFlags::FORCE);
     let task = memory().task();
     task.create_dir("/m").unwrap();
     task.posix().mount(MemFs::builder().size(1 << 20).build(), "/m", MountFlags::empty()).unwrap();

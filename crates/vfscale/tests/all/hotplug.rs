@@ -1,6 +1,5 @@
 //! Trees with slots for three CPUs, used by threads on CPUs far beyond them, which are gone when
 //! others end what they began: open files, orphans, dirty data, mounts, pipes.
-//! (`crates/sync/tests/hotplug.rs` has the structures one by one.)
 
 use std::sync::Arc;
 use std::thread;

@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use vfscale::block::{Device, MemoryDevice};
 use vfscale::posix::{At, AtFlags, InodeFlags, MountFlags, OFlags, SetTime};
-use vfscale::{
-    Capabilities, Credentials, Errno, File, FileType, Mode, Task, Timestamp, Vfs, Volume,
-};
+use vfscale::{Credentials, Errno, File, FileType, Mode, Task, Timestamp, Vfs, Volume};
 use vfscale_diskfs::check;
 use vfscale_diskfs::mkfs::{self, MkfsOptions};
 
@@ -131,30 +129,6 @@ fn only_volumes_with_such_files_are_marked() {
     assert_eq!(ro_compat(), 1);
 }
 
-/// Neither capabilities for all files nor the owner suffice for the two privileged flags.
-#[test]
-fn rights_decide() {
-    let task = memory().task();
-    task.write("/f", "data").unwrap();
-    task.posix().fchownat(At::Cwd, "/f", Some(1000), Some(1000), AtFlags::empty()).unwrap();
-    let user =
-        |uid, caps| task.with_credentials(Credentials { caps, ..Credentials::user(uid, uid) });
-    let (none, immutable) = (Capabilities::empty(), Capabilities::LINUX_IMMUTABLE);
-    for (uid, caps, flags, expected) in [
-        (1000, none, InodeFlags::NODUMP, Ok(())),
-        (1000, none, InodeFlags::NODUMP | InodeFlags::IMMUTABLE, Err(Errno::PERM)),
-        (1001, none, InodeFlags::NOATIME, Err(Errno::PERM)),
-        (1001, immutable, InodeFlags::APPEND, Err(Errno::PERM)),
-        (1001, Capabilities::FOWNER, InodeFlags::NOATIME, Ok(())),
-        (1001, Capabilities::FOWNER | immutable, InodeFlags::IMMUTABLE, Ok(())),
-        (1000, none, InodeFlags::empty(), Err(Errno::PERM)),
-        (1000, none, InodeFlags::IMMUTABLE | InodeFlags::NODUMP, Ok(())),
-        (1000, immutable, InodeFlags::APPEND, Ok(())),
-    ] {
-        assert_eq!(set(&user(uid, caps), "/f", flags), expected, "{uid} {caps:?} {flags:?}");
-    }
-}
-
 #[test]
 fn calls_name_what_has_no_flags() {
     let volume = open(&device(), true);
@@ -256,29 +230,6 @@ fn synchronous_files_are_durable_when_calls_return() {
             assert_eq!(task.metadata("/d/f").unwrap().atime, Timestamp::new(7, 0));
             assert_eq!(task.read("/d/f").unwrap(), b"con");
         }
-    }
-}
-
-#[test]
-fn access_times_stay_with_noatime() {
-    let task = memory().task();
-    task.posix().remount("/", MountFlags::STRICTATIME).unwrap();
-    task.write("/f", "data").unwrap();
-    task.create_dir("/d").unwrap();
-    let moves = |path: &str, reads: fn(&File)| {
-        let file = task.open(path).unwrap();
-        let before = file.stat().unwrap().atime;
-        // Longer than a tick of the coarse clock, which access times are taken from.
-        vfscale_harness::pause(std::time::Duration::from_millis(20));
-        reads(&file);
-        file.stat().unwrap().atime != before
-    };
-    let read: fn(&File) = |file| assert_eq!(file.pread(&mut [0; 4], 0).unwrap(), 4);
-    let list: fn(&File) = |file| assert!(file.read_dir().all(|entry| entry.is_ok()));
-    for (path, use_it) in [("/f", read), ("/d", list)] {
-        assert!(moves(path, use_it), "{path}");
-        set(&task, path, InodeFlags::NOATIME).unwrap();
-        assert!(!moves(path, use_it), "{path}");
     }
 }
 

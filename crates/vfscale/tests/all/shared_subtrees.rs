@@ -1,10 +1,10 @@
-//! Shared subtrees and private mount trees. `crates/difftest` compares them with the kernel's;
-//! these tests show the single rules, and what only the library can show.
+//! Shared subtrees and private mount trees, as only the library can show them. `crates/difftest`
+//! compares their rules with those of the kernel.
 
 use std::sync::Arc;
 
 use vfscale::posix::{At, AtFlags, MountFlags, OFlags, Propagation, UmountFlags};
-use vfscale::{Credentials, Errno, MemFs, Mode, Task};
+use vfscale::{Errno, MemFs, Mode, Task};
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 
@@ -26,14 +26,6 @@ fn mount(task: &Task, path: &str) {
     task.posix().mount(memory(), path, MountFlags::empty()).unwrap();
 }
 
-fn bind(task: &Task, source: &str, target: &str) {
-    task.posix().bind(source, target, false).unwrap();
-}
-
-fn share(task: &Task, path: &str, kind: Propagation) {
-    task.posix().set_propagation(path, kind, false).unwrap();
-}
-
 fn umount(task: &Task, path: &str) {
     task.posix().umount(path, UmountFlags::empty()).unwrap();
 }
@@ -46,142 +38,6 @@ fn errno<T: std::fmt::Debug>(result: vfscale::Result<T>) -> Errno {
 fn points(task: &Task) -> Vec<String> {
     let all = task.posix().mounts().into_iter().skip(1);
     all.map(|mount| mount.mount_point.to_str().unwrap().to_owned()).collect()
-}
-
-/// Returns the propagation of the topmost mount at a path: its peer group, its master, and the
-/// nearest visible master.
-fn sharing(task: &Task, path: &str) -> (Option<u64>, Option<u64>, Option<u64>) {
-    let id = task.metadata(path).unwrap().mnt_id;
-    let mounts = task.posix().mounts();
-    let mount = mounts.iter().find(|mount| mount.id == id).unwrap();
-    (mount.peer_group, mount.master, mount.propagate_from)
-}
-
-#[test]
-fn peers_get_each_others_mounts() {
-    let task = task(Propagation::Private);
-    bind(&task, "/a", "/a");
-    share(&task, "/a", Propagation::Shared);
-    bind(&task, "/a", "/b");
-    assert_eq!(sharing(&task, "/b"), (Some(1), None, None));
-    mount(&task, "/b/x");
-    assert_eq!(points(&task), ["/a", "/b", "/b/x", "/a/x"]);
-    assert_eq!(sharing(&task, "/a/x"), sharing(&task, "/b/x"));
-    task.write("/a/x/f", "same").unwrap();
-    assert_eq!(task.read_to_string("/b/x/f").unwrap(), "same");
-    umount(&task, "/a/x");
-    assert_eq!(points(&task), ["/a", "/b"]);
-}
-
-#[test]
-fn slaves_get_and_give_nothing_back() {
-    let task = task(Propagation::Private);
-    bind(&task, "/a", "/a");
-    share(&task, "/a", Propagation::Shared);
-    for copy in ["/b", "/c"] {
-        bind(&task, "/a", copy);
-    }
-    share(&task, "/b", Propagation::Slave);
-    share(&task, "/c", Propagation::Slave);
-    // A slave that is also shared, with a slave of its own.
-    share(&task, "/c", Propagation::Shared);
-    bind(&task, "/c", "/m");
-    share(&task, "/m", Propagation::Slave);
-    mount(&task, "/a/x");
-    assert_eq!(points(&task)[4..], ["/a/x", "/b/x", "/c/x", "/m/x"]);
-    let (group, none, _) = sharing(&task, "/a/x");
-    let (below, master, _) = sharing(&task, "/c/x");
-    assert_eq!((none, master), (None, group));
-    assert_eq!(sharing(&task, "/b/x"), (None, group, None));
-    assert_eq!(sharing(&task, "/m/x"), (None, below, None));
-    umount(&task, "/c/x");
-    assert_eq!(points(&task)[4..], ["/a/x", "/b/x"]);
-    umount(&task, "/a/x");
-    assert_eq!(points(&task).len(), 4);
-}
-
-/// A task that does not see the master of a mount is shown the nearest visible master above it.
-#[test]
-fn the_nearest_visible_master_is_shown() {
-    let task = task(Propagation::Private);
-    bind(&task, "/m/y", "/m/y");
-    share(&task, "/m/y", Propagation::Shared);
-    bind(&task, "/m/y", "/a");
-    share(&task, "/a", Propagation::Slave);
-    share(&task, "/a", Propagation::Shared);
-    task.create_dir("/m/z").unwrap();
-    bind(&task, "/a", "/m/z");
-    share(&task, "/m/z", Propagation::Slave);
-    let (top, middle) = (sharing(&task, "/m/y").0, sharing(&task, "/a").0);
-    assert_eq!(sharing(&task, "/m/z"), (None, middle, None));
-    task.posix().chroot("/m").unwrap();
-    assert_eq!(sharing(&task, "/z"), (None, middle, top));
-}
-
-/// Race: A mount that is propagated.
-#[test]
-fn what_is_there_already_stays_on_top() {
-    let task = task(Propagation::Private);
-    bind(&task, "/a", "/a");
-    share(&task, "/a", Propagation::Shared);
-    bind(&task, "/a", "/b");
-    share(&task, "/b", Propagation::Slave);
-    mount(&task, "/b/x");
-    task.write("/b/x/mine", "").unwrap();
-    mount(&task, "/a/x");
-    assert_eq!(points(&task)[2..], ["/b/x", "/a/x", "/b/x"]);
-    task.read_to_string("/b/x/mine").unwrap();
-    umount(&task, "/a/x");
-    assert_eq!(points(&task)[2..], ["/b/x"]);
-    task.read_to_string("/b/x/mine").unwrap();
-}
-
-/// A mount with other mounts on it is not unmounted together with its peer.
-#[test]
-fn a_mount_with_mounts_on_it_stays() {
-    let task = task(Propagation::Private);
-    bind(&task, "/a", "/a");
-    share(&task, "/a", Propagation::Shared);
-    bind(&task, "/a", "/b");
-    bind(&task, "/m", "/a/x");
-    share(&task, "/b/x", Propagation::Private);
-    mount(&task, "/b/x/y");
-    umount(&task, "/a/x");
-    assert_eq!(points(&task), ["/a", "/b", "/b/x", "/b/x/y"]);
-    // In use, without mounts on it: busy.
-    umount(&task, "/b/x/y");
-    umount(&task, "/b/x");
-    let cwd = task.fork();
-    bind(&task, "/m", "/a/x");
-    cwd.posix().chdir("/b/x").unwrap();
-    assert_eq!(errno(task.posix().umount("/a/x", UmountFlags::empty())), Errno::BUSY);
-    task.posix().umount("/a/x", UmountFlags::DETACH).unwrap();
-}
-
-#[test]
-fn moves_and_binds_that_are_refused() {
-    let task = task(Propagation::Private);
-    bind(&task, "/a", "/a");
-    mount(&task, "/a/x");
-    share(&task, "/a", Propagation::Shared);
-    assert_eq!(errno(task.posix().move_mount("/a/x", "/b")), Errno::INVAL, "from a shared mount");
-    mount(&task, "/m");
-    share(&task, "/m", Propagation::Unbindable);
-    share(&task, "/a/x", Propagation::Shared);
-    assert_eq!(errno(task.posix().bind("/m", "/b", false)), Errno::INVAL);
-    assert_eq!(errno(task.posix().move_mount("/m", "/a/x")), Errno::INVAL, "to a shared mount");
-    share(&task, "/a/x", Propagation::Private);
-    task.posix().move_mount("/m", "/a/x").unwrap();
-    assert_eq!(errno(task.posix().set_propagation("/b", Propagation::Shared, false)), Errno::INVAL);
-    let user = task.with_credentials(Credentials::user(1000, 1000));
-    assert_eq!(errno(user.posix().set_propagation("/a", Propagation::Shared, false)), Errno::PERM);
-    assert_eq!(errno(user.posix().unshare_mounts()), Errno::PERM);
-    assert_eq!(errno(task.posix().move_mount("/", "/a")), Errno::INVAL, "with an unbindable mount");
-    share(&task, "/a", Propagation::Private);
-    assert_eq!(errno(task.posix().move_mount("/", "/a")), Errno::LOOP);
-    // An unbindable mount is left out of a bind of a directory above it.
-    task.posix().bind("/a", "/c", true).unwrap();
-    assert_eq!(points(&task), ["/a", "/a/x", "/a/x", "/c", "/c/x"]);
 }
 
 #[test]

@@ -169,6 +169,26 @@ fn ends_well(removal: vfscale::Result<()>, below: &[&str]) {
     assert!(matches!(error.errno(), Errno::NOENT | Errno::NOTEMPTY), "{error}");
 }
 
+/// Has three threads remove one tree at a time.
+fn three_remove(vfs: &Vfs, top: &str) {
+    let barrier = Barrier::new(3);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                barrier.wait();
+                match vfs.task().remove_dir_all(top) {
+                    // The other threads were done before it began.
+                    Err(error) if error.errno() == Errno::NOENT => {
+                        assert_eq!(error.path(), Some(Path::new(top)));
+                    }
+                    other => other.unwrap(),
+                }
+            });
+        }
+    });
+    assert!(!vfs.task().exists(top).unwrap());
+}
+
 /// Race: Removing a tree while other threads change it.
 ///
 /// Between reading a directory and removing its entries, names are removed, created, and replaced
@@ -182,23 +202,7 @@ fn removals_of_one_tree_beside_each_other_end_well() {
     task.write("/precious", "").unwrap();
     for _ in 0..60 {
         plant(&task, "/t", 4);
-        let barrier = Barrier::new(3);
-        thread::scope(|scope| {
-            for _ in 0..3 {
-                let (task, barrier) = (vfs.task(), &barrier);
-                scope.spawn(move || {
-                    barrier.wait();
-                    match task.remove_dir_all("/t") {
-                        // The other threads were done before it began.
-                        Err(error) if error.errno() == Errno::NOENT => {
-                            assert_eq!(error.path(), Some(Path::new("/t")));
-                        }
-                        other => other.unwrap(),
-                    }
-                });
-            }
-        });
-        assert!(!task.exists("/t").unwrap());
+        three_remove(&vfs, "/t");
         assert!(task.exists("/precious").unwrap());
     }
 }
@@ -441,22 +445,6 @@ fn removals_of_one_deep_tree_beside_each_other_end_well() {
     let task = vfs.task();
     for _ in 0..60 {
         dig(&task, 300);
-        let barrier = Barrier::new(3);
-        thread::scope(|scope| {
-            for _ in 0..3 {
-                let (task, barrier) = (vfs.task(), &barrier);
-                scope.spawn(move || {
-                    barrier.wait();
-                    match task.remove_dir_all("/d") {
-                        // The other threads were done before it began.
-                        Err(error) if error.errno() == Errno::NOENT => {
-                            assert_eq!(error.path(), Some(Path::new("/d")));
-                        }
-                        other => other.unwrap(),
-                    }
-                });
-            }
-        });
-        assert!(!task.exists("/d").unwrap());
+        three_remove(&vfs, "/d");
     }
 }

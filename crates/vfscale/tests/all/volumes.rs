@@ -469,3 +469,30 @@ fn a_volume_is_made_on_a_device_that_is_new() {
     let read_only = vfscale::volume_on(empty).create(16 << 20).read_only(true).open();
     assert!(matches!(read_only, Err(VolumeError::Open { .. })));
 }
+
+/// Race: Openings that make an image, all at once. One has it, and the others find it in use.
+#[test]
+fn one_of_several_openings_makes_the_image() {
+    for round in 0..100 {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, barrier) = (dir.path().join("disk.vfs"), Barrier::new(4));
+        let open = || {
+            barrier.wait();
+            vfscale::volume(&path).create(16 << 20).open()
+        };
+        let opened: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let mut volumes = Vec::new();
+        for result in opened {
+            match result {
+                Ok(volume) => volumes.push(volume),
+                Err(VolumeError::Device(vfscale_block::Error::Locked { .. })) => {}
+                Err(error) => panic!("round {round}: {error}"),
+            }
+        }
+        assert_eq!(volumes.len(), 1, "round {round}");
+        volumes.pop().unwrap().close().unwrap();
+    }
+}

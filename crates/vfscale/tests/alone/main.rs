@@ -9,4 +9,3 @@ mod no_locks;
 mod scaling;
 mod scaling_volumes;
 mod spread;
-mod waits;

@@ -1,6 +1,6 @@
 //! Each setting of [`Scaling`] reverts its patch: the one lock or counter that the patch removed is
 //! used again, and by default it is not. The calls alternate between two CPUs, so the counts are
-//! exact. `waits.rs` shows that threads then wait for each other.
+//! exact.
 
 use crate::common::{CALLS, all_recorded, alone, in_turn, recorded};
 use vfscale::posix::{At, AtFlags, MemfdFlags, OFlags, RenameFlags, SocketType, UmountFlags};

@@ -1,43 +1,20 @@
-//! Power cuts while a branch takes over an overlay, or what another branch has changed, and how
-//! much of its device the first writes.
+//! Power cuts while a branch takes over an overlay, what another branch has changed, or a layer or
+//! a patch; and how much of its device the first writes.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use vfscale::block::{Device, MemoryDevice};
-use vfscale::{MergeOptions, Pool, Task, Timestamp};
+use vfscale::{ApplyOptions, DiffOptions, MergeOptions, Merged, Pool, Task};
 use vfscale_testkit::{Call, CrashPlan, HookedDevice, RecordingDevice};
 
 use crate::common::{image, within};
 use crate::counted::counting;
 use crate::ingests::{Above, ingest};
-
-/// The files of a branch, with mode, links, time, and what they have or lead to.
-type Contents = BTreeMap<PathBuf, (u32, u32, Timestamp, Vec<u8>)>;
-
-/// Reads a branch, which a cut may have damaged.
-fn contents(task: &Task) -> vfscale::Result<Contents> {
-    let (mut found, mut paths) = (Contents::new(), vec![PathBuf::from("/")]);
-    while let Some(path) = paths.pop() {
-        let stat = task.symlink_metadata(&path)?;
-        let mut bytes = Vec::new();
-        if stat.is_dir() {
-            for entry in task.read_dir(&path)? {
-                paths.push(path.join(entry?.file_name()));
-            }
-        } else if stat.is_symlink() {
-            bytes = task.read_link(&path)?.into_os_string().into_encoded_bytes();
-        } else {
-            bytes = task.read(&path)?;
-        }
-        found.insert(path, (stat.mode, stat.nlink, stat.mtime, bytes));
-    }
-    Ok(found)
-}
+use crate::tree_common::{Tree, read_tree};
 
 /// Makes an image, and changes it in an overlay. Returns the image in memory, whose `main` has not
 /// taken the changes over.
@@ -64,18 +41,34 @@ fn in_memory(path: &Path) -> MemoryDevice {
     device
 }
 
+/// The contents of a branch, whether there is something to merge into `into`, and all branches.
+type Found = (Tree, bool, Vec<String>);
+
+/// Returns whether the branch `from` has something that the branch `into` has not; false if there
+/// is no such branch.
+fn is_to_merge(pool: &Pool) -> Result<bool, String> {
+    if pool.branches().iter().all(|info| info.name != "from") {
+        return Ok(false);
+    }
+    let planned = pool.merge("from", "into", MergeOptions::new().dry_run(true));
+    planned.map(|planned| planned != Merged::default()).map_err(|error| error.to_string())
+}
+
 /// Returns what the branch `of` has in an image of such branches, and fails for a pool that is not
 /// whole.
-fn found(device: Arc<dyn Device>, branches: &[&str], of: &str) -> Result<Contents, String> {
+fn found(device: Arc<dyn Device>, of: &str) -> Result<Found, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let pool = vfscale::pool_on(device).open().map_err(|error| text(&error))?;
     let names: Vec<_> = pool.branches().into_iter().map(|info| info.name).collect();
     let volume = pool.open(of).map_err(|error| text(&error))?;
-    let found = contents(&volume.task()).map_err(|error| text(&error))?;
+    let found = read_tree(&volume.task()).map_err(|error| text(&error))?;
     volume.close().map_err(|error| text(&error))?;
+    let is_to_merge = is_to_merge(&pool)?;
     let problems = pool.check().map_err(|error| text(&error))?;
-    let is_whole = names == branches && problems.is_empty();
-    if is_whole { Ok(found) } else { Err(format!("{names:?}, {problems:?}")) }
+    match problems.is_empty() {
+        true => Ok((found, is_to_merge, names)),
+        false => Err(format!("{names:?}, {problems:?}")),
+    }
 }
 
 /// A device that records, and forgets flushes if the state says so.
@@ -85,7 +78,7 @@ type Cut = HookedDevice<RecordingDevice<MemoryDevice>, bool>;
 /// was as before and as after it, or why it was neither.
 fn sweep(
     device: MemoryDevice,
-    (branches, of): (&[&str], &str),
+    (branches, of, kept): (&[&str], &str, Option<&str>),
     is_planted: bool,
     act: impl FnOnce(&Pool),
 ) -> Result<[usize; 2], String> {
@@ -98,17 +91,24 @@ fn sweep(
         },
     ));
     let pool = vfscale::pool_on(device.clone()).open().unwrap();
-    let now = |pool: &Pool| within(pool, of, |task| contents(task).unwrap());
+    let now = |pool: &Pool| {
+        let tree = within(pool, of, |task| read_tree(task).unwrap());
+        let names: Vec<_> = pool.branches().into_iter().map(|info| info.name).collect();
+        (tree, is_to_merge(pool).unwrap(), names)
+    };
     let before = now(&pool);
     act(&pool);
     device.below.mark("done");
     let after = now(&pool);
     pool.close().unwrap();
-    assert!(before != after);
+    assert_eq!((before.0 == after.0, after.1), (false, kept.is_some()));
+    let [one, mut other] = [&before, &after].map(|it| it.2.iter().map(String::as_str));
+    assert!(one.eq(branches.iter().copied()));
+    assert_eq!(other.find(|name| !branches.contains(name)), kept);
     let mut met = [0; 2];
     let plan = CrashPlan::default().exhaustive_bits(2).listed_max(3).samples(2);
     for state in device.below.crash_states(plan) {
-        let found = found(state.device(), branches, of);
+        let found = found(state.device(), of);
         let found = found.map_err(|why| format!("{}: {why}", state.id()))?;
         match (found == before, found == after) {
             (true, _) if state.marks() == 0 => met[0] += 1,
@@ -147,7 +147,7 @@ fn a_power_cut_in_an_ingest_leaves_the_branch_as_before_or_after() {
         };
         let Some(device) = changed(dir.path(), fill, change) else { return };
         let act = |pool: &Pool| assert_eq!(ingest(pool, dir.path()).unwrap().kept, None);
-        judge(is_planted, sweep(device, (&["base", "main"], "main"), is_planted, act));
+        judge(is_planted, sweep(device, (&["base", "main"], "main", None), is_planted, act));
     }
 }
 
@@ -163,7 +163,7 @@ fn judge(is_planted: bool, swept: Result<[usize; 2], String>) {
 
 /// A merge with names, contents, a text by lines, a removal, and a conflict.
 #[test]
-fn a_power_cut_in_a_merge_leaves_the_branch_as_before_or_after() {
+fn a_power_cut_in_a_merge_or_a_rebase_leaves_the_branch_as_before_or_after() {
     for is_planted in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let path = image(dir.path(), |task| {
@@ -191,8 +191,53 @@ fn a_power_cut_in_a_merge_leaves_the_branch_as_before_or_after() {
             let merged = pool.merge("from", "into", MergeOptions::new()).unwrap();
             assert_eq!((merged.texts, merged.conflicts.len()), (1, 1));
         };
-        let branches = (&["from", "into", "main"][..], "into");
+        let branches = (&["from", "into", "main"][..], "into", None);
         judge(is_planted, sweep(in_memory(&path), branches, is_planted, act));
+        let act = |pool: &Pool| {
+            let rebased = pool.rebase("from", "into", MergeOptions::new()).unwrap();
+            assert_eq!((rebased.texts, rebased.conflicts.len()), (1, 1));
+        };
+        let branches = (branches.0, "from", Some("from@1"));
+        judge(is_planted, sweep(in_memory(&path), branches, is_planted, act));
+    }
+}
+
+/// A layer and a patch, each with contents, new files, one that goes, and one that comes elsewhere.
+#[test]
+fn a_power_cut_in_an_apply_leaves_the_branch_as_before_or_after() {
+    for is_planted in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = image(dir.path(), |task| {
+            task.create_dir_all("/d/below").unwrap();
+            task.write("/d/text", "1\n2\n3\n4\n5\n6\n").unwrap();
+            task.write("/d/below/gone", "gone\n").unwrap();
+            task.write("/moved", "a line\n".repeat(900)).unwrap();
+        });
+        let pool = vfscale::pool(&path).convert(true).open().unwrap();
+        pool.fork("main", "trial").unwrap();
+        within(&pool, "trial", |task| {
+            task.write("/d/text", "1\n2\n3\n4\n5\nsix\n").unwrap();
+            task.remove_dir_all("/d/below").unwrap();
+            task.rename("/moved", "/d/moved").unwrap();
+            (0..4).for_each(|n| task.write(format!("/new{n}"), "line\n".repeat(1000)).unwrap());
+        });
+        let all = DiffOptions::new();
+        let [mut layer, mut patch] = <[Vec<u8>; 2]>::default();
+        let take = |into: &mut Vec<u8>, part: &[u8]| {
+            into.extend_from_slice(part);
+            true
+        };
+        pool.layer("main", "trial", &all, &mut |part| take(&mut layer, part)).unwrap();
+        pool.patch("main", "trial", &all, &mut |part| take(&mut patch, part)).unwrap();
+        pool.close().unwrap();
+        for input in [layer, patch] {
+            let act = |pool: &Pool| {
+                let applied = pool.apply("main", &mut &input[..], ApplyOptions::new()).unwrap();
+                assert!(applied.is_done && applied.removed > 0, "{applied:?}");
+            };
+            let branches = (&["main", "trial"][..], "main", None);
+            judge(is_planted, sweep(in_memory(&path), branches, is_planted, act));
+        }
     }
 }
 

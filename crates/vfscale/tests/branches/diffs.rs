@@ -1,7 +1,6 @@
 //! `diff`, against a comparison that reads everything.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use vfscale::pool::{Changes, Difference, DifferenceKind};
@@ -10,29 +9,14 @@ use vfscale::{Mode, Pool, Task};
 use vfscale_sync::random::{Random, seed};
 
 use crate::common::{image, within};
-
-/// The inode number, the generation and the type: of the same inode in two branches.
-type Object = (u64, u32, u32);
+use crate::tree_common::{Known, Object, Tree, read_tree};
 
 /// Leads from a path of the first branch to one of the second.
 type Way<'w> = &'w dyn Fn(&Path) -> Option<PathBuf>;
 
-/// All that is compared of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Known {
-    object: Object,
-    is_dir: bool,
-    mode: u32,
-    size: u64,
-    content: Vec<u8>,
-    attributes: String,
-    xattrs: Vec<(OsString, Option<Vec<u8>>)>,
-}
-
-impl Known {
-    fn told(&self, path: &Path, kind: DifferenceKind) -> Difference {
-        Difference { path: path.into(), kind, mode: self.mode, size: self.size }
-    }
+fn told(known: &Known, path: &Path, kind: DifferenceKind) -> Difference {
+    let (mode, size) = (known.attributes.0, known.content.len() as u64);
+    Difference { path: path.into(), kind, mode, size }
 }
 
 /// The paths of differences, and their kinds.
@@ -40,60 +24,26 @@ fn kinds(found: Vec<Difference>) -> Vec<(PathBuf, DifferenceKind)> {
     found.into_iter().map(|it| (it.path, it.kind)).collect()
 }
 
-/// Reads everything in a tree.
-fn all(task: &Task) -> BTreeMap<PathBuf, Known> {
-    let mut found = BTreeMap::new();
-    let mut stack = vec![PathBuf::from("/")];
-    while let Some(path) = stack.pop() {
-        let known = look(task, &path);
-        if known.is_dir {
-            stack.extend(task.read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-        }
-        found.insert(path, known);
+fn changes(one: &Known, other: &Known) -> Changes {
+    let is_later = !one.is_dir() && one.mtime != other.mtime;
+    Changes {
+        content: one.content != other.content,
+        attributes: one.attributes != other.attributes || is_later,
+        xattrs: one.xattrs != other.xattrs,
     }
-    found
-}
-
-fn look(task: &Task, path: &Path) -> Known {
-    let stat = task.symlink_metadata(path).unwrap();
-    let is_dir = stat.is_dir();
-    let (mut content, mut xattrs) = (Vec::new(), Vec::new());
-    if stat.is_symlink() {
-        content = task.read_link(path).unwrap().into_os_string().into_encoded_bytes();
-    } else {
-        xattrs = task
-            .list_xattrs(path)
-            .unwrap()
-            .into_iter()
-            .map(|name| (name.clone(), task.xattr(path, &name).unwrap()))
-            .collect();
-        xattrs.sort();
-        if !is_dir {
-            content = task.read(path).unwrap();
-        }
-    }
-    let mtime = if is_dir { None } else { Some(stat.mtime) };
-    let attributes = format!("{:?}", (stat.mode, stat.uid, stat.gid, stat.rdev, mtime));
-    let object = (stat.ino, stat.generation, stat.mode & 0o170_000);
-    let size = if is_dir { 0 } else { stat.size };
-    Known { object, is_dir, mode: stat.mode, size, content, attributes, xattrs }
 }
 
 /// Compares two trees that were read whole.
-fn naive(a: &BTreeMap<PathBuf, Known>, b: &BTreeMap<PathBuf, Known>) -> Vec<Difference> {
+fn naive(a: &Tree, b: &Tree) -> Vec<Difference> {
     let mut found = Vec::new();
     let mut compare = |path: &Path, one: &Known, other: &Known| {
-        let changes = Changes {
-            content: one.content != other.content,
-            attributes: one.attributes != other.attributes,
-            xattrs: one.xattrs != other.xattrs,
-        };
+        let changes = changes(one, other);
         if changes != Changes::default() {
-            found.push(other.told(path, DifferenceKind::Changed(changes)));
+            found.push(told(other, path, DifferenceKind::Changed(changes)));
         }
     };
     // A name is the same one if it is in the same directory, too.
-    let above = |tree: &BTreeMap<PathBuf, Known>, path: &Path| {
+    let above = |tree: &Tree, path: &Path| {
         path.parent().and_then(|above| tree.get(above)).map(|above| above.object)
     };
     let is_kept = |path: &Path| above(a, path) == above(b, path);
@@ -112,7 +62,7 @@ fn naive(a: &BTreeMap<PathBuf, Known>, b: &BTreeMap<PathBuf, Known>) -> Vec<Diff
     let moved: HashMap<PathBuf, PathBuf> = lost
         .values()
         .filter_map(|[gone, come]| Some((gone.first()?.clone(), come.first()?.clone())))
-        .filter(|(from, _)| a[from].is_dir)
+        .filter(|(from, _)| a[from].is_dir())
         .collect();
     let mut pairs: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
     let mut only = Vec::new();
@@ -144,20 +94,21 @@ fn naive(a: &BTreeMap<PathBuf, Known>, b: &BTreeMap<PathBuf, Known>) -> Vec<Diff
             kind => kind.clone(),
         };
         let side = if kind == DifferenceKind::Removed { a } else { b };
-        found.push(side[path].told(path, kind));
+        found.push(told(&side[path], path, kind));
     }
-    found.extend(
-        pairs.into_iter().map(|(from, path)| b[&path].told(&path, DifferenceKind::Moved { from })),
-    );
+    let moved =
+        |(from, path): (PathBuf, PathBuf)| told(&b[&path], &path, DifferenceKind::Moved { from });
+    found.extend(pairs.into_iter().map(moved));
     found.sort();
     found
 }
 
 /// Returns a path of a file, or of a directory.
 fn any(task: &Task, random: &mut Random, is_dir: bool) -> Option<PathBuf> {
-    let paths: Vec<_> = all(task)
+    let paths: Vec<_> = read_tree(task)
+        .unwrap()
         .into_iter()
-        .filter(|(path, known)| known.is_dir == is_dir && (is_dir || path.as_os_str() != "/"))
+        .filter(|(path, known)| known.is_dir() == is_dir && (is_dir || path.as_os_str() != "/"))
         .map(|(path, _)| path)
         .collect();
     (!paths.is_empty()).then(|| paths[random.below(paths.len() as u64) as usize].clone())
@@ -202,7 +153,8 @@ fn rewrite(task: &Task, file: &Path, random: &mut Random) -> vfscale::Result<()>
 }
 
 fn both(pool: &Pool, a: &str, b: &str) -> (Vec<Difference>, Vec<Difference>) {
-    let (one, other) = (within(pool, a, all), within(pool, b, all));
+    let read = |name| within(pool, name, |task| read_tree(task).unwrap());
+    let (one, other) = (read(a), read(b));
     (pool.diff(a, b).unwrap(), naive(&one, &other))
 }
 

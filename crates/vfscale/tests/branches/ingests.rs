@@ -19,10 +19,17 @@ use vfscale_sync::random::{Random, seed};
 use crate::common::{image, within};
 use crate::views::{Mounted, acl, change, of_kernel, of_library};
 
+/// The options of an overlay that an ingest knows all of.
+const FULL: &str = "xino=on,redirect_dir=on,metacopy=on,index=on";
+/// The options of an overlay in a namespace of users.
+const OF_USER: &str = "userxattr,xino=on,index=off";
+
 /// An overlay above a view.
 pub struct Above {
     dir: PathBuf,
     mounted: PathBuf,
+    options: &'static str,
+    layers: CString,
     _view: Mounted,
 }
 
@@ -30,22 +37,38 @@ impl Above {
     /// Makes a view of `main`, and mounts an overlay above it; says why not if that can't be done
     /// here.
     pub fn new(pool: &Pool, image: &Path) -> Option<Self> {
+        Self::with(pool, image, FULL)
+    }
+
+    fn with(pool: &Pool, image: &Path, options: &'static str) -> Option<Self> {
         let dir = image.parent().unwrap().to_owned();
         pool.fork_with("main", "base", ForkOptions::new().read_only(true)).unwrap();
         pool.view("base", &dir.join("view")).unwrap();
         let view = Mounted::new(image, &dir.join("view"), &dir.join("lower"))?;
         let [upper, work, mounted] = ["upper", "work", "mnt"].map(|name| dir.join(name));
         [&upper, &work, &mounted].into_iter().for_each(|dir| fs::create_dir(dir).unwrap());
-        let options = format!(
-            "lowerdir={},upperdir={},workdir={},xino=on,redirect_dir=on,metacopy=on,index=on",
+        let text = format!(
+            "lowerdir={},upperdir={},workdir={},{options}",
             dir.join("lower").display(),
             upper.display(),
             work.display()
         );
-        let options = CString::new(options).unwrap();
-        rustix::mount::mount("overlay", &mounted, "overlay", MountFlags::empty(), &*options)
-            .unwrap();
-        Some(Self { dir, mounted, _view: view })
+        let layers = CString::new(text).unwrap();
+        let this = Self { dir, mounted, options, layers, _view: view };
+        this.mount();
+        Some(this)
+    }
+
+    fn mount(&self) {
+        let flags = MountFlags::empty();
+        rustix::mount::mount("overlay", &self.mounted, "overlay", flags, &*self.layers).unwrap();
+    }
+
+    /// Mounts it anew: without handles, Linux shows two numbers of a file that it has copied and
+    /// that got another name then, until it has forgotten the file.
+    fn remount(&self) {
+        rustix::mount::unmount(&self.mounted, UnmountFlags::empty()).unwrap();
+        self.mount();
     }
 
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
@@ -53,7 +76,7 @@ impl Above {
     }
 
     fn ingest(&self, pool: &Pool) -> Result<Ingested, PoolError> {
-        ingest(pool, &self.dir)
+        ingest_of(pool, &self.dir, self.options == OF_USER)
     }
 }
 
@@ -64,8 +87,12 @@ impl Drop for Above {
 }
 
 pub fn ingest(pool: &Pool, dir: &Path) -> Result<Ingested, PoolError> {
+    ingest_of(pool, dir, false)
+}
+
+fn ingest_of(pool: &Pool, dir: &Path, userxattr: bool) -> Result<Ingested, PoolError> {
     let [view, upper, work] = &["view", "upper", "work"].map(|name| dir.join(name));
-    pool.ingest("main", Overlay { base: "base", view, upper, work })
+    pool.ingest("main", Overlay { base: "base", view, upper, work, userxattr })
 }
 
 fn names(pool: &Pool) -> Vec<String> {
@@ -180,10 +207,22 @@ fn same_bytes(theirs: &File, ours: &vfscale::File, path: &Path) {
     }
 }
 
+/// Leaves each file one name: an overlay without an index shows a count of links that it has not.
+fn unlink_second_names(task: &Task) {
+    let mut met = std::collections::HashSet::new();
+    let names: Vec<_> = task.walk_dir("/").map(|entry| entry.unwrap()).collect();
+    for entry in names {
+        let is_dir = entry.metadata.file_type() == vfscale::FileType::Directory;
+        if !is_dir && !met.insert(entry.metadata.ino) {
+            task.remove_file(&entry.path).unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_branch_becomes_what_the_overlay_is() {
     let mut random = Random::new(seed());
-    for _ in 0..6 {
+    for options in [FULL, FULL, FULL, FULL, OF_USER, OF_USER, OF_USER] {
         let dir = tempfile::tempdir().unwrap();
         let path = image(dir.path(), |task| {
             (0..150).for_each(|_| change(task, &mut random));
@@ -191,15 +230,21 @@ fn a_branch_becomes_what_the_overlay_is() {
                 let [file, name] = [(); 2].map(|()| some(Path::new("/"), &mut random));
                 let _ = task.hard_link(file, name);
             }
+            if options == OF_USER {
+                unlink_second_names(task);
+            }
         });
         let pool = vfscale::pool(&path).convert(true).open().unwrap();
-        let Some(above) = Above::new(&pool, &path) else { return };
+        let Some(above) = Above::with(&pool, &path, options) else { return };
         for _ in 0..random.one(&[20, 200, 400]) {
             change_kernel(&above.mounted, &mut random);
         }
         let done = above.ingest(&pool).unwrap();
         assert_eq!(done.kept, None);
         assert_eq!(names(&pool), ["base", "main"]);
+        if options == OF_USER {
+            above.remount();
+        }
         within(&pool, "main", |task| compare(task, &above.mounted));
         drop(above);
         pool.close().unwrap();
@@ -251,6 +296,46 @@ fn an_ingest_writes_what_differs() {
     let found = pool.diff("base", "main").unwrap();
     let moved = |it: &&Difference| matches!(it.kind, DifferenceKind::Moved { .. });
     assert!(found.iter().filter(moved).count() >= 4, "{found:?}");
+    drop(above);
+    pool.close().unwrap();
+}
+
+/// In an overlay of a user, a file of the base that is changed keeps its inode if it has one name,
+/// and leaves its other names what they were.
+#[test]
+fn an_overlay_of_a_user_says_no_origins() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), |task| {
+        task.write("/large", vec![1; 1 << 20]).unwrap();
+        ["/one", "/link"].iter().for_each(|name| task.write(name, "base").unwrap());
+        task.hard_link("/one", "/two").unwrap();
+        task.symlink("target", "/name").unwrap();
+        task.create_dir_all("/d/e").unwrap();
+        task.write("/d/e/f", "inner").unwrap();
+    });
+    let pool = vfscale::pool(&path).convert(true).open().unwrap();
+    let Some(above) = Above::with(&pool, &path, OF_USER) else { return };
+    let ino = |task: &Task, path: &str| task.symlink_metadata(path).unwrap().ino;
+    let before = within(&pool, "main", |task| ["/large", "/two"].map(|path| ino(task, path)));
+    File::options().write(true).open(above.path("large")).unwrap().write_all(b"x").unwrap();
+    File::options().append(true).open(above.path("one")).unwrap().write_all(b"!").unwrap();
+    fs::remove_file(above.path("name")).unwrap();
+    std::os::unix::fs::symlink("another", above.path("name")).unwrap();
+    fs::remove_dir_all(above.path("d")).unwrap();
+    fs::create_dir(above.path("d")).unwrap();
+    fs::rename(above.path("link"), above.path("large2")).unwrap();
+    let done = above.ingest(&pool).unwrap();
+    assert_eq!(done.bytes, 4096 + 5 + 4);
+    within(&pool, "main", |task| {
+        assert_eq!(["/large", "/two"].map(|path| ino(task, path)), before);
+        let read = |path: &str| task.read_to_string(path).unwrap();
+        assert_eq!(
+            (read("/one"), read("/two"), read("/large2")),
+            ("base!".into(), "base".into(), "base".into())
+        );
+        assert_eq!(task.read_link("/name").unwrap(), Path::new("another"));
+        assert_eq!((task.exists("/d/e").unwrap(), task.exists("/link").unwrap()), (false, false));
+    });
     drop(above);
     pool.close().unwrap();
 }
@@ -370,11 +455,15 @@ impl Forged {
     /// Makes the directories, `fill`s them, and expects an error that names the file, and that
     /// nothing has changed.
     fn refuses(&self, what: &str, fill: &dyn Fn()) {
+        self.refuses_with(false, what, fill);
+    }
+
+    fn refuses_with(&self, userxattr: bool, what: &str, fill: &dyn Fn()) {
         let made = ["upper", "work"].map(|name| self.path(name));
         made.iter().for_each(|dir| fs::create_dir(dir).unwrap());
         self.mark("upper", "origin", &[]);
         fill();
-        let refused = ingest(&self.pool, self.dir.path()).unwrap_err();
+        let refused = ingest_of(&self.pool, self.dir.path(), userxattr).unwrap_err();
         assert!(refused.to_string().contains(what), "{what}: {refused}");
         assert_ne!(refused.errno(), Errno::IO, "{what}: {refused}");
         assert_eq!(names(&self.pool), ["base", "main"], "{what}");
@@ -420,6 +509,25 @@ fn a_hostile_upper_layer_changes_nothing() {
         }),
     ];
     cases.into_iter().for_each(|(what, fill)| forged.refuses(what, fill));
+    // An overlay of a user may say even less.
+    let mark = |path: &str, name: &str, value: &[u8]| {
+        let name = format!("user.overlay.{name}");
+        setxattr(forged.path(path), name, value, XattrFlags::empty()).unwrap();
+    };
+    let cases: [Case<'_>; 3] = [
+        ("/x", &|| {
+            fs::create_dir(forged.path("upper/x")).unwrap();
+            mark("upper/x", "redirect", b"/d");
+        }),
+        ("/x", &|| {
+            forged.file("upper/x");
+            mark("upper/x", "metacopy", b"");
+        }),
+        ("index", &|| fs::create_dir(forged.path("work/index")).unwrap()),
+    ];
+    for (what, fill) in cases {
+        forged.refuses_with(true, what, fill);
+    }
     forged.pool.close().unwrap();
 }
 

@@ -13,11 +13,17 @@ mod given_back;
 #[path = "../holes_common/mod.rs"]
 mod holes_common;
 mod ingests;
+mod layers;
 mod limit;
+mod live;
 mod merges;
 mod opened;
+mod patches;
 mod pools;
+mod rebases;
 mod space;
+#[path = "../tree_common/mod.rs"]
+mod tree_common;
 mod verbs;
 mod views;
 mod watched;

@@ -1,58 +1,18 @@
-//! `merge`: each rule by an example, and properties on random histories.
+//! `merge`: each rule by an example.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use vfscale::posix::{At, AtFlags, InodeFlags, OFlags, RenameFlags, SetTime};
 use vfscale::{
     ConflictKind, Errno, FileType, ForkOptions, MergeOptions, Merged, Mode, Pool, PoolError,
     Strategy, Task, Timestamp,
 };
+use vfscale_diskfs::mkfs::{self, MkfsOptions};
 
 use crate::common::{image, read, within};
-
-mod random;
-
-/// All that a merge decides on of a file, but what its number is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
-    /// The first path of the file.
-    pub(crate) first: PathBuf,
-    pub(crate) content: Vec<u8>,
-    pub(crate) attributes: (u32, u32, u32, u64),
-    pub(crate) mtime: i64,
-    pub(crate) xattrs: Vec<(std::ffi::OsString, Option<Vec<u8>>)>,
-}
-
-/// Reads everything in a tree.
-pub(crate) fn all(task: &Task) -> BTreeMap<PathBuf, Known> {
-    let (mut found, mut stack) = (BTreeMap::new(), vec![PathBuf::from("/")]);
-    let mut numbers = BTreeMap::new();
-    while let Some(path) = stack.pop() {
-        let stat = task.symlink_metadata(&path).unwrap();
-        let (mut content, mut xattrs) = (Vec::new(), Vec::new());
-        if stat.is_symlink() {
-            content = task.read_link(&path).unwrap().into_os_string().into_encoded_bytes();
-        } else {
-            let names = task.list_xattrs(&path).unwrap().into_iter();
-            xattrs = names.map(|name| (name.clone(), task.xattr(&path, &name).unwrap())).collect();
-            xattrs.sort();
-        }
-        if stat.is_file() {
-            content = task.read(&path).unwrap();
-        }
-        if stat.is_dir() {
-            stack.extend(task.read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-        }
-        let first = numbers.entry(stat.ino).or_insert_with(|| path.clone());
-        *first = path.clone().min(first.clone());
-        let attributes = (stat.mode, stat.uid, stat.gid, stat.rdev);
-        let known = Known { first: path.clone(), content, attributes, mtime: stat.mtime.0, xattrs };
-        found.insert(path, (stat.ino, known));
-    }
-    let first = |(ino, known)| Known { first: numbers[&ino].clone(), ..known };
-    found.into_iter().map(|(path, found)| (path, first(found))).collect()
-}
+use crate::counted::counted;
+use crate::tree_common::{Tree, read_contents, unequal};
 
 type Fill = fn(&Task);
 
@@ -68,25 +28,22 @@ fn pool(base: Fill, into: Fill, from: Fill) -> (tempfile::TempDir, Pool) {
 }
 
 /// Merges, and checks what is true of all merges. Returns the result and the tree.
-fn merged(
-    (base, into, from): (Fill, Fill, Fill),
-    strategy: Strategy,
-) -> (Merged, BTreeMap<PathBuf, Known>) {
+fn merged((base, into, from): (Fill, Fill, Fill), strategy: Strategy) -> (Merged, Tree) {
     let (_dir, pool) = pool(base, into, from);
     let options = MergeOptions::new().strategy(strategy);
     pool.fork("into", "into 2").unwrap();
     pool.fork("from", "from 2").unwrap();
     let planned = pool.merge("from", "into", options.dry_run(true)).unwrap();
-    let before = within(&pool, "into", all);
+    let before = within(&pool, "into", read_contents);
     let done = pool.merge("from", "into", options).unwrap();
     assert_eq!(Merged { is_done: done.is_done, ..planned }, done);
-    let after = within(&pool, "into", all);
+    let after = within(&pool, "into", read_contents);
     assert_eq!(done.is_done, before != after, "{done:?}");
     let again = pool.merge("from", "into", options).unwrap();
-    same(&within(&pool, "into", all), &after, &format!("a second merge: {again:?}"));
+    same(&within(&pool, "into", read_contents), &after, &format!("a second merge: {again:?}"));
     if done.conflicts.is_empty() {
         pool.merge("into 2", "from 2", options).unwrap();
-        same(&within(&pool, "from 2", all), &after, "the other way round");
+        same(&within(&pool, "from 2", read_contents), &after, "the other way round");
     }
     assert_eq!(pool.branches().len(), 5);
     assert_eq!(pool.check().unwrap(), Vec::<String>::new());
@@ -94,34 +51,12 @@ fn merged(
     (done, after)
 }
 
-/// Checks that two trees are equal; tells of one that is not which files differ.
-pub(crate) fn same(
-    one: &BTreeMap<PathBuf, Known>,
-    other: &BTreeMap<PathBuf, Known>,
-    context: &str,
-) {
-    let paths = one.keys().chain(other.keys());
-    let told = |known: Option<&Known>| {
-        known.map(|it| {
-            let text = String::from_utf8_lossy(&it.content[..it.content.len().min(200)]);
-            format!(
-                "{} {text:?} {:?} {} {:?}",
-                it.first.display(),
-                it.attributes,
-                it.mtime,
-                it.xattrs
-            )
-        })
-    };
-    let differ = |path: &&PathBuf| one.get(*path) != other.get(*path);
-    let told = paths.filter(differ).map(|path| {
-        format!("{}: {:?} | {:?}", path.display(), told(one.get(path)), told(other.get(path)))
-    });
-    let told: Vec<_> = told.collect();
-    assert!(told.is_empty(), "{context}: {told:#?}");
+fn same(one: &Tree, other: &Tree, context: &str) {
+    let found = unequal(one, other);
+    assert!(found.is_empty(), "{context}: {found:#?}");
 }
 
-fn text(tree: &BTreeMap<PathBuf, Known>, path: &str) -> Option<String> {
+fn text(tree: &Tree, path: &str) -> Option<String> {
     tree.get(Path::new(path)).map(|known| String::from_utf8(known.content.clone()).unwrap())
 }
 
@@ -468,7 +403,7 @@ fn what_can_not_be_merged_is_refused() {
     let options = MergeOptions::new();
     let refused = pool.merge("from", "into", options).unwrap_err();
     assert!(matches!(refused, PoolError::MergeInUse { .. }), "{refused}");
-    assert!(refused.to_string().contains("unmount it"), "{refused}");
+    assert!(refused.to_string().contains("close it"), "{refused}");
     assert_eq!(pool.merge("from", "into", options.dry_run(true)).unwrap().added, 1);
     into.close().unwrap();
     assert!(pool.merge("from", "into", options).unwrap().is_done);
@@ -484,4 +419,94 @@ fn what_can_not_be_merged_is_refused() {
     assert!(pool.merge("into", "main", options).unwrap().is_done);
     assert_eq!(read(&pool, "main", "/new").as_deref(), Some("not synced"));
     pool.close().unwrap();
+}
+
+/// The next merge compares with what was merged: what was decided is not asked again, and a parent
+/// whose state was merged is one that the child comes from.
+#[test]
+fn what_was_merged_is_the_base_of_the_next_merge() {
+    let into: Fill = |task| {
+        task.write("/new", "replaced").unwrap();
+        task.rename("/new", "/f").unwrap();
+        task.write("/both", "into").unwrap();
+    };
+    let from: Fill = |task| {
+        task.rename("/f", "/g").unwrap();
+        task.write("/both", "from").unwrap();
+    };
+    let base: Fill =
+        |task| ["/f", "/both"].iter().for_each(|path| task.write(path, "base").unwrap());
+    let (_dir, pool) = pool(base, into, from);
+    let options = MergeOptions::new();
+    assert_eq!(pool.merge("from", "into", options).unwrap().conflicts.len(), 1);
+    let after = within(&pool, "into", read_contents);
+    assert_eq!(pool.merge("from", "into", options).unwrap(), Merged::default());
+    within(&pool, "into", |task| task.remove_file("/both.from").unwrap());
+    within(&pool, "from", |task| task.write("/later", "later").unwrap());
+    let merged = pool.merge("from", "into", options).unwrap();
+    assert_eq!((merged.added, merged.conflicts.len()), (1, 0));
+    let tree = within(&pool, "into", read_contents);
+    assert_eq!(tree.len(), after.len());
+    assert_eq!(text(&tree, "/both").as_deref(), Some("into"));
+    // A change that both have made alike is noted as well.
+    for name in ["from", "into"] {
+        within(&pool, name, |task| task.write("/same", "same").unwrap());
+    }
+    assert!(!pool.merge("from", "into", options).unwrap().is_done);
+    within(&pool, "from", |task| task.rename("/same", "/moved").unwrap());
+    within(&pool, "into", |task| task.write("/same", "other").unwrap());
+    assert_eq!(pool.merge("from", "into", options).unwrap().conflicts, []);
+    assert_eq!(text(&within(&pool, "into", read_contents), "/moved").as_deref(), Some("other"));
+    // Both have changed: the child takes over what the parent has, and is its child again.
+    within(&pool, "main", |task| task.write("/main", "main").unwrap());
+    assert!(matches!(pool.adopt("main", "into"), Err(PoolError::HasChanged { .. })));
+    pool.merge("main", "into", options).unwrap();
+    pool.adopt("main", "into").unwrap();
+    let tree = within(&pool, "main", read_contents);
+    assert_eq!(
+        text(&tree, "/later").zip(text(&tree, "/main")),
+        Some(("later".into(), "main".into()))
+    );
+    pool.close().unwrap();
+}
+
+/// Makes a tree of directories with 20 files each, changes five files and makes three in each of
+/// two branches, and merges them. Returns how often the device was read for that.
+fn reads_of_a_merge(dirs: u64) -> u64 {
+    let device = Arc::new(counted(256 << 20));
+    mkfs::format(&*device, &MkfsOptions::default()).unwrap();
+    let volume = vfscale::volume_on(device.clone()).open().unwrap();
+    let task = volume.task();
+    for file in 0..dirs * 20 {
+        if file % 20 == 0 {
+            task.create_dir(format!("/d{}", file / 20)).unwrap();
+        }
+        task.write(format!("/d{}/f{file}", file / 20), "contents").unwrap();
+    }
+    drop(task);
+    volume.close().unwrap();
+    let pool = vfscale::pool_on(device.clone()).convert(true).open().unwrap();
+    for (number, name) in [(0, "into"), (1, "from")] {
+        pool.fork("main", name).unwrap();
+        within(&pool, name, |task| {
+            for file in (0..5).map(|file| 40 * file + number) {
+                task.write(format!("/d{}/f{file}", file / 20), "changed").unwrap();
+            }
+            (0..3).for_each(|file| task.write(format!("/d1/{name}{file}"), "new").unwrap());
+        });
+    }
+    device.state.take_reads();
+    let merged = pool.merge("from", "into", MergeOptions::new()).unwrap();
+    let reads = device.state.take_reads();
+    assert_eq!((merged.added, merged.changed, merged.conflicts.len()), (3, 5, 0));
+    pool.close().unwrap();
+    reads
+}
+
+/// Files that no branch has changed are not read.
+#[test]
+fn a_merge_reads_what_differs() {
+    let (small, large) = (reads_of_a_merge(20), reads_of_a_merge(400));
+    println!("{small} reads, {large} with twenty times as many files");
+    assert!(large < small * 3 / 2, "{small} reads, and {large} of a large tree");
 }

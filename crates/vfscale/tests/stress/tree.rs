@@ -1,9 +1,9 @@
 //! Threads that change one small tree at random, and the invariants that must hold.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use vfscale::posix::{At, Fd, OFlags, OpenHow, RenameFlags, UmountFlags};
+use vfscale::posix::{At, OFlags, RenameFlags};
 use vfscale::{Errno, Mode, Scaling, Task, Vfs};
 use vfscale_sync::random::{Random, seed};
 
@@ -161,73 +161,6 @@ fn directories_that_move_remain_a_tree() {
     assert_eq!(task.walk_dir("/").count() as u64, DIRS + 1, "with the root");
 }
 
-/// A name that exists before and after every rename always exists, and never refers to an older
-/// file again.
-///
-/// Race: A name that is replaced must never be missing.
-#[test]
-fn a_replaced_name_is_never_missing() {
-    let vfs = memory();
-    let task = vfs.task();
-    task.write("/target", "0").unwrap();
-    let stop = AtomicBool::new(false);
-    let looked = AtomicU64::new(0);
-    thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                let task = vfs.task();
-                let mut last = 0;
-                while !stop.load(Ordering::Relaxed) {
-                    let stat = task.metadata("/target").unwrap();
-                    assert!(stat.size >= last, "went back from {last} to {}", stat.size);
-                    last = stat.size;
-                    looked.fetch_add(1, Ordering::Relaxed);
-                }
-            });
-        }
-        // On a busy machine all renames could be done before the readers begin.
-        while looked.load(Ordering::Relaxed) == 0 {
-            thread::yield_now();
-        }
-        for n in 1..20_000u64 {
-            let file = task.posix().open("/new", OFlags::CREATE | OFlags::WRONLY, MODE).unwrap();
-            file.truncate(n).unwrap();
-            task.rename("/new", "/target").unwrap();
-        }
-        stop.store(true, Ordering::Relaxed);
-    });
-}
-
-/// Two names that are exchanged exist at all times.
-///
-/// Race: A name that is replaced must never be missing.
-#[test]
-fn exchanged_names_are_never_missing() {
-    let vfs = memory();
-    let task = vfs.task();
-    task.create_dir_all("/x/one").unwrap();
-    task.create_dir_all("/y").unwrap();
-    task.write("/y/two", "2").unwrap();
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for name in ["/x/one", "/y/two"] {
-            let (vfs, stop) = (&vfs, &stop);
-            scope.spawn(move || {
-                let task = vfs.task();
-                while !stop.load(Ordering::Relaxed) {
-                    task.metadata(name).unwrap();
-                }
-            });
-        }
-        for _ in 0..20_000 {
-            task.posix()
-                .renameat2(At::Cwd, "/x/one", At::Cwd, "/y/two", RenameFlags::EXCHANGE)
-                .unwrap();
-        }
-        stop.store(true, Ordering::Relaxed);
-    });
-}
-
 /// A file that many threads open gets a sharded reference count. Removing the name collapses it,
 /// and the last handle frees the inode.
 ///
@@ -261,93 +194,4 @@ fn a_hot_file_is_freed_in_the_end() {
     vfscale_sync::rcu::synchronize();
     let after = task.posix().statfs(At::Cwd, "/").unwrap();
     assert_eq!(before.blocks_free, after.blocks_free, "something was not freed");
-}
-
-/// Mounting and unmounting, concurrent with walks through the mount and opens in it.
-///
-/// Race: Unmounting against walks.
-#[test]
-fn umount_against_lookups() {
-    unmount_under_lookups(&memory(), 300);
-}
-
-/// Variant in which crossing a mount takes a lock: the one of all CPUs, or that of the CPU.
-#[test]
-fn umount_against_lookups_that_take_a_lock() {
-    for scaling in [Scaling::kernel_2_6(), Scaling::with_slots(3).with_vfsmount_lock(3)] {
-        unmount_under_lookups(&vfscale::memory().scaling(scaling).build().unwrap(), 100);
-    }
-}
-
-fn unmount_under_lookups(vfs: &Vfs, rounds: u32) {
-    let task = vfs.task();
-    task.create_dir("/mnt").unwrap();
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for n in 0..3 {
-            let stop = &stop;
-            scope.spawn(move || {
-                let _cpu = vfscale_sync::cpu::pretend(n);
-                let task = vfs.task();
-                while !stop.load(Ordering::Relaxed) {
-                    let how = OpenHow::new(OFlags::RDONLY);
-                    match task.posix().open_fd(At::Cwd, "/mnt/dir/../dir/file", &how) {
-                        Ok(fd) => {
-                            assert!(task.posix().fstat(fd).unwrap().is_file());
-                            task.posix().close(fd).unwrap();
-                        }
-                        Err(error) => assert_eq!(error.errno(), Errno::NOENT),
-                    }
-                }
-            });
-        }
-        let mut plain = 0;
-        for n in 0..rounds {
-            let fs = vfscale::MemFs::builder().size(1 << 20).build();
-            task.posix().mount(fs, "/mnt", vfscale::posix::MountFlags::empty()).unwrap();
-            task.create_dir("/mnt/dir").unwrap();
-            task.write("/mnt/dir/file", "x").unwrap();
-            let flags = if n % 2 == 0 { UmountFlags::DETACH } else { UmountFlags::empty() };
-            loop {
-                match task.posix().umount("/mnt", flags) {
-                    Ok(()) => break,
-                    Err(error) => assert_eq!(error.errno(), Errno::BUSY),
-                }
-            }
-            plain += usize::from(flags.is_empty());
-        }
-        assert!(plain > 0);
-        stop.store(true, Ordering::Relaxed);
-    });
-    assert_eq!(task.posix().descriptor_list(), Vec::<Fd>::new());
-}
-
-/// A directory can't be removed while a file is created in it, and no file can be created in a
-/// removed one.
-///
-/// Race: Removing a directory against creating in it.
-#[test]
-fn rmdir_against_create() {
-    let vfs = memory();
-    let task = vfs.task();
-    for _ in 0..3_000 {
-        task.create_dir("/d").unwrap();
-        let dir = task.posix().open("/d", OFlags::RDONLY | OFlags::DIRECTORY, MODE).unwrap();
-        let (made, removed) = thread::scope(|scope| {
-            let maker = scope.spawn(|| {
-                let flags = OFlags::CREATE | OFlags::WRONLY;
-                vfs.task().posix().openat(At::File(&dir), "f", flags, MODE).map(drop)
-            });
-            let removed = task.remove_dir("/d");
-            (maker.join().unwrap(), removed)
-        });
-        match (made, removed) {
-            (Ok(()), Err(error)) => {
-                assert_eq!(error.errno(), Errno::NOTEMPTY);
-                task.remove_dir_all("/d").unwrap();
-            }
-            (Err(error), Ok(())) => assert_eq!(error.errno(), Errno::NOENT),
-            other => panic!("both or neither happened: {other:?}"),
-        }
-    }
 }

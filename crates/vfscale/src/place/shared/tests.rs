@@ -56,7 +56,7 @@ fn a_session_between_comparison_and_act_is_not_lost() {
             session(&pool, path);
         }
     };
-    let refused = pool.shared.adopt_with("main", "trial", beside).unwrap_err();
+    let refused = pool.shared.adopt_with("main", "trial", None, beside).unwrap_err();
     assert!(matches!(refused, PoolError::HasChanged { .. }), "{refused}");
     assert!(has(&pool, "/first") && !has(&pool, "/work"));
     assert_eq!(sessions.next(), Some("/second"));
@@ -68,7 +68,7 @@ fn a_session_between_comparison_and_act_is_not_lost() {
             idle(&pool);
         }
     };
-    pool.shared.adopt_with("main", "trial", beside).unwrap();
+    pool.shared.adopt_with("main", "trial", None, beside).unwrap();
     assert!(has(&pool, "/work"));
 
     // The call does not wait for a user who never stops.
@@ -77,7 +77,7 @@ fn a_session_between_comparison_and_act_is_not_lost() {
         count += 1;
         idle(&pool);
     };
-    let refused = pool.shared.adopt_with("main", "trial", beside).unwrap_err();
+    let refused = pool.shared.adopt_with("main", "trial", None, beside).unwrap_err();
     assert!(refused.to_string().contains("meanwhile"), "{refused}");
     assert!(!has(&pool, "/work") && count < 20);
 }
