@@ -41,7 +41,7 @@ pub(crate) use connection::image_id;
 pub use connection::{Address, Connection};
 pub use error::Error;
 pub use listening::Host;
-pub use reply::{Reply, Stage};
+pub use reply::{Checked, Reply, Stage};
 pub use request::{Growth, Request};
 
 use crate::attach;

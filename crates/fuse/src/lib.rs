@@ -93,3 +93,8 @@ pub use statistics::{OperationStats, Statistics, Stats};
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guides/cookbook.md")]
 mod cookbook {}
+
+/// Compiles the program of README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod readme {}

@@ -1,15 +1,14 @@
 //! The public face: [`Builder`] mounts, [`Mounted`] is a mount.
 
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use vfscale::pool::PoolMaker;
 use vfscale::posix::MountFlags;
-use vfscale::volume::Freezer;
+use vfscale::volume::{Follower, Freezer, LiveVolume};
 use vfscale::{File, Pool, Vfs};
 
 use self::unserved::Unserved;
@@ -42,18 +41,11 @@ pub struct Builder {
     vfs: Vfs,
     threads: usize,
     polling: Polling,
-    sharing: Sharing,
-    volatile: bool,
-    writeback: bool,
-    chattr: bool,
-    idmap: bool,
     xattrs: Xattrs,
     transport: Transport,
-    pool: Option<Pool>,
-    maker: Option<PoolMaker>,
-    host: Option<Host>,
-    image: OsString,
-    freezer: Option<Freezer>,
+    config: Config,
+    volume: VolumeRights,
+    live: Option<LiveVolume>,
     how: Attachment,
 }
 
@@ -76,18 +68,20 @@ impl Builder {
             vfs: vfs.clone(),
             threads: cpus.clamp(THREADS_MIN, THREADS_MAX),
             polling: Polling::Auto,
-            sharing: Sharing::Shared { cache: Duration::ZERO },
-            volatile: false,
-            writeback: false,
-            chattr: false,
-            idmap: false,
             xattrs: Xattrs::Served,
             transport: Transport::default(),
-            pool: None,
-            maker: None,
-            host: None,
-            image: OsString::new(),
-            freezer: None,
+            config: Config {
+                sharing: Sharing::Shared { cache: Duration::ZERO },
+                volatile: false,
+                writeback: false,
+                has_xattrs: true,
+                syncing: Syncing::default(),
+                checks_open: false,
+                idmap: false,
+                is_permitted: false,
+            },
+            volume: VolumeRights::default(),
+            live: None,
             how: Attachment::new(),
         }
     }
@@ -110,7 +104,7 @@ impl Builder {
     /// to the mount ([`control`]), also of the branch that is mounted. `pool` is that of the volume
     /// ([`Volume::pool`](vfscale::Volume::pool)), and is held open as long as the mount.
     pub fn branches(mut self, pool: Option<Pool>) -> Builder {
-        self.pool = pool;
+        self.volume.pool = pool;
         self
     }
 
@@ -118,7 +112,7 @@ impl Builder {
     /// mount ([`control`]). `maker` is that of the volume
     /// ([`Volume::pool_maker`](vfscale::Volume::pool_maker)).
     pub fn first_branch(mut self, maker: Option<PoolMaker>) -> Builder {
-        self.maker = maker;
+        self.volume.maker = maker;
         self
     }
 
@@ -126,13 +120,13 @@ impl Builder {
     /// further branches ([`Request::Mount`](control::Request::Mount)), and to tell of the end of a
     /// mount ([`Request::Wait`](control::Request::Wait)). Each call has a thread.
     pub fn host(mut self, host: Host) -> Builder {
-        self.host = Some(host);
+        self.volume.host = Some(host);
         self
     }
 
     /// Sets the path of the image, so that requests about another one are refused.
     pub fn image(mut self, image: &Path) -> Builder {
-        self.image = control::image_id(image);
+        self.volume.image = control::image_id(image);
         self
     }
 
@@ -140,20 +134,31 @@ impl Builder {
     /// ([`Connection::freeze`](control::Connection::freeze)). `freezer` is that of the volume
     /// ([`Volume::freezer`](vfscale::Volume::freezer)).
     pub fn freezer(mut self, freezer: Option<Freezer>) -> Builder {
-        self.freezer = freezer;
+        self.volume.freezer = freezer;
+        self
+    }
+
+    /// Has the mount go on when its branch gets other contents: calls wait meanwhile, and the
+    /// kernel is told what to forget. Then each use of a file that was open, and is another one
+    /// or none in the new contents, fails with `ESTALE`, and a mapping of it with `SIGBUS`; other
+    /// open files and directories go on. `live` is the volume whose tree is mounted. In exclusive
+    /// use only, and from Linux 6.16 on: otherwise the branch can't get other contents as long as
+    /// it is mounted.
+    pub fn follow(mut self, live: &LiveVolume) -> Builder {
+        self.live = Some(live.clone());
         self
     }
 
     /// Sets which users change the file system while it is mounted.
     pub fn sharing(mut self, sharing: Sharing) -> Builder {
-        self.sharing = sharing;
+        self.config.sharing = sharing;
         self
     }
 
     /// Declares that the contents need not survive the mount. `fsync` then has nothing to do and
     /// needs no message.
     pub fn volatile(mut self, volatile: bool) -> Builder {
-        self.volatile = volatile;
+        self.config.volatile = volatile;
         self
     }
 
@@ -163,7 +168,7 @@ impl Builder {
     /// write, or when the file is closed or synced, and `st_blocks` and `statfs` lag behind.
     /// `SEEK_DATA` and `SEEK_HOLE` take all of a file for data.
     pub fn writeback(mut self, writeback: bool) -> Builder {
-        self.writeback = writeback;
+        self.config.writeback = writeback;
         self
     }
 
@@ -175,7 +180,7 @@ impl Builder {
     /// `EPERM`, through a file that was opened before as well. With [`writeback`](Self::writeback),
     /// making a file immutable or append-only there fails with `EOPNOTSUPP`.
     pub fn chattr(mut self, chattr: bool) -> Builder {
-        self.chattr = chattr;
+        self.config.checks_open = chattr;
         self
     }
 
@@ -188,7 +193,7 @@ impl Builder {
     /// owner by a member of a file's group, or the removal of its ACL, clears its set-group-id bit
     /// if the group may not execute it, which otherwise stays.
     pub fn idmap(mut self, idmap: bool) -> Builder {
-        self.idmap = idmap;
+        self.config.idmap = idmap;
         self
     }
 
@@ -289,18 +294,14 @@ impl Builder {
         {
             return Err(MountError::HasXattrs { path });
         }
-        if self.idmap && self.sharing != Sharing::Exclusive {
+        if self.config.idmap && self.config.sharing != Sharing::Exclusive {
             return Err(MountError::IdMap("it needs exclusive use"));
         }
         let config = Config {
-            sharing: self.sharing,
-            volatile: self.volatile,
-            writeback: self.writeback,
             has_xattrs: self.xattrs == Xattrs::Served,
             syncing: self.how.syncing,
-            checks_open: self.chattr,
-            idmap: self.idmap,
             is_permitted,
+            ..self.config
         };
         let crew = match self.transport {
             Transport::Classic => None,
@@ -319,19 +320,16 @@ impl Builder {
             None => counters,
             Some(crew) => counters.over_uring(crew.queues()),
         });
-        let volume = VolumeRights {
-            pool: self.pool.clone(),
-            maker: self.maker.clone(),
-            freezer: self.freezer.clone(),
-            host: self.host.clone(),
-            image: self.image.clone(),
-        };
-        let server = Server::new(&self.vfs, config, volume, Arc::clone(&counters));
+        let server = Server::new(&self.vfs, config, self.volume, Arc::clone(&counters));
         let server = server.map_err(MountError::FileSystem)?;
         let (device, attached) = attach(&self.how)?;
         let mount = Arc::new(Mount { device: Arc::new(device), attached });
         let device = &mount.device;
         server.unsent.connect(device);
+        if let Some(live) = &self.live {
+            let follower: Weak<dyn Follower> = Arc::<Server>::downgrade(&server);
+            live.follow(follower);
+        }
         let started = match crew {
             None => session::handshake(device, &*server, InitFlags::empty())
                 .and_then(|dialect| Workers::start(device, &server, dialect, &counters)),

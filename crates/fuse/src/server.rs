@@ -5,19 +5,22 @@
 //! credentials of [`caller`].
 
 use std::ffi::OsString;
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock, Weak};
 use std::time::Duration;
 
 use vfscale::pool::PoolMaker;
 use vfscale::posix::{AtFlags, OFlags, Stat};
 use vfscale::volume::Freezer;
-use vfscale::{Errno, File, Mode, Pool, Task, Vfs};
-use vfscale_sync::clock;
+use vfscale::{Errno, File, Pool, Task, Vfs};
+use vfscale_sync::brlock::BrLock;
+use vfscale_sync::{clock, cpu};
 
 use self::caller::{Caller, Callers, Checks, Rights};
 use self::files::{Files, Target};
 use self::nodes::{Handle, Level, Nodes};
 use self::reclaim::Reclaim;
+use self::tree::{MountGate, Tree};
 use self::unsent::Unsent;
 use self::waiting::Waiting;
 use crate::base::floor::Floor;
@@ -44,6 +47,8 @@ mod long;
 mod names;
 pub(crate) mod nodes;
 mod reclaim;
+mod switch;
+mod tree;
 pub(crate) mod unsent;
 mod waiting;
 mod xattrs;
@@ -101,7 +106,7 @@ impl Config {
 }
 
 /// The volume behind a mount, as far as requests to the mount may change it.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct VolumeRights {
     /// The branches of its image, if it was opened as one.
     pub(crate) pool: Option<Pool>,
@@ -117,8 +122,11 @@ pub(crate) struct VolumeRights {
 
 /// A file system behind a connection.
 pub(crate) struct Server {
-    /// A task with all rights, umask 0, and the root as its working directory.
-    base: Task,
+    tree: RwLock<Arc<Tree>>,
+    /// The era of the tree.
+    era: AtomicU64,
+    /// A request is served inside; a [switch] is made alone.
+    gate: BrLock<MountGate>,
     pub(crate) nodes: Nodes,
     pub(crate) files: Files,
     pub(crate) waiting: Waiting,
@@ -137,6 +145,8 @@ pub(crate) struct Server {
 /// State of one worker.
 #[derive(Default)]
 pub(crate) struct Worker {
+    /// The tree of the last request, so that requests write no line that all share.
+    tree: Option<Arc<Tree>>,
     callers: Callers,
     /// Lookups and a file handle that the reply under construction passes to the kernel.
     granted: Vec<u64>,
@@ -169,15 +179,15 @@ impl Server {
         volume: VolumeRights,
         counters: Arc<Counters>,
     ) -> vfscale::Result<Arc<Server>> {
-        let base = vfs.task();
-        base.umask(Mode::empty());
-        let root = base.posix().open("/", OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+        let (tree, root) = Tree::new(vfs, 0)?;
         let stat = root.stat()?;
         let checks_open = config.checks_open || root.may_have_immutable();
         let config = Config { checks_open, ..config };
         let (host, image) = (volume.host.clone(), volume.image.clone());
         Ok(Arc::new_cyclic(|server: &Weak<Server>| Server {
-            base,
+            tree: RwLock::new(tree),
+            era: AtomicU64::new(0),
+            gate: BrLock::new(cpu::slots() as usize),
             nodes: Nodes::new(root, &stat),
             files: Files::new(),
             waiting: Waiting::default(),
@@ -215,23 +225,26 @@ impl Server {
     pub(crate) fn statistics(&self) -> Statistics {
         Statistics {
             mount: self.stats(),
-            counts: self.base.vfs().counts(),
-            storage: self.base.vfs().storage_counts(),
+            counts: self.tree().base.vfs().counts(),
+            storage: self.tree().base.vfs().storage_counts(),
             operations: self.counters.operations(),
         }
     }
 
     /// Returns a handle of a node that can be read or written.
     fn at_level(&self, node: u64, level: Level) -> Result<File, Errno> {
-        let handle = self.nodes.get(node)?;
+        let handle = self.node(node)?;
         if handle.level >= level {
             return Ok(handle.file);
         }
         let file = if level == Level::Write {
             // For a writer that was permitted to open it, perhaps before it became immutable.
-            self.base.posix().reopen_permitted(&handle.file, OFlags::RDWR | OFlags::NONBLOCK)?
+            self.tree()
+                .base
+                .posix()
+                .reopen_permitted(&handle.file, OFlags::RDWR | OFlags::NONBLOCK)?
         } else {
-            self.base.posix().reopen(&handle.file, OFlags::RDONLY | OFlags::NONBLOCK)?
+            self.tree().base.posix().reopen(&handle.file, OFlags::RDONLY | OFlags::NONBLOCK)?
         };
         self.nodes.improve(node, &Handle { file: file.clone(), level });
         Ok(file)
@@ -257,7 +270,7 @@ impl Server {
             return Ok(file);
         }
         let flags = OFlags::RDONLY | OFlags::NOATIME | OFlags::NONBLOCK;
-        Ok(Target::Node(self.base.posix().reopen(&file, flags)?))
+        Ok(Target::Node(self.tree().base.posix().reopen(&file, flags)?))
     }
 
     /// Adds a node to the reply, counting a lookup.
@@ -290,7 +303,13 @@ impl Server {
         rights: Rights,
         call: impl Fn(&Task) -> vfscale::Result<T>,
     ) -> Result<T, Errno> {
-        ctx.worker.callers.act(&self.base, ctx.caller, rights, call)
+        let Worker { tree, callers, .. } = &mut *ctx.worker;
+        let era = self.era.load(Ordering::Acquire);
+        if tree.as_ref().is_some_and(|tree| tree.era != era) {
+            (*tree, *callers) = (None, Callers::default());
+        }
+        let tree = tree.get_or_insert_with(|| self.tree());
+        callers.act(&tree.base, ctx.caller, rights, call)
     }
 
     fn serve_once(
@@ -470,6 +489,7 @@ impl Service for Server {
         reply: &mut Reply,
         later: &dyn Fn() -> DeferredReply,
     ) -> Result<Served, Errno> {
+        let _inside = self.gate.read();
         if self.is_refused_for_space(request.header.node, &request.operation) {
             worker.granted.clear();
             worker.opened = None;

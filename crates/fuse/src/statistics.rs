@@ -72,14 +72,12 @@ pub struct OperationStats {
 
 impl OperationStats {
     /// Returns the mean service time; zero without a request.
-    #[must_use]
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(nanos(self.total).checked_div(self.count).unwrap_or(0))
     }
 
     /// Returns the bound below which the service times of a class lie; `None` for the last class,
     /// which has none.
-    #[must_use]
     pub fn class_bound(class: usize) -> Option<Duration> {
         (class < CLASSES - 1).then(|| Duration::from_micros(1 << class))
     }
@@ -102,7 +100,6 @@ pub struct Statistics {
 
 impl Statistics {
     /// Returns the number of requests of the operation with this name.
-    #[must_use]
     pub fn count(&self, name: &str) -> u64 {
         self.operations.iter().find(|stats| stats.name == name).map_or(0, |stats| stats.count)
     }

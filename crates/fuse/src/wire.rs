@@ -110,6 +110,7 @@ pub(crate) mod notify {
     pub(crate) const INVAL_INODE: i32 = 2;
     pub(crate) const INVAL_ENTRY: i32 = 3;
     pub(crate) const RETRIEVE: i32 = 5;
+    pub(crate) const INC_EPOCH: i32 = 8;
 }
 
 bitflags! {

@@ -88,8 +88,10 @@ impl fmt::Display for MountError {
             MountError::Denied { dir } => write!(
                 f,
                 "not permitted to mount at {}: run as root, or install fusermount3 (package \
-                 fuse3), which mounts for other users",
-                dir.display()
+                 fuse3), which mounts for other users; in a container, give it the right (docker \
+                 run --device {} --cap-add SYS_ADMIN)",
+                dir.display(),
+                crate::base::device::PATH
             ),
             MountError::Helper { message } => helper(f, message),
             MountError::Mount { dir, source } => {

@@ -48,49 +48,41 @@ impl<'t> MountLine<'t> {
     }
 
     /// Returns the device number of the superblock, as text.
-    #[must_use]
     pub fn device(&self) -> &'t [u8] {
         self.device
     }
 
     /// Returns the directory of the mount.
-    #[must_use]
     pub fn dir(&self) -> PathBuf {
         PathBuf::from(unescaped(self.dir))
     }
 
     /// Returns the source of the mount.
-    #[must_use]
     pub fn source(&self) -> PathBuf {
         PathBuf::from(unescaped(self.source))
     }
 
     /// Returns whether vfscale serves the mount.
-    #[must_use]
     pub fn is_ours(&self) -> bool {
         self.kind == b"fuse.vfscale"
     }
 
     /// Returns whether the whole tree is mounted, and not a directory of it.
-    #[must_use]
     pub fn is_whole(&self) -> bool {
         self.root == b"/"
     }
 
     /// Returns whether the superblock is read-only, through whichever mount.
-    #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.has("ro")
     }
 
     /// Returns whether the superblock has an option.
-    #[must_use]
     pub fn has(&self, option: &str) -> bool {
         self.options().any(|it| it == option.as_bytes())
     }
 
     /// Returns the user who has made the mount; `None` if that is no mount of FUSE.
-    #[must_use]
     pub fn user(&self) -> Option<u32> {
         let user = self.options().find_map(|option| option.strip_prefix(b"user_id="))?;
         std::str::from_utf8(user).ok()?.parse().ok()

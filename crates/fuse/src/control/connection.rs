@@ -13,13 +13,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, UCred, socket_with, sockopt,
 };
+use vfscale::Applied;
 use vfscale::pool::View;
 use vfscale::posix::FstrimRange;
 use vfscale::{BranchInfo, Errno};
 
 use super::error::Error;
 use super::message::{self, Fields};
-use super::reply::{Reply, Stage};
+use super::reply::{Checked, Reply, Stage};
 use super::request::{Growth, Request};
 use crate::statistics::Statistics;
 
@@ -111,7 +112,6 @@ impl Connection {
     }
 
     /// Returns whether the other side has closed the connection. Never blocks.
-    #[must_use]
     pub fn is_gone(&self) -> bool {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let peeked = rustix::net::recv(&self.stream, &mut [0_u8; 1][..], flags);
@@ -137,7 +137,6 @@ impl Connection {
     }
 
     /// Returns whether the other side has closed the connection for replies, too. Never blocks.
-    #[must_use]
     pub fn is_hung_up(&self) -> bool {
         let mut fds = [PollFd::new(&self.stream, PollFlags::empty())];
         let polled = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
@@ -146,7 +145,6 @@ impl Connection {
 
     /// Waits until the other side sends nothing any more, for at most `limit`, if there is one;
     /// returns whether that is so. What it sends ends the wait as well.
-    #[must_use]
     pub fn await_end(&self, limit: Option<Duration>) -> bool {
         let limited = self.stream.set_read_timeout(limit);
         let peeked = limited.and_then(|()| {
@@ -339,6 +337,19 @@ impl Connection {
         Ok(branches)
     }
 
+    /// Checks the volume in a branch as it is now, and tells so many findings at most. Blocks for
+    /// the I/O.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is no such branch, or the image has none; `EOPNOTSUPP` if the server
+    /// serves no further branches; why the volume can't be checked.
+    pub fn check(&self, branch: &str, findings: u64) -> Result<Checked, Error> {
+        self.ask_one(&Request::Check(branch.to_owned(), findings), |reply| match reply {
+            Reply::Checked(checked) => Some(checked),
+            _ => None,
+        })
+    }
+
     /// Returns an id of what a branch has now. That of `main` makes the image a pool. Blocks for
     /// the I/O.
     ///
@@ -363,18 +374,70 @@ impl Connection {
         self.send(&Request::View(branch.to_owned()))?;
         self.expect(Stage::Ready)?;
         self.send_fd(dir, &[name])?;
-        match [self.next()?, self.next()?, self.next()?] {
-            [Some(Reply::Number(inodes)), Some(Reply::Number(bytes)), None] => {
-                Ok(View { inodes, bytes })
-            }
+        let [Some(Reply::Number(inodes)), Some(Reply::Number(bytes))] =
+            [self.next()?, self.next()?]
+        else {
+            return Err(Errno::PROTO.into());
+        };
+        let marked = match self.next()? {
+            Some(Reply::Text(path)) if self.next()?.is_none() => Some(path.into()),
+            None => None,
+            Some(_) => return Err(Errno::PROTO.into()),
+        };
+        Ok(View { inodes, bytes, marked })
+    }
+
+    /// Writes the layer that leads from branch `a` to branch `b`, or from what both had in common,
+    /// to a file. Returns the number of files in it. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is no such branch; which file can't be in a layer; why it can't be
+    /// written.
+    pub fn layer(
+        &self,
+        (a, b): (&str, &str),
+        with_base: bool,
+        paths: Vec<OsString>,
+        out: BorrowedFd<'_>,
+    ) -> Result<u64, Error> {
+        let (a, b) = (a.to_owned(), b.to_owned());
+        self.send(&Request::Layer { a, b, with_base, paths })?;
+        self.expect(Stage::Ready)?;
+        self.send_fd(out, &["".as_ref()])?;
+        match [self.next()?, self.next()?] {
+            [Some(Reply::Number(count)), None] => Ok(count),
             _ => Err(Errno::PROTO.into()),
         }
     }
 
+    /// Applies the layer or the patch in a file to a branch. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is no such branch, `EBUSY` if it is mounted; what can't be applied.
+    pub fn apply(
+        &self,
+        branch: &str,
+        (strip, dry_run): (u64, bool),
+        input: BorrowedFd<'_>,
+    ) -> Result<Applied, Error> {
+        self.send(&Request::Apply { branch: branch.to_owned(), strip, dry_run })?;
+        self.expect(Stage::Ready)?;
+        self.send_fd(input, &["".as_ref()])?;
+        let mut counts = [0; 5];
+        for count in &mut counts {
+            let Some(Reply::Number(number)) = self.next()? else { return Err(Errno::PROTO.into()) };
+            *count = number;
+        }
+        let [is_layer, written, removed, untold, is_done] = counts;
+        let (is_layer, is_done) = (is_layer != 0, is_done != 0);
+        self.next()?;
+        Ok(Applied { is_layer, written, removed, untold, is_done })
+    }
+
     /// Takes over into a branch what was changed above a view of `base`: the file with a name in a
     /// directory. `above` is the directory with the upper layer and the directory for its work, and
-    /// their names. Returns the branch that has the changes, if the branch could not take them.
-    /// Blocks for the I/O.
+    /// their names; `userxattr` tells whether the overlay has that option. Returns the branch that
+    /// has the changes, if the branch could not take them. Blocks for the I/O.
     ///
     /// # Errors
     /// Errors of [`state`](Self::state); which file can't be taken over.
@@ -383,8 +446,10 @@ impl Connection {
         (branch, base): (&str, &str),
         (views, view): (BorrowedFd<'_>, &OsStr),
         (above, names): (BorrowedFd<'_>, [&OsStr; 2]),
+        userxattr: bool,
     ) -> Result<Option<String>, Error> {
-        self.send(&Request::Ingest { branch: branch.to_owned(), base: base.to_owned() })?;
+        let (branch, base) = (branch.to_owned(), base.to_owned());
+        self.send(&Request::Ingest { branch, base, userxattr })?;
         self.expect(Stage::Ready)?;
         self.send_fd(views, &[view])?;
         self.send_fd(above, &names)?;

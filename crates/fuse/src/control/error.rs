@@ -23,14 +23,12 @@ impl Error {
     }
 
     /// Returns the error for a server that does not reply in a time.
-    #[must_use]
     pub fn late(limit: Duration) -> Error {
         let why = format!("its server does not reply within {} s", limit.as_secs_f64());
         Error::new(Errno::TIMEDOUT, why)
     }
 
     /// Returns the number of the error.
-    #[must_use]
     pub fn errno(&self) -> Errno {
         self.errno
     }

@@ -6,10 +6,11 @@
 //! reference to it, and its end waits for them: after it, nothing of them keeps the tree in use.
 //! Requests that wait for others, or for long, use what they need of it by handles.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use rustix::net::UCred;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, bind, listen, socket_with};
 use vfscale::volume::Freezer;
-use vfscale::{Errno, Pool};
+use vfscale::{Applied, ApplyOptions, DiffOptions, Errno, Pool};
 use vfscale_sync::thread::spawn;
 
 use super::connection::{Address, Connection, socket_address};
@@ -28,12 +29,15 @@ use super::request::Request;
 /// Time that a program gets for each message, and for making its mount.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Most bytes of a patch in one message.
+const PART: usize = 1 << 20;
+
 /// Programs that wait to be accepted.
 const QUEUE: i32 = 128;
 
 /// Serves requests that the process of the server must not end before: [`Request::Mount`],
-/// [`Request::Places`], [`Request::Wait`], [`Request::State`], [`Request::View`] and
-/// [`Request::Ingest`].
+/// [`Request::Places`], [`Request::Wait`], [`Request::Check`], [`Request::State`],
+/// [`Request::View`] and [`Request::Ingest`].
 pub type Host = Arc<dyn Fn(Request, &Connection) -> io::Result<()> + Send + Sync>;
 
 /// The longest freeze.
@@ -176,6 +180,7 @@ impl Control {
             Request::Mount { .. }
             | Request::Places
             | Request::Wait(_)
+            | Request::Check(..)
             | Request::State(_)
             | Request::View(_)
             | Request::Ingest { .. } => match &self.host {
@@ -189,8 +194,16 @@ impl Control {
                 Ok(freezer) => freeze(connection, freezer, *limit),
                 Err(error) => refused(error),
             },
-            Request::Diff(a, b) => match pool() {
-                Ok(pool) => diff(connection, &pool, a, b),
+            Request::Diff { a, b, with_base, as_patch, paths } => match pool() {
+                Ok(pool) => {
+                    let options = DiffOptions::new().with_base(*with_base).paths(paths);
+                    let send = if *as_patch { patch } else { diff };
+                    send(connection, &pool, (a, b), &options)
+                }
+                Err(error) => refused(error),
+            },
+            Request::Layer { .. } | Request::Apply { .. } => match pool() {
+                Ok(pool) => with_file(connection, &pool, &request),
                 Err(error) => refused(error),
             },
             _ => {
@@ -200,7 +213,7 @@ impl Control {
                     let replies = server.serve_request(&request)?;
                     replies.iter().try_for_each(|reply| connection.reply(reply))?;
                     let compared = match (&request, &replies[..]) {
-                        (Request::Rollback(name), [Reply::Kept(kept)]) => {
+                        (Request::Rollback(name, _), [Reply::Kept(kept)]) => {
                             Some((server.pool()?, name, kept.clone()))
                         }
                         _ => None,
@@ -211,7 +224,9 @@ impl Control {
                     Ok(compared)
                 });
                 match served {
-                    Ok(Some((pool, name, kept))) => diff(connection, &pool, name, &kept),
+                    Ok(Some((pool, name, kept))) => {
+                        diff(connection, &pool, (name, &kept), &DiffOptions::new())
+                    }
                     Ok(None) => Ok(()),
                     Err(error) => refused(error),
                 }
@@ -221,10 +236,97 @@ impl Control {
 }
 
 /// Compares two branches, and sends the differences.
-fn diff(connection: &Connection, pool: &Pool, a: &str, b: &str) -> io::Result<()> {
-    match pool.diff(a, b) {
+fn diff(
+    connection: &Connection,
+    pool: &Pool,
+    (a, b): (&str, &str),
+    options: &DiffOptions,
+) -> io::Result<()> {
+    match pool.diff_with(a, b, options) {
         Ok(found) => {
             found.into_iter().try_for_each(|it| connection.reply(&Reply::Difference(it)))?;
+            connection.reply(&Reply::End)
+        }
+        Err(error) => connection.refuse(error.errno(), error.to_string()),
+    }
+}
+
+/// Compares two branches, and sends a patch.
+fn patch(
+    connection: &Connection,
+    pool: &Pool,
+    (a, b): (&str, &str),
+    options: &DiffOptions,
+) -> io::Result<()> {
+    let mut sent = Ok(());
+    let patched = pool.patch(a, b, options, &mut |part| {
+        let mut parts = part.chunks(PART).map(|part| OsStr::from_bytes(part).to_owned());
+        sent = parts.try_for_each(|part| connection.reply(&Reply::Text(part)));
+        sent.is_ok()
+    });
+    sent?;
+    match patched {
+        Ok(_) => connection.reply(&Reply::End),
+        Err(error) => connection.refuse(error.errno(), error.to_string()),
+    }
+}
+
+/// Does what a request asks for with a file that is received.
+fn with_file(connection: &Connection, pool: &Pool, request: &Request) -> io::Result<()> {
+    match request {
+        Request::Layer { a, b, with_base, paths } => {
+            let options = DiffOptions::new().with_base(*with_base).paths(paths);
+            layer(connection, pool, (a, b), &options)
+        }
+        Request::Apply { branch, strip, dry_run } => {
+            let strip = usize::try_from(*strip).unwrap_or(usize::MAX);
+            let options = ApplyOptions::new().strip(strip).dry_run(*dry_run);
+            apply(connection, pool, branch, options)
+        }
+        _ => connection.refuse(Errno::PROTO, "this request has no file"),
+    }
+}
+
+/// Compares two branches, and writes a layer to a file that is received.
+fn layer(
+    connection: &Connection,
+    pool: &Pool,
+    (a, b): (&str, &str),
+    options: &DiffOptions,
+) -> io::Result<()> {
+    connection.reply(&Reply::Stage(Stage::Ready))?;
+    let (mut out, mut written) = (File::from(connection.receive_fd()?.0), Ok(()));
+    let count = pool.layer(a, b, options, &mut |part| {
+        written = out.write_all(part);
+        written.is_ok()
+    });
+    match (count, written) {
+        (Ok(count), Ok(())) => {
+            connection.reply(&Reply::Number(count))?;
+            connection.reply(&Reply::End)
+        }
+        (Err(error), _) => connection.refuse(error.errno(), error.to_string()),
+        (_, Err(error)) => {
+            let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            connection.refuse(errno, format!("the layer can't be written: {error}"))
+        }
+    }
+}
+
+/// Applies a file that is received to a branch.
+fn apply(
+    connection: &Connection,
+    pool: &Pool,
+    branch: &str,
+    options: ApplyOptions,
+) -> io::Result<()> {
+    connection.reply(&Reply::Stage(Stage::Ready))?;
+    let mut input = File::from(connection.receive_fd()?.0);
+    match pool.apply(branch, &mut input, options) {
+        Ok(applied) => {
+            let Applied { is_layer, written, removed, untold, is_done } = applied;
+            let counts = [is_layer.into(), written, removed, untold, is_done.into()];
+            counts.into_iter().try_for_each(|count| connection.reply(&Reply::Number(count)))?;
             connection.reply(&Reply::End)
         }
         Err(error) => connection.refuse(error.errno(), error.to_string()),

@@ -2,8 +2,9 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use vfscale::pool::{Changes, Difference, DifferenceKind};
+use vfscale::pool::{Changes, Difference, DifferenceKind, LogEntry, LogKind, LogMerge};
 use vfscale::{BranchInfo, Conflict, ConflictKind, Errno, Merged};
 
 use super::error::Error;
@@ -26,14 +27,21 @@ pub enum Reply {
     Branch(BranchInfo),
     /// A difference between two branches.
     Difference(Difference),
+    /// A part of a patch.
+    Text(OsString),
     /// A conflict of a merge; it comes before what the merge has done.
     Conflict(Conflict),
     /// The result of a merge, without its conflicts.
     Merged(Merged),
-    /// The branch that has what a rollback took away, or what a branch could not take over.
+    /// A state in the history of a branch.
+    Entry(LogEntry),
+    /// The branch that has what a rollback took away, or what a branch could not take over; or the
+    /// checkpoint that was made.
     Kept(String),
     /// An id of what a branch has.
     State([u8; 16]),
+    /// The result of a check.
+    Checked(Checked),
     /// A stage of the mount.
     Stage(Stage),
     /// A mount of the process: one of those that it serves, or the one that has the branch already
@@ -46,6 +54,17 @@ pub enum Reply {
         /// Its directory, as the process knows it that has made the mount.
         dir: PathBuf,
     },
+}
+
+/// The result of a check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// The exit status of `fsck`.
+    pub status: u8,
+    /// Lines for a reader, with the findings.
+    pub words: String,
+    /// The object of JSON.
+    pub json: String,
 }
 
 /// A stage of a mount.
@@ -99,24 +118,33 @@ impl Reply {
             Self::Statistics(numbers) => {
                 ["statistics".into()].into_iter().chain(statistics::encode(numbers)).collect()
             }
-            Self::Branch(BranchInfo { name, parent, size, read_only, depth, own }) => {
+            Self::Branch(BranchInfo { name, parent, size, read_only, depth, own, made, text }) => {
                 let access = if *read_only { READ_ONLY } else { "" };
                 let numbers = [size.to_string(), own.to_string(), depth.to_string()];
                 let [size, own, depth] = numbers;
                 // No branch has an empty name.
                 let parent = parent.clone().unwrap_or_default();
-                vec!["branch".into(), name.clone(), size, own, depth, access.into(), parent]
+                let (name, made, text) = (name.clone(), encode_time(*made), text.clone());
+                vec!["branch".into(), name, size, own, depth, access.into(), parent, made, text]
             }
             Self::Difference(difference) => return encode_difference(difference),
+            Self::Text(text) => return vec!["text".into(), text.clone()],
             Self::Conflict(Conflict { path, kind, beside }) => {
                 let fields = ["conflict".into(), kind.name().into(), path.clone()];
                 return fields.into_iter().chain(beside.clone()).map(OsString::from).collect();
             }
-            Self::Merged(Merged { added, removed, moved, changed, texts, is_done, .. }) => {
+            Self::Merged(Merged {
+                added, removed, moved, changed, texts, kept, is_done, ..
+            }) => {
                 let counts = [added, removed, moved, changed, texts].map(u64::to_string);
-                ["merged".into(), is_done.to_string()].into_iter().chain(counts).collect()
+                let words = ["merged".into(), is_done.to_string()].into_iter().chain(counts);
+                words.chain(kept.clone()).collect()
             }
+            Self::Entry(entry) => encode_entry(entry),
             Self::Kept(name) => vec!["kept".into(), name.clone()],
+            Self::Checked(Checked { status, words, json }) => {
+                vec!["checked".into(), status.to_string(), words.clone(), json.clone()]
+            }
             Self::State(id) => vec!["state".into(), u128::from_be_bytes(*id).to_string()],
             Self::Place { branch, device, dir } => {
                 let fields = ["place".into(), branch.into(), device.into()];
@@ -136,6 +164,11 @@ impl Reply {
             && kind == "difference"
         {
             return decode_difference(fields).map(Self::Difference);
+        }
+        if let [kind, text] = fields
+            && kind == "text"
+        {
+            return Some(Self::Text(text.clone()));
         }
         if let [kind, what, path, beside @ ..] = fields
             && kind == "conflict"
@@ -162,29 +195,82 @@ impl Reply {
             ["statistics", ref numbers @ ..] => {
                 Self::Statistics(Box::new(statistics::decode(numbers)))
             }
-            ["branch", name, size, own, depth, access, parent] => Self::Branch(BranchInfo {
-                name: name.to_owned(),
-                parent: (!parent.is_empty()).then(|| parent.to_owned()),
-                size: size.parse().ok()?,
-                own: own.parse().ok()?,
-                depth: depth.parse().ok()?,
-                read_only: access == READ_ONLY,
-            }),
-            ["merged", is_done, added, removed, moved, changed, texts] => Self::Merged(Merged {
-                added: added.parse().ok()?,
-                removed: removed.parse().ok()?,
-                moved: moved.parse().ok()?,
-                changed: changed.parse().ok()?,
-                texts: texts.parse().ok()?,
-                conflicts: Vec::new(),
-                is_done: is_done.parse().ok()?,
-            }),
+            ["branch", name, size, own, depth, access, parent, made, text] => {
+                Self::Branch(BranchInfo {
+                    name: name.to_owned(),
+                    parent: (!parent.is_empty()).then(|| parent.to_owned()),
+                    size: size.parse().ok()?,
+                    own: own.parse().ok()?,
+                    depth: depth.parse().ok()?,
+                    read_only: access == READ_ONLY,
+                    made: decode_time(made)?,
+                    text: text.to_owned(),
+                })
+            }
+            ["entry", ref fields @ ..] => Self::Entry(decode_entry(fields)?),
+            ["merged", ref fields @ ..] => Self::Merged(decode_merged(fields)?),
             ["kept", name] => Self::Kept(name.to_owned()),
+            ["checked", status, words, json] => Self::Checked(Checked {
+                status: status.parse().ok()?,
+                words: words.to_owned(),
+                json: json.to_owned(),
+            }),
             ["state", id] => Self::State(id.parse::<u128>().ok()?.to_be_bytes()),
             ["stage", word] => Self::Stage(STAGES.iter().find(|(_, it)| *it == word)?.0),
             _ => return None,
         })
     }
+}
+
+/// Returns a time in nanoseconds since 1970, 0 for none.
+fn encode_time(time: Option<SystemTime>) -> String {
+    let since = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+    since.as_nanos().to_string()
+}
+
+fn decode_time(text: &str) -> Option<Option<SystemTime>> {
+    let nanos: u64 = text.parse().ok()?;
+    Some((nanos != 0).then(|| UNIX_EPOCH + Duration::from_nanos(nanos)))
+}
+
+fn decode_merged(fields: &[&str]) -> Option<Merged> {
+    let [is_done, added, removed, moved, changed, texts, kept @ ..] = fields else { return None };
+    let is_one = kept.len() < 2;
+    is_one.then_some(Merged {
+        added: added.parse().ok()?,
+        removed: removed.parse().ok()?,
+        moved: moved.parse().ok()?,
+        changed: changed.parse().ok()?,
+        texts: texts.parse().ok()?,
+        conflicts: Vec::new(),
+        kept: kept.first().map(|name| (*name).to_owned()),
+        is_done: is_done.parse().ok()?,
+    })
+}
+
+fn encode_entry(entry: &LogEntry) -> Vec<String> {
+    let LogEntry { node, kind, time, text, parent, merges, branches } = entry;
+    let numbers = [*node, parent.unwrap_or_default(), merges.len() as u64].map(|it| it.to_string());
+    let words = ["entry", kind.name(), text].map(str::to_owned).into_iter();
+    let merges = merges.iter().flat_map(|it| [it.node.to_string(), it.branch.clone()]);
+    let time = [encode_time(*time)];
+    words.chain(time).chain(numbers).chain(merges).chain(branches.iter().cloned()).collect()
+}
+
+fn decode_entry(fields: &[&str]) -> Option<LogEntry> {
+    let [kind, text, time, node, parent, count, rest @ ..] = fields else { return None };
+    let (merges, branches) = rest.split_at_checked(count.parse::<usize>().ok()?.checked_mul(2)?)?;
+    let merge = |it: &[&str]| Some(LogMerge { node: it[0].parse().ok()?, branch: it[1].into() });
+    let parent: u64 = parent.parse().ok()?;
+    Some(LogEntry {
+        node: node.parse().ok()?,
+        kind: LogKind::ALL.into_iter().find(|it| it.name() == *kind)?,
+        time: decode_time(time)?,
+        text: (*text).to_owned(),
+        parent: (parent != 0).then_some(parent),
+        merges: merges.chunks(2).map(merge).collect::<Option<_>>()?,
+        branches: branches.iter().map(|name| (*name).to_owned()).collect(),
+    })
 }
 
 fn encode_difference(difference: &Difference) -> Fields {

@@ -19,7 +19,6 @@ pub enum Growth {
 
 impl Growth {
     /// Returns the new size of something with this size.
-    #[must_use]
     pub fn of(self, size: u64) -> u64 {
         match self {
             Self::To(bytes) => bytes,
@@ -79,8 +78,12 @@ pub enum Request {
     Delete(String),
     /// Rename a branch to the second name.
     Rename(String, String),
-    /// Give a branch the contents of its last fork back, and tell what went.
-    Rollback(String),
+    /// Give a branch the contents of its last fork back, or of the second one, and tell what went.
+    Rollback(String, Option<String>),
+    /// Make a checkpoint of a branch, with a text, and tell its name.
+    Checkpoint(String, String),
+    /// Tell the history of a branch.
+    Log(String),
     /// Give a branch the contents of the second one, which was forked from it.
     Adopt(String, String),
     /// Make in a branch what another one has changed, and tell what was done.
@@ -93,9 +96,47 @@ pub enum Request {
         strategy: Strategy,
         /// Whether it is only told.
         dry_run: bool,
+        /// Whether `from` gets the result, and `into` stays
+        /// ([`Pool::rebase`](vfscale::Pool::rebase)).
+        is_rebase: bool,
+    },
+    /// Write the layer that leads from a branch to another one
+    /// ([`Pool::layer`](vfscale::Pool::layer)) to a file, which follows.
+    Layer {
+        /// A branch.
+        a: String,
+        /// The one that it leads to.
+        b: String,
+        /// Whether that is compared with what both had in common.
+        with_base: bool,
+        /// The paths that are looked at, with what is below them; without any, all.
+        paths: Vec<OsString>,
+    },
+    /// Apply a layer or a patch to a branch ([`Pool::apply`](vfscale::Pool::apply)), which is in a
+    /// file that follows.
+    Apply {
+        /// The branch.
+        branch: String,
+        /// How many directories are taken off the names in a patch.
+        strip: u64,
+        /// Whether it is only tried.
+        dry_run: bool,
     },
     /// Compare two branches.
-    Diff(String, String),
+    Diff {
+        /// A branch.
+        a: String,
+        /// The one that it is compared with.
+        b: String,
+        /// Whether that is compared with what both had in common.
+        with_base: bool,
+        /// Whether a patch is sent, and not the differences.
+        as_patch: bool,
+        /// The paths that are looked at, with what is below them; without any, all.
+        paths: Vec<OsString>,
+    },
+    /// Check the volume in a branch as it is now, and tell so many findings at most.
+    Check(String, u64),
     /// Tell an id of what a branch has now ([`Pool::state`](vfscale::Pool::state)). That of `main`
     /// makes the image a pool.
     State(String),
@@ -110,6 +151,8 @@ pub enum Request {
         branch: String,
         /// The branch of the view.
         base: String,
+        /// Whether the overlay is one with `userxattr`.
+        userxattr: bool,
     },
     /// Serve a further branch of the image, whose `/dev/fuse` follows. The mount of a run lasts
     /// until its program [finishes](super::Connection::finish) or is gone; several programs may
@@ -153,17 +196,41 @@ impl Request {
             }
             Self::Delete(name) => vec!["delete".into(), name.clone()],
             Self::Rename(name, to) => vec!["rename".into(), name.clone(), to.clone()],
-            Self::Rollback(name) => vec!["rollback".into(), name.clone()],
+            Self::Rollback(name, to) => {
+                ["rollback".into(), name.clone()].into_iter().chain(to.clone()).collect()
+            }
+            Self::Checkpoint(branch, text) => {
+                vec!["checkpoint".into(), branch.clone(), text.clone()]
+            }
+            Self::Log(branch) => vec!["log".into(), branch.clone()],
             Self::Adopt(parent, child) => vec!["adopt".into(), parent.clone(), child.clone()],
-            Self::Merge { from, into, strategy, dry_run } => {
-                let options = [strategy.name().into(), dry_run.to_string()];
+            Self::Merge { from, into, strategy, dry_run, is_rebase } => {
+                let options = [strategy.name().into(), dry_run.to_string(), is_rebase.to_string()];
                 ["merge".into(), from.clone(), into.clone()].into_iter().chain(options).collect()
             }
-            Self::Diff(a, b) => vec!["diff".into(), a.clone(), b.clone()],
+            Self::Apply { branch, strip, dry_run } => {
+                vec!["apply".into(), branch.clone(), strip.to_string(), dry_run.to_string()]
+            }
+            Self::Layer { a, b, with_base, paths } => {
+                let words = ["layer".to_owned(), a.clone(), b.clone(), with_base.to_string()];
+                let fields = words.into_iter().map(OsString::from);
+                return fields.chain(paths.iter().cloned()).collect();
+            }
+            Self::Check(branch, findings) => {
+                vec!["check".into(), branch.clone(), findings.to_string()]
+            }
+            Self::Diff { a, b, with_base, as_patch, paths } => {
+                let words = [a.clone(), b.clone(), with_base.to_string(), as_patch.to_string()];
+                let words = words.into_iter().map(OsString::from);
+                let fields = [OsString::from("diff")].into_iter().chain(words);
+                return fields.chain(paths.iter().cloned()).collect();
+            }
             Self::Wait(device) => vec!["wait".into(), device.clone()],
             Self::State(branch) => vec!["state".into(), branch.clone()],
             Self::View(branch) => vec!["view".into(), branch.clone()],
-            Self::Ingest { branch, base } => vec!["ingest".into(), branch.clone(), base.clone()],
+            Self::Ingest { branch, base, userxattr } => {
+                vec!["ingest".into(), branch.clone(), base.clone(), userxattr.to_string()]
+            }
             Self::Mount { branch, namespaces, arguments } => {
                 let fields = ["mount".into(), branch.into(), namespaces.clone()];
                 return fields.into_iter().chain(arguments.iter().cloned()).collect();
@@ -174,11 +241,8 @@ impl Request {
 
     /// Returns the request that a message makes; `None` if this version knows none like it.
     pub(super) fn decode(fields: &[OsString]) -> Option<Request> {
-        if let [kind, branch, namespaces, arguments @ ..] = fields
-            && kind == "mount"
-        {
-            let (branch, namespaces) = (branch.to_str()?.to_owned(), namespaces.clone());
-            return Some(Self::Mount { branch, namespaces, arguments: arguments.to_vec() });
+        if let Some(request) = decode_bytes(fields) {
+            return Some(request);
         }
         let words: Vec<&str> =
             fields.iter().map(OsString::as_os_str).map(OsStr::to_str).collect::<Option<_>>()?;
@@ -204,22 +268,65 @@ impl Request {
             },
             ["delete", name] => Self::Delete(name.to_owned()),
             ["rename", name, to] => Self::Rename(name.to_owned(), to.to_owned()),
-            ["rollback", name] => Self::Rollback(name.to_owned()),
+            ["rollback", name] => Self::Rollback(name.to_owned(), None),
+            ["rollback", name, to] => Self::Rollback(name.to_owned(), Some(to.to_owned())),
+            ["checkpoint", branch, text] => Self::Checkpoint(branch.to_owned(), text.to_owned()),
+            ["log", branch] => Self::Log(branch.to_owned()),
             ["adopt", parent, child] => Self::Adopt(parent.to_owned(), child.to_owned()),
-            ["merge", from, into, strategy, dry_run] => Self::Merge {
+            ["apply", branch, strip, dry_run] => Self::Apply {
+                branch: branch.to_owned(),
+                strip: strip.parse().ok()?,
+                dry_run: dry_run.parse().ok()?,
+            },
+            ["merge", from, into, strategy, dry_run, is_rebase] => Self::Merge {
                 from: from.to_owned(),
                 into: into.to_owned(),
                 strategy: Strategy::ALL.into_iter().find(|it| it.name() == strategy)?,
                 dry_run: dry_run.parse().ok()?,
+                is_rebase: is_rebase.parse().ok()?,
             },
-            ["diff", a, b] => Self::Diff(a.to_owned(), b.to_owned()),
+            ["check", branch, findings] => Self::Check(branch.to_owned(), findings.parse().ok()?),
             ["wait", device] => Self::Wait(device.to_owned()),
             ["state", branch] => Self::State(branch.to_owned()),
             ["view", branch] => Self::View(branch.to_owned()),
-            ["ingest", branch, base] => {
-                Self::Ingest { branch: branch.to_owned(), base: base.to_owned() }
-            }
+            ["ingest", branch, base, userxattr] => Self::Ingest {
+                branch: branch.to_owned(),
+                base: base.to_owned(),
+                userxattr: userxattr.parse().ok()?,
+            },
             _ => return None,
         })
     }
+}
+
+/// Returns a request whose last fields need not be text.
+fn decode_bytes(fields: &[OsString]) -> Option<Request> {
+    if let [kind, branch, namespaces, arguments @ ..] = fields
+        && kind == "mount"
+    {
+        let (branch, namespaces) = (branch.to_str()?.to_owned(), namespaces.clone());
+        return Some(Request::Mount { branch, namespaces, arguments: arguments.to_vec() });
+    }
+    if let [kind, a, b, with_base, as_patch, paths @ ..] = fields
+        && kind == "diff"
+    {
+        return Some(Request::Diff {
+            a: a.to_str()?.to_owned(),
+            b: b.to_str()?.to_owned(),
+            with_base: with_base.to_str()?.parse().ok()?,
+            as_patch: as_patch.to_str()?.parse().ok()?,
+            paths: paths.to_vec(),
+        });
+    }
+    if let [kind, a, b, with_base, paths @ ..] = fields
+        && kind == "layer"
+    {
+        return Some(Request::Layer {
+            a: a.to_str()?.to_owned(),
+            b: b.to_str()?.to_owned(),
+            with_base: with_base.to_str()?.parse().ok()?,
+            paths: paths.to_vec(),
+        });
+    }
+    None
 }

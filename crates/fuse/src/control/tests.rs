@@ -4,10 +4,10 @@ use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use vfscale::BranchInfo;
-use vfscale::pool::{Changes, Difference, DifferenceKind};
+use vfscale::pool::{Changes, Difference, DifferenceKind, LogEntry, LogKind, LogMerge};
 
 use super::message::{receive, receive_fd, send, send_fd};
 use super::*;
@@ -58,6 +58,10 @@ fn wrong_messages_are_refused() {
 fn requests_are_decoded_as_they_were_encoded() {
     let name = || String::from("a b");
     let odd = OsString::from_vec(vec![0xff]);
+    let diff = |with_base: bool, paths| {
+        let (a, b, as_patch) = (name(), "b".into(), !with_base);
+        Request::Diff { a, b, with_base, as_patch, paths }
+    };
     let mut requests = vec![
         Request::Grow(None, Growth::To(u64::MAX)),
         Request::Grow(Some("a b".into()), Growth::By(4096)),
@@ -70,14 +74,21 @@ fn requests_are_decoded_as_they_were_encoded() {
         Request::Places,
         Request::Delete(name()),
         Request::Rename(name(), "n".repeat(500)),
-        Request::Rollback(String::new()),
+        Request::Rollback(String::new(), None),
+        Request::Rollback("a".into(), Some("a@1".into())),
+        Request::Checkpoint("a".into(), "the text".into()),
+        Request::Log("a".into()),
         Request::Adopt(name(), "c".into()),
-        Request::Diff(name(), "b".into()),
+        diff(false, vec![]),
+        diff(true, vec!["/a b".into(), odd.clone()]),
         Request::Mount { branch: name(), namespaces: odd.clone(), arguments: vec![odd.clone()] },
         Request::Wait("0:49".into()),
         Request::State(name()),
+        Request::Check(name(), 3),
         Request::View(name()),
-        Request::Ingest { branch: name(), base: "b".into() },
+        Request::Apply { branch: name(), strip: 3, dry_run: true },
+        Request::Layer { a: name(), b: "b".into(), with_base: true, paths: vec![odd.clone()] },
+        Request::Ingest { branch: name(), base: "b".into(), userxattr: true },
     ];
     for flags in 0..8 {
         let [read_only, as_synced, temporary] = [1, 2, 4].map(|bit| flags & bit != 0);
@@ -88,6 +99,7 @@ fn requests_are_decoded_as_they_were_encoded() {
             into: "b".into(),
             strategy,
             dry_run: read_only,
+            is_rebase: as_synced,
         });
         requests.push(Request::Fork { parent, name, read_only, as_synced, temporary });
     }
@@ -117,16 +129,31 @@ fn replies_are_decoded_as_they_were_encoded() {
     let (mode, size) = (0o100_644, 9);
     let difference = |kind| Reply::Difference(Difference { path: path(), kind, mode, size });
     let (name, parent) = ("a".into(), Some("b".into()));
-    let info = BranchInfo { name, parent, size: 1, read_only: true, depth: 2, own: 3 };
+    let (made, text) = (Some(SystemTime::UNIX_EPOCH + Duration::from_nanos(7)), "x".into());
+    let info = BranchInfo { name, parent, size: 1, read_only: true, depth: 2, own: 3, made, text };
+    let merge = LogMerge { node: 5, branch: "from".into() };
+    let entry = |merges, branches| LogEntry {
+        node: 7,
+        kind: LogKind::Merge,
+        time: made,
+        text: "a text".into(),
+        parent: Some(3),
+        merges,
+        branches,
+    };
     let mut replies = vec![
         Reply::State([0xfe; 16]),
         Reply::End,
         Reply::Refused(Error::new(Errno::BUSY, "it is in use\n")),
         Reply::Number(7),
         Reply::Statistics(Box::default()),
-        Reply::Branch(BranchInfo { read_only: false, parent: None, ..info.clone() }),
+        Reply::Branch(BranchInfo { read_only: false, parent: None, made: None, ..info.clone() }),
+        Reply::Entry(entry(Vec::new(), Vec::new())),
+        Reply::Entry(entry(vec![merge], vec!["b".into(), "c".into()])),
         Reply::Branch(info),
         Reply::Kept("main@1".into()),
+        Reply::Checked(Checked { status: 4, words: "a\nb".into(), json: "{}".into() }),
+        Reply::Text(OsString::from_vec(b"+a\n\xff".to_vec())),
         Reply::Stage(Stage::Last),
         Reply::Place { branch: "a b".into(), device: "0:49".into(), dir: path() },
     ];
@@ -136,6 +163,7 @@ fn replies_are_decoded_as_they_were_encoded() {
         replies.push(Reply::Conflict(vfscale::Conflict { path: path(), kind, beside }));
     }
     let merged = vfscale::Merged { added: 1, removed: 2, moved: 3, ..Default::default() };
+    replies.push(Reply::Merged(vfscale::Merged { kept: Some("a@1".into()), ..merged.clone() }));
     replies.push(Reply::Merged(vfscale::Merged { changed: 4, texts: 5, is_done: true, ..merged }));
     for reply in replies {
         assert_eq!(Reply::decode(&reply.encode()), Some(reply));

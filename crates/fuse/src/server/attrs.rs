@@ -19,7 +19,7 @@ impl Server {
     fn stat(&self, ctx: &RequestCtx<'_>, fh: Option<u64>) -> Result<Stat, Errno> {
         let file = match fh {
             Some(fh) if fh != 0 => Target::Handle(self.files.get(fh)?),
-            _ => Target::Node(self.nodes.get(ctx.node)?.file),
+            _ => Target::Node(self.node(ctx.node)?.file),
         };
         Ok(file.stat()?)
     }
@@ -50,7 +50,7 @@ impl Server {
         set: &SetAttr,
         later: &dyn Fn() -> DeferredReply,
     ) -> Result<Served, Errno> {
-        let file = self.nodes.get(ctx.node)?.file;
+        let file = self.node(ctx.node)?.file;
         if let Some(size) = set.size {
             self.truncate(ctx, set, size)?;
         }
@@ -76,7 +76,7 @@ impl Server {
         if let Some(ctime) = set.ctime {
             // The kernel gathers writes. It has checked the caller's rights, or sends the times of
             // a file on behalf of whoever closes or truncates it.
-            self.base.posix().set_kept_times(&file, set.times, ctime)?;
+            self.tree().base.posix().set_kept_times(&file, set.times, ctime)?;
         } else if set.times != [SetTime::Omit; 2] {
             self.act(ctx, Rights::Lazy, |task| {
                 task.posix().utimensat(At::File(&file), "", set.times, ITSELF)
@@ -109,7 +109,7 @@ impl Server {
             }
             self.kill_priv(ctx, file)?;
         }
-        Ok(self.base.posix().fchownat(At::File(file), "", None, None, ITSELF)?)
+        Ok(self.tree().base.posix().fchownat(At::File(file), "", None, None, ITSELF)?)
     }
 
     fn truncate(&self, ctx: &mut RequestCtx<'_>, set: &SetAttr, size: u64) -> Result<(), Errno> {
@@ -122,7 +122,7 @@ impl Server {
                 file
             }
             None => {
-                let file = self.nodes.get(ctx.node)?.file;
+                let file = self.node(ctx.node)?.file;
                 self.act(ctx, Rights::Lazy, |task| {
                     let flags = AtFlags::EACCESS | ITSELF;
                     task.posix().faccessat(At::File(&file), "", Access::WRITE, flags)
@@ -162,7 +162,7 @@ impl Server {
             retained &= !0o2000;
         }
         if retained != mode & 0o7777 {
-            self.base.posix().fchmodat(
+            self.tree().base.posix().fchmodat(
                 At::File(file),
                 "",
                 Mode::from_bits_truncate(retained),
@@ -183,15 +183,15 @@ impl Server {
     }
 
     pub(super) fn readlink(&self, ctx: &mut RequestCtx<'_>) -> Result<(), Errno> {
-        let file = self.nodes.get(ctx.node)?.file;
-        let target = self.base.posix().readlinkat(At::File(&file), "")?;
+        let file = self.node(ctx.node)?.file;
+        let target = self.tree().base.posix().readlinkat(At::File(&file), "")?;
         ctx.reply.put(target.as_os_str().as_bytes());
         Ok(())
     }
 
     /// Checks access. The kernel does not send this request while it checks permissions itself.
     pub(super) fn access(&self, ctx: &mut RequestCtx<'_>, mask: u32) -> Result<(), Errno> {
-        let file = self.nodes.get(ctx.node)?.file;
+        let file = self.node(ctx.node)?.file;
         let mask = Access::from_bits_truncate(mask as u8);
         self.act(ctx, Rights::Lazy, |task| {
             task.posix().faccessat(At::File(&file), "", mask, AtFlags::EACCESS | ITSELF)
@@ -200,8 +200,8 @@ impl Server {
 
     pub(super) fn statfs(&self, ctx: &mut RequestCtx<'_>) -> Result<(), Errno> {
         self.reclaim.finish();
-        let file = self.nodes.get(ctx.node)?.file;
-        let statfs = self.base.posix().statfs(At::File(&file), "")?;
+        let file = self.node(ctx.node)?.file;
+        let statfs = self.tree().base.posix().statfs(At::File(&file), "")?;
         ctx.reply.statfs(&statfs);
         Ok(())
     }

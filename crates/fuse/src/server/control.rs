@@ -58,8 +58,8 @@ impl Server {
     /// Discards free blocks: those of the volume, and of an image with branches those that no
     /// branch has, which are all that its file system gets back.
     fn trim(&self, range: FstrimRange) -> Result<u64, Errno> {
-        let root = self.nodes.get(wire::ROOT)?.file;
-        let bytes = self.base.posix().trim_fs(At::File(&root), "", range)?;
+        let root = self.node(wire::ROOT)?.file;
+        let bytes = self.tree().base.posix().trim_fs(At::File(&root), "", range)?;
         let Some(pool) = self.present_pool() else { return Ok(bytes) };
         pool.trim().map_err(|error| {
             tracing::warn!("{error}");
@@ -80,10 +80,10 @@ impl Server {
         }
         let size = self.volume.freezer.as_ref().and_then(Freezer::volume_size).unwrap_or_default();
         let grow = |task: &Task| -> Result<u64, Errno> {
-            let root = self.nodes.get(wire::ROOT)?.file;
+            let root = self.node(wire::ROOT)?.file;
             Ok(task.posix().grow_fs(At::File(&root), "", growth.of(size))?)
         };
-        grow(&self.base).map_err(|errno| Error::new(errno, words(request, errno)))
+        grow(&self.tree().base).map_err(|errno| Error::new(errno, words(request, errno)))
     }
 
     /// Changes the branches of the image, in the pool that there is, or makes the first one.
@@ -91,10 +91,12 @@ impl Server {
         let refused = |error: PoolError| refused_by(&error);
         let pool = match (self.present_pool(), self.volume.maker.as_ref(), request) {
             (Some(pool), ..) => pool,
-            (None, Some(maker), Request::Fork { parent, .. }) if parent == MAIN => {
+            (None, Some(maker), Request::Fork { parent, .. } | Request::Checkpoint(parent, _))
+                if parent == MAIN =>
+            {
                 maker.make_pool().map_err(refused)?
             }
-            (None, Some(_), Request::Fork { parent, .. }) => {
+            (None, Some(_), Request::Fork { parent, .. } | Request::Checkpoint(parent, _)) => {
                 return Err(Error::new(
                     Errno::NOENT,
                     format!("there is no such branch: {parent:?}"),
@@ -119,16 +121,27 @@ impl Server {
             Request::Delete(name) => pool.delete(name),
             Request::Rename(name, to) => pool.rename(name, to),
             Request::Adopt(parent, child) => pool.adopt(parent, child),
-            Request::Merge { from, into, strategy, dry_run } => {
+            Request::Merge { from, into, strategy, dry_run, is_rebase } => {
                 let options = MergeOptions::new().strategy(*strategy).dry_run(*dry_run);
-                pool.merge(from, into, options).map(|mut merged| {
+                let act = if *is_rebase { Pool::rebase } else { Pool::merge };
+                act(&pool, from, into, options).map(|mut merged| {
                     let conflicts = std::mem::take(&mut merged.conflicts);
                     replies.extend(conflicts.into_iter().map(Reply::Conflict));
                     replies.push(Reply::Merged(merged));
                 })
             }
-            Request::Rollback(name) => {
-                pool.rollback(name).map(|kept| replies.extend(kept.map(Reply::Kept)))
+            Request::Rollback(name, to) => {
+                let kept = match to {
+                    Some(to) => pool.rollback_to(name, to),
+                    None => pool.rollback(name),
+                };
+                kept.map(|kept| replies.extend(kept.map(Reply::Kept)))
+            }
+            Request::Checkpoint(branch, text) => {
+                pool.checkpoint(branch, text).map(|name| replies.push(Reply::Kept(name)))
+            }
+            Request::Log(branch) => {
+                pool.log(branch).map(|log| replies.extend(log.into_iter().map(Reply::Entry)))
             }
             _ => return Err(Errno::PROTO.into()),
         }
@@ -147,8 +160,8 @@ impl Server {
         if self.config.volatile {
             return Ok(());
         }
-        let root = self.nodes.get(wire::ROOT)?.file;
-        Ok(self.base.posix().reopen(&root, OFlags::RDONLY | OFlags::NOATIME)?.sync_fs()?)
+        let root = self.node(wire::ROOT)?.file;
+        Ok(self.tree().base.posix().reopen(&root, OFlags::RDONLY | OFlags::NOATIME)?.sync_fs()?)
     }
 }
 

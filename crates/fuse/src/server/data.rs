@@ -41,13 +41,13 @@ impl Server {
             ctx.reply.open(0, OpenReply::KEEP_CACHE);
             return Ok(());
         }
-        let named = self.nodes.get(ctx.node)?.file;
+        let named = self.node(ctx.node)?.file;
         let file = if flags & OPEN_EXEC != 0 {
             self.act(ctx, Rights::Lazy, |task| {
                 let how = AtFlags::EACCESS | AtFlags::EMPTY_PATH;
                 task.posix().faccessat(At::File(&named), "", Access::EXEC, how)
             })?;
-            self.base.posix().reopen(&named, wanted)?
+            self.tree().base.posix().reopen(&named, wanted)?
         } else {
             self.act(ctx, Rights::Lazy, |task| task.posix().reopen(&named, wanted))?
         };
@@ -138,7 +138,7 @@ impl Server {
         if stamps {
             file.pwrite(data, offset)
         } else {
-            self.base.posix().pwrite_unstamped(file, data, offset)
+            self.tree().base.posix().pwrite_unstamped(file, data, offset)
         }
     }
 

@@ -26,7 +26,7 @@ impl Server {
         if self.config.is_exclusive() {
             return Err(Errno::NOSYS);
         }
-        let named = self.nodes.get(ctx.node)?.file;
+        let named = self.node(ctx.node)?.file;
         let flags = super::data::open_flags(flags) | OFlags::DIRECTORY;
         let file = self.act(ctx, Rights::Lazy, |task| task.posix().reopen(&named, flags))?;
         let fh = self.files.insert(file);
@@ -73,7 +73,7 @@ impl Server {
         entry_at: usize,
     ) -> Result<(), Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW;
-        let file = self.base.posix().openat(At::File(dir), name, flags, Mode::empty())?;
+        let file = self.tree().base.posix().openat(At::File(dir), name, flags, Mode::empty())?;
         let stat = file.stat()?;
         let node = self.grant(ctx.worker, file, Level::Path, &stat);
         ctx.reply.fill_entry(entry_at, &self.entry(node, &stat));

@@ -65,7 +65,7 @@ impl Server {
 
     /// Makes the changes of one inode durable, or all if the inode can't be opened.
     fn sync_node(&self, node: u64) -> Result<(), Errno> {
-        let mode = self.nodes.get(node)?.file.stat()?.mode;
+        let mode = self.node(node)?.file.stat()?.mode;
         match FileType::from_raw_mode(mode) {
             FileType::RegularFile | FileType::Directory => {
                 Ok(self.at_level(node, Level::Read)?.sync_all()?)

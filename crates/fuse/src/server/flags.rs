@@ -141,7 +141,7 @@ impl Server {
             _ => return Err(Errno::NOTTY),
         };
         let file = self.at_level(ctx.node, Level::Read)?;
-        let before = self.base.posix().ioctl_getflags(&file)?;
+        let before = self.tree().base.posix().ioctl_getflags(&file)?;
         if is_set {
             let flags = requested(form, data, before)?;
             self.may_set(before, flags)?;
@@ -171,7 +171,7 @@ impl Server {
             let is_passed_on = command == SETFLAGS_32;
             return if is_passed_on { Err(Errno::NOTTY) } else { self.act(ctx, Rights::Lazy, set) };
         }
-        Ok(set(&self.base.with_credentials(ctx.caller.certain_credentials()))?)
+        Ok(set(&self.tree().base.with_credentials(ctx.caller.certain_credentials()))?)
     }
 
     /// Refuses flags that this mount can't enforce: a kernel that gathers writes and opens files
@@ -188,7 +188,7 @@ impl Server {
         if !flags.intersects(OFlags::WRONLY | OFlags::RDWR) {
             return Ok(());
         }
-        let stat = self.nodes.get(node)?.file.stat()?;
+        let stat = self.node(node)?.file.stat()?;
         may_open(stat.flags, flags.contains(OFlags::APPEND))
     }
 
@@ -236,7 +236,7 @@ impl Server {
 
     /// Returns the flags of a file; none in a file system without them.
     fn flags_of(&self, file: &File) -> InodeFlags {
-        self.base.posix().ioctl_getflags(file).unwrap_or_default()
+        self.tree().base.posix().ioctl_getflags(file).unwrap_or_default()
     }
 }
 

@@ -29,7 +29,7 @@ impl Server {
     }
 
     pub(super) fn lookup(&self, ctx: &mut RequestCtx<'_>, name: &OsStr) -> Result<(), Errno> {
-        let dir = self.nodes.get(ctx.node)?.file;
+        let dir = self.node(ctx.node)?.file;
         match self.act(ctx, Rights::Lazy, |task| Self::name_only(task, &dir, name)) {
             Ok(file) => self.put_entry(ctx, file, Level::Path),
             Err(Errno::NOENT) if !self.valid.entry.is_zero() => {
@@ -42,7 +42,7 @@ impl Server {
 
     /// Replies with the node of a name that was just created.
     fn put_created(&self, ctx: &mut RequestCtx<'_>, dir: &File, name: &OsStr) -> Result<(), Errno> {
-        let file = Self::name_only(&self.base, dir, name)?;
+        let file = Self::name_only(&self.tree().base, dir, name)?;
         self.put_entry(ctx, file, Level::Path)
     }
 
@@ -52,7 +52,7 @@ impl Server {
         name: &OsStr,
         target: &OsStr,
     ) -> Result<(), Errno> {
-        let dir = self.nodes.get(ctx.node)?.file;
+        let dir = self.node(ctx.node)?.file;
         self.act(ctx, Rights::Lazy, |task| task.posix().symlinkat(At::File(&dir), name, target))?;
         self.put_created(ctx, &dir, name)
     }
@@ -65,7 +65,7 @@ impl Server {
         rdev: u32,
         umask: u32,
     ) -> Result<(), Errno> {
-        let dir = self.nodes.get(ctx.node)?.file;
+        let dir = self.node(ctx.node)?.file;
         let kind = FileType::from_raw_mode(mode);
         let rights = rights_for_mode(mode);
         if kind == FileType::RegularFile {
@@ -91,7 +91,7 @@ impl Server {
         mode: u32,
         umask: u32,
     ) -> Result<(), Errno> {
-        let dir = self.nodes.get(ctx.node)?.file;
+        let dir = self.node(ctx.node)?.file;
         self.act(ctx, rights_for_mode(mode), |task| {
             task.umask(mode_of(umask));
             task.posix().mkdirat(At::File(&dir), name, mode_of(mode))
@@ -109,7 +109,7 @@ impl Server {
         if self.config.is_exclusive() {
             return Err(Errno::NOSYS);
         }
-        let dir = self.nodes.get(ctx.node)?.file;
+        let dir = self.node(ctx.node)?.file;
         let flags = super::data::open_flags(create.flags) | OFlags::CREATE | OFlags::NOFOLLOW;
         let excl = OFlags::from_bits_retain(create.flags) & OFlags::EXCL;
         let file = self.act(ctx, rights_for_mode(create.mode), |task| {
@@ -125,7 +125,7 @@ impl Server {
         ctx: &mut RequestCtx<'_>,
         create: &Create<'_>,
     ) -> Result<(), Errno> {
-        let dir = self.nodes.get(ctx.node)?.file;
+        let dir = self.node(ctx.node)?.file;
         let excl = OFlags::from_bits_retain(create.flags) & OFlags::EXCL;
         let flags = OFlags::TMPFILE | OFlags::RDWR | excl;
         let file = self.act(ctx, rights_for_mode(create.mode), |task| {
@@ -142,7 +142,7 @@ impl Server {
         let file = if ctx.caller.retains_set_id() {
             file
         } else {
-            self.base.posix().reopen(&file, OFlags::RDWR | OFlags::NONBLOCK)?
+            self.tree().base.posix().reopen(&file, OFlags::RDWR | OFlags::NONBLOCK)?
         };
         self.put_entry(ctx, file, Level::Write)
     }
@@ -154,7 +154,7 @@ impl Server {
             ctx.reply.open(0, OpenReply::KEEP_CACHE);
             return Ok(());
         }
-        let named = self.base.posix().reopen(&file, OFlags::PATH)?;
+        let named = self.tree().base.posix().reopen(&file, OFlags::PATH)?;
         self.put_entry(ctx, named, Level::Path)?;
         let fh = self.files.insert(file);
         ctx.worker.opened = Some(fh);
@@ -168,7 +168,7 @@ impl Server {
         name: &OsStr,
         flags: AtFlags,
     ) -> Result<(), Errno> {
-        let dir = self.nodes.get(ctx.node)?.file;
+        let dir = self.node(ctx.node)?.file;
         self.act(ctx, Rights::Lazy, |task| task.posix().unlinkat(At::File(&dir), name, flags))?;
         self.reclaim.removed();
         Ok(())
@@ -182,7 +182,7 @@ impl Server {
         to_name: &OsStr,
         flags: u32,
     ) -> Result<(), Errno> {
-        let (from_dir, to_dir) = (self.nodes.get(ctx.node)?.file, self.nodes.get(to)?.file);
+        let (from_dir, to_dir) = (self.node(ctx.node)?.file, self.node(to)?.file);
         let flags = RenameFlags::from_bits(flags).ok_or(Errno::INVAL)?;
         self.act(ctx, Rights::Lazy, |task| {
             task.posix().renameat2(At::File(&from_dir), name, At::File(&to_dir), to_name, flags)
@@ -197,7 +197,7 @@ impl Server {
         node: u64,
         name: &OsStr,
     ) -> Result<(), Errno> {
-        let (file, dir) = (self.nodes.get(node)?.file, self.nodes.get(ctx.node)?.file);
+        let (file, dir) = (self.node(node)?.file, self.node(ctx.node)?.file);
         self.act(ctx, Rights::Lazy, |task| {
             task.posix().linkat(At::File(&file), "", At::File(&dir), name, AtFlags::EMPTY_PATH)
         })?;

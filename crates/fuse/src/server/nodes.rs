@@ -14,10 +14,12 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use rustix::param::page_size;
 use vfscale::posix::Stat;
+use vfscale::volume::Differing;
 use vfscale::{Errno, File};
 
 use crate::wire::ROOT;
@@ -27,6 +29,9 @@ const SHARDS: usize = 64;
 
 /// The first number for inodes of other mounts than the root's.
 const FOREIGN_FIRST: u64 = 1 << 62;
+
+/// The bit of a key that no mount has: an inode of the root's.
+const OWN: u64 = 1 << 63;
 
 /// The operations that a node's handle permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,11 +51,23 @@ pub(crate) struct Handle {
     pub(crate) level: Level,
 }
 
+/// Where the inode of a node is.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    Open(Handle),
+    /// In a tree that has taken the place of another one, by its number and generation.
+    Known(u64, u32),
+    /// Nowhere: its number has other contents.
+    Stale,
+}
+
 #[derive(Debug)]
 struct Node {
-    handle: Handle,
+    place: Place,
     lookups: u64,
-    /// Mount and inode, for an inode of another mount than the root's.
+    /// Number and generation of the inode.
+    inode: Inode,
+    /// The key of its number, if that is not the own one of its inode.
     foreign: Option<(u64, u64)>,
     /// Whether the kernel was sent the zeros of a hole.
     is_hole_sent: bool,
@@ -62,7 +79,22 @@ struct Node {
     former_end: Option<u64>,
 }
 
+/// Number and generation of an inode.
+type Inode = (u64, u32);
+
 impl Node {
+    /// Takes a handle if it is of a higher level, and returns the one that is not needed.
+    fn improve(&mut self, handle: Handle) -> Option<Handle> {
+        match &mut self.place {
+            Place::Open(old) if handle.level > old.level => Some(std::mem::replace(old, handle)),
+            place @ Place::Known(..) => {
+                *place = Place::Open(handle);
+                None
+            }
+            Place::Open(_) | Place::Stale => Some(handle),
+        }
+    }
+
     fn take_tail(&mut self, range: &Range<u64>) -> Option<Range<u64>> {
         let former = self.former_end?;
         let end = page_end(former);
@@ -117,12 +149,14 @@ struct NodeShard(Mutex<NodeMap>);
 #[derive(Debug)]
 pub(crate) struct Nodes {
     shards: Box<[NodeShard]>,
-    root: Handle,
-    /// A handle of the root with a higher level, set when one is first needed.
-    root_improved: OnceLock<Handle>,
-    root_mount: u64,
-    root_ino: u64,
+    /// The handle of the root with the highest level that was needed.
+    root: RwLock<Handle>,
+    root_mount: AtomicU64,
+    root_ino: AtomicU64,
     foreign: Mutex<Foreign>,
+    /// Whether there may be nodes with a number for an inode of the root's mount that is not the
+    /// inode's.
+    is_renumbered: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -135,10 +169,10 @@ impl Nodes {
     pub(crate) fn new(root: File, stat: &Stat) -> Nodes {
         Nodes {
             shards: (0..SHARDS).map(|_| NodeShard(Mutex::default())).collect(),
-            root: Handle { file: root, level: Level::Path },
-            root_improved: OnceLock::new(),
-            root_mount: stat.mnt_id,
-            root_ino: stat.ino,
+            root: RwLock::new(Handle { file: root, level: Level::Path }),
+            root_mount: AtomicU64::new(stat.mnt_id),
+            root_ino: AtomicU64::new(stat.ino),
+            is_renumbered: AtomicBool::new(false),
             foreign: Mutex::new(Foreign { numbers: HashMap::new(), next: FOREIGN_FIRST }),
         }
     }
@@ -152,12 +186,13 @@ impl Nodes {
     /// Returns the node number of an inode on the root's mount. The root's inode number and 1 are
     /// swapped.
     fn own_number(&self, stat: &Stat) -> Option<u64> {
-        if stat.mnt_id != self.root_mount || stat.ino == 0 || stat.ino >= FOREIGN_FIRST {
+        let root_ino = self.root_ino.load(Ordering::Relaxed);
+        if !self.is_own(stat) || stat.ino == 0 || stat.ino >= FOREIGN_FIRST {
             None
-        } else if stat.ino == self.root_ino {
+        } else if stat.ino == root_ino {
             Some(ROOT)
         } else if stat.ino == ROOT {
-            Some(self.root_ino)
+            Some(root_ino)
         } else {
             Some(stat.ino)
         }
@@ -168,27 +203,43 @@ impl Nodes {
     /// An inode of another mount may have the same number as one of the root's, and the kernel
     /// shows all of them on one device. So such an inode shows the node's number.
     pub(crate) fn shown_ino(&self, node: u64, stat: &Stat) -> u64 {
-        if stat.mnt_id == self.root_mount { stat.ino } else { node }
+        if self.is_own(stat) { stat.ino } else { node }
+    }
+
+    /// Returns whether an inode is one of the root's mount.
+    fn is_own(&self, stat: &Stat) -> bool {
+        stat.mnt_id == self.root_mount.load(Ordering::Relaxed)
     }
 
     /// Counts one lookup of the inode of `handle`, creating its node if there is none, and returns
     /// the node's number.
     pub(crate) fn grant(&self, handle: Handle, stat: &Stat) -> u64 {
-        if let Some(id) = self.own_number(stat) {
-            if id != ROOT {
-                drop(self.count(id, handle, None));
-            }
+        let own = self.own_number(stat);
+        if own == Some(ROOT) {
+            return ROOT;
+        }
+        let inode = (stat.ino, stat.generation);
+        if let Some(id) = own.filter(|_| !self.is_renumbered.load(Ordering::Relaxed)) {
+            drop(self.count(id, handle, (inode, None)));
             return id;
         }
-        let key = (stat.mnt_id, stat.ino);
+        let key = self.key(stat);
         let mut foreign = lock(&self.foreign);
         let Foreign { numbers, next } = &mut *foreign;
+        // The kernel may have the inode's own number for what that was then.
+        let is_free = |id: &u64| !numbers.contains_key(&key) && !self.is_other(*id, inode);
+        if let Some(id) = own.filter(is_free) {
+            let unused = self.count(id, handle, (inode, None));
+            drop(foreign);
+            drop(unused);
+            return id;
+        }
         let id = *numbers.entry(key).or_insert_with(|| {
             let id = *next;
             *next += 1;
             id
         });
-        let unused = self.count(id, handle, Some(key));
+        let unused = self.count(id, handle, (inode, Some(key)));
         drop(foreign);
         drop(unused);
         id
@@ -201,21 +252,20 @@ impl Nodes {
         shard: &mut NodeMap,
         id: u64,
         handle: Handle,
-        foreign: Option<(u64, u64)>,
+        (inode, foreign): (Inode, Option<(u64, u64)>),
     ) -> Option<Handle> {
         match shard.entry(id) {
             Entry::Occupied(mut node) => {
                 let node = node.get_mut();
                 node.lookups += 1;
-                if handle.level > node.handle.level {
-                    return Some(std::mem::replace(&mut node.handle, handle));
-                }
-                Some(handle)
+                node.inode = inode;
+                node.improve(handle)
             }
             Entry::Vacant(slot) => {
                 slot.insert(Node {
-                    handle,
+                    place: Place::Open(handle),
                     lookups: 1,
+                    inode,
                     foreign,
                     is_hole_sent: false,
                     is_full: false,
@@ -227,9 +277,9 @@ impl Nodes {
         }
     }
 
-    fn count(&self, id: u64, handle: Handle, foreign: Option<(u64, u64)>) -> Option<Handle> {
+    fn count(&self, id: u64, handle: Handle, which: (Inode, Option<(u64, u64)>)) -> Option<Handle> {
         let mut shard = self.shard(id);
-        Nodes::add(&mut shard, id, handle, foreign)
+        Nodes::add(&mut shard, id, handle, which)
     }
 
     /// Subtracts `lookups` from a node's count.
@@ -262,29 +312,96 @@ impl Nodes {
         drop(removed);
     }
 
-    /// Returns a node's handle.
+    /// Returns where the inode of a node is.
     ///
     /// # Errors
     /// Returns `ESTALE` for a number that the kernel can't know.
-    pub(crate) fn get(&self, id: u64) -> Result<Handle, Errno> {
+    pub(crate) fn get(&self, id: u64) -> Result<Place, Errno> {
         if id == ROOT {
-            return Ok(self.root_improved.get().unwrap_or(&self.root).clone());
+            let root = self.root.read().unwrap_or_else(PoisonError::into_inner);
+            return Ok(Place::Open(root.clone()));
         }
-        self.shard(id).get(&id).map(|node| node.handle.clone()).ok_or(Errno::STALE)
+        self.shard(id).get(&id).map(|node| node.place.clone()).ok_or(Errno::STALE)
+    }
+
+    /// Returns whether a number stands for another inode.
+    fn is_other(&self, id: u64, inode: Inode) -> bool {
+        let is_other = |node: &Node| matches!(node.place, Place::Stale) || node.inode != inode;
+        self.shard(id).get(&id).is_some_and(is_other)
+    }
+
+    /// Returns the key of the number of an inode that has not its own one: its mount, or, of the
+    /// root's mount, its generation.
+    fn key(&self, stat: &Stat) -> (u64, u64) {
+        let own = OWN | u64::from(stat.generation);
+        (if self.is_own(stat) { own } else { stat.mnt_id }, stat.ino)
+    }
+
+    /// Has the nodes lead to another tree, of which `root` is the root. Returns those of which the
+    /// kernel may have what is not so any more; and the handles in the former tree, to be dropped.
+    /// No request is served meanwhile.
+    pub(crate) fn switch(
+        &self,
+        root: File,
+        stat: &Stat,
+        differing: &Differing,
+    ) -> (Vec<u64>, Vec<Place>) {
+        let (mut told, mut former) = (Vec::new(), Vec::new());
+        self.is_renumbered.store(true, Ordering::Relaxed);
+        self.root_mount.store(stat.mnt_id, Ordering::Relaxed);
+        self.root_ino.store(stat.ino, Ordering::Relaxed);
+        let root = Handle { file: root, level: Level::Path };
+        let mut handle = self.root.write().unwrap_or_else(PoisonError::into_inner);
+        former.push(Place::Open(std::mem::replace(&mut *handle, root)));
+        drop(handle);
+        if differing.has_changed(stat.ino) {
+            told.push(ROOT);
+        }
+        let mut foreign = lock(&self.foreign);
+        for slot in &self.shards {
+            for (id, node) in lock(&slot.0).iter_mut() {
+                let (ino, generation) = node.inode;
+                if matches!(node.place, Place::Stale) {
+                    continue;
+                }
+                let is_other = differing.is_other(ino);
+                let place = match is_other {
+                    true => Place::Stale,
+                    false => Place::Known(ino, generation),
+                };
+                former.push(std::mem::replace(&mut node.place, place));
+                if is_other {
+                    // A number that is given anew.
+                    node.foreign.take().map(|key| foreign.numbers.remove(&key));
+                }
+                if is_other || differing.has_changed(ino) {
+                    told.push(*id);
+                }
+            }
+        }
+        (told, former)
+    }
+
+    /// Stores the handle of a node that is known from a former tree.
+    pub(crate) fn open_again(&self, id: u64, handle: &Handle) {
+        if let Some(node) = self.shard(id).get_mut(&id)
+            && matches!(node.place, Place::Known(..))
+        {
+            node.place = Place::Open(handle.clone());
+        }
     }
 
     /// Stores a handle of a higher level for a node that is still known.
     pub(crate) fn improve(&self, id: u64, handle: &Handle) {
         if id == ROOT {
-            // A directory has only one level above `Path`, so the first such handle suffices.
-            let _ = self.root_improved.set(handle.clone());
+            let mut root = self.root.write().unwrap_or_else(PoisonError::into_inner);
+            let old =
+                (handle.level > root.level).then(|| std::mem::replace(&mut *root, handle.clone()));
+            drop(root);
+            drop(old);
             return;
         }
-        let replace = |node: &mut Node| {
-            let old = &mut node.handle;
-            (handle.level > old.level).then(|| std::mem::replace(old, handle.clone()))
-        };
-        let old = self.shard(id).get_mut(&id).and_then(replace);
+        let old = self.shard(id).get_mut(&id).and_then(|node| node.improve(handle.clone()));
         drop(old);
     }
 
@@ -338,11 +455,13 @@ impl Nodes {
 
     /// Returns the node number of an inode that the kernel knows.
     pub(crate) fn find(&self, stat: &Stat) -> Option<u64> {
-        let id = match self.own_number(stat) {
-            Some(ROOT) => return Some(ROOT),
-            Some(id) => id,
-            None => *lock(&self.foreign).numbers.get(&(stat.mnt_id, stat.ino))?,
-        };
+        let own = self.own_number(stat);
+        if own == Some(ROOT) {
+            return own;
+        }
+        let may_be_other = own.is_none() || self.is_renumbered.load(Ordering::Relaxed);
+        let other = || lock(&self.foreign).numbers.get(&self.key(stat)).copied();
+        let id = may_be_other.then(other).flatten().or(own)?;
         self.shard(id).contains_key(&id).then_some(id)
     }
 

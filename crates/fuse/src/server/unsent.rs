@@ -95,6 +95,11 @@ impl Unsent {
         let _ = self.device.set(Arc::clone(device));
     }
 
+    /// Returns the connection to the kernel.
+    pub(super) fn device(&self) -> Option<&Arc<Device>> {
+        self.device.get()
+    }
+
     /// Has the thread do something. Returns it if no thread can be started.
     fn pass(&self, task: Task) -> Result<(), Task> {
         let mut state = lock(&self.state);

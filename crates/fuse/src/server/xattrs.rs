@@ -25,7 +25,7 @@ impl Server {
         flags: u32,
         kill_sgid: bool,
     ) -> Result<(), Errno> {
-        let file = self.nodes.get(ctx.node)?.file;
+        let file = self.node(ctx.node)?.file;
         let flags = XattrFlags::from_bits(flags).ok_or(Errno::INVAL)?;
         // Setting an access ACL may clear a set-group-id bit, depending on the caller's groups. If
         // these may be mapped, only the kernel's flag tells.
@@ -37,7 +37,12 @@ impl Server {
         if kill_sgid && name == ACCESS_LIST {
             let mode = file.stat()?.permissions();
             if mode.contains(Mode::SGID) {
-                self.base.posix().fchmodat(At::File(&file), "", mode - Mode::SGID, ITSELF)?;
+                self.tree().base.posix().fchmodat(
+                    At::File(&file),
+                    "",
+                    mode - Mode::SGID,
+                    ITSELF,
+                )?;
             }
         }
         Ok(())
@@ -49,7 +54,7 @@ impl Server {
         name: &OsStr,
         size: u32,
     ) -> Result<(), Errno> {
-        let file = self.nodes.get(ctx.node)?.file;
+        let file = self.node(ctx.node)?.file;
         let value = self.act(ctx, Rights::Lazy, |task| {
             task.posix().getxattrat(At::File(&file), "", name, ITSELF)
         })?;
@@ -57,8 +62,8 @@ impl Server {
     }
 
     pub(super) fn listxattr(&self, ctx: &mut RequestCtx<'_>, size: u32) -> Result<(), Errno> {
-        let file = self.nodes.get(ctx.node)?.file;
-        let names = self.base.posix().listxattrat(At::File(&file), "", ITSELF)?;
+        let file = self.node(ctx.node)?.file;
+        let names = self.tree().base.posix().listxattrat(At::File(&file), "", ITSELF)?;
         let is_trusted = |name: &OsStr| name.as_bytes().starts_with(TRUSTED);
         // Only the administrator sees these names. Checking for the capability is costly, so only
         // if there are any.
@@ -73,12 +78,12 @@ impl Server {
     }
 
     pub(super) fn removexattr(&self, ctx: &mut RequestCtx<'_>, name: &OsStr) -> Result<(), Errno> {
-        let file = self.nodes.get(ctx.node)?.file;
+        let file = self.node(ctx.node)?.file;
         let remove = |task: &Task| task.posix().removexattrat(At::File(&file), "", name, ITSELF);
         if name == CAPABILITIES {
             // The kernel has this attribute removed on behalf of every process that changes the
             // data. It has checked the permission of a process that asks for the removal itself.
-            return Ok(remove(&self.base)?);
+            return Ok(remove(&self.tree().base)?);
         }
         // Like setting it, removing an access ACL may clear a set-group-id bit.
         let rights = if name == ACCESS_LIST { Rights::Exact } else { Rights::Lazy };

@@ -97,8 +97,7 @@ impl Drop for Map {
 
 #[test]
 fn two_processes_append_without_loss() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
+    for m in TestMount::both() {
         let path = m.path("log");
         File::create(&path).unwrap();
         let kids = [0, 1].map(|_| Kid::start(common::helper("data", "append", &path)));
@@ -115,8 +114,7 @@ fn two_processes_append_without_loss() {
 
 #[test]
 fn shared_maps_are_shared_and_durable() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
+    for m in TestMount::both() {
         let path = m.path("map");
         let file = File::create(&path).unwrap();
         file.set_len(8192).unwrap();
@@ -140,8 +138,7 @@ fn shared_maps_are_shared_and_durable() {
 
 #[test]
 fn programs_run_from_the_mount() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
+    for m in TestMount::both() {
         let program = m.path("true");
         fs::copy("/bin/true", &program).unwrap();
         assert!(Command::new(&program).status().unwrap().success());
@@ -155,8 +152,7 @@ fn programs_run_from_the_mount() {
 
 #[test]
 fn unlinked_files_live_while_open() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
+    for m in TestMount::both() {
         let path = m.path("f");
         let mut file =
             OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
@@ -184,8 +180,7 @@ fn unlinked_files_live_while_open() {
 
 #[test]
 fn a_handle_retains_the_rights_it_was_opened_with() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
+    for m in TestMount::both() {
         let path = m.path("f");
         let options = |o: &mut OpenOptions| o.write(true).create_new(true).mode(0o400).clone();
         let mut file = options(&mut OpenOptions::new()).open(&path).unwrap();
@@ -199,8 +194,7 @@ fn a_handle_retains_the_rights_it_was_opened_with() {
 
 #[test]
 fn large_files_are_read_as_written() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
+    for m in TestMount::both() {
         let path = m.path("big");
         // The content identifies the offset of every eight bytes.
         let data: Vec<u8> = (0..3_000_000_u64).flat_map(u64::to_le_bytes).collect();
@@ -222,8 +216,7 @@ fn large_files_are_read_as_written() {
 
 #[test]
 fn direct_io_reads_what_is_written_either_way() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
+    for m in TestMount::both() {
         let path = m.path("f");
         fs::write(&path, vec![1; 16384]).unwrap();
         let direct = OpenOptions::new()
@@ -276,8 +269,7 @@ fn direct_writes_that_do_not_fit_are_told_enospc() {
 
 #[test]
 fn holes_are_found_punched_and_filled() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
+    for m in TestMount::both() {
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).open(m.path("f")).unwrap();
         file.write_all_at(&[1; 4096], 1 << 20).unwrap();
@@ -303,8 +295,7 @@ fn holes_are_found_punched_and_filled() {
 
 #[test]
 fn ranges_are_copied_by_the_server() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
+    for m in TestMount::both() {
         let data: Vec<u8> = (0..500_000_u32).flat_map(u32::to_le_bytes).collect();
         fs::write(m.path("from"), &data).unwrap();
         let (from, to) = (File::open(m.path("from")).unwrap(), File::create(m.path("to")).unwrap());

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::common::{self, BOTH, Kid, SHARED, TestMount};
+use crate::common::{self, Kid, SHARED, TestMount};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use vfscale::Mode;
@@ -116,8 +116,7 @@ fn done(m: &TestMount, kid: &Kid) -> bool {
 
 #[test]
 fn record_locks_are_seen_by_other_processes() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
+    for m in TestMount::both() {
         let file = open(&m.path("f"));
         posix(&file, libc::F_WRLCK, 5, 7).unwrap();
         common::run(kid("inspect", m.path("f")));
@@ -128,8 +127,7 @@ fn record_locks_are_seen_by_other_processes() {
 #[test]
 fn waiting_ends_when_the_holder_dies() {
     for (hold, wait) in [("hold", "wait"), ("hold-flock", "wait-flock")] {
-        for sharing in BOTH {
-            let Some(m) = TestMount::new(sharing) else { return };
+        for m in TestMount::both() {
             let holder = Kid::start(kid(hold, m.path("f")));
             vfscale_harness::wait_until("the lock", || done(&m, &holder));
             let mut waiter = Kid::start(kid(wait, m.path("f")));
@@ -184,8 +182,7 @@ fn a_waiting_process_can_be_killed() {
 
 #[test]
 fn signals_interrupt_the_wait() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
+    for m in TestMount::both() {
         let file = open(&m.path("f"));
         posix(&file, libc::F_WRLCK, 0, 0).unwrap();
         common::run(kid("interrupted", m.path("f")));
@@ -194,8 +191,7 @@ fn signals_interrupt_the_wait() {
 
 #[test]
 fn closing_any_descriptor_ends_record_locks() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
+    for m in TestMount::both() {
         let (file, other) = (open(&m.path("f")), open(&m.path("f")));
         posix(&file, libc::F_WRLCK, 0, 0).unwrap();
         assert_eq!(ofd(&other, libc::F_WRLCK, 0, 0), Err(Errno::AGAIN));
@@ -206,8 +202,7 @@ fn closing_any_descriptor_ends_record_locks() {
 
 #[test]
 fn locks_of_open_files_end_with_them() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
+    for m in TestMount::both() {
         let (file, other) = (open(&m.path("f")), open(&m.path("f")));
         ofd(&file, libc::F_WRLCK, 0, 5).unwrap();
         assert_eq!(ofd(&other, libc::F_WRLCK, 4, 2), Err(Errno::AGAIN));
@@ -227,8 +222,7 @@ fn locks_of_open_files_end_with_them() {
 
 #[test]
 fn flock_is_of_the_open_file_and_another_world() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
+    for m in TestMount::both() {
         let (file, other) = (open(&m.path("f")), open(&m.path("f")));
         flock(&file, FlockOperation::LockShared).unwrap();
         flock(&other, FlockOperation::NonBlockingLockShared).unwrap();
@@ -309,8 +303,7 @@ fn tools_that_lock_work() {
         common::skipped("there is no flock(1)");
         return;
     }
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
+    for m in TestMount::both() {
         let mut holder = Command::new("flock");
         holder.arg(m.path("f")).args(["sleep", "30"]);
         let holder = Kid::start(holder);

@@ -118,7 +118,7 @@ fn seek(dir: &Path, gathers: bool) {
 }
 
 #[test]
-fn what_a_mapping_holds_is_data() {
+fn seek_data_finds_pages_of_a_mapping() {
     everywhere(|m, _, gathers| {
         let role = if gathers { "seek-gathered" } else { "seek" };
         common::run(common::helper("mapped", role, m.dir()));

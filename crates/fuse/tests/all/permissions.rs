@@ -180,11 +180,7 @@ fn curious(path: &dyn Fn(&str) -> std::path::PathBuf) {
 
 #[test]
 fn only_the_owner_reads_without_a_time_of_access() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
-        if !is_root() {
-            return;
-        }
+    for m in TestMount::both_as_root() {
         chmod(m.dir(), 0o755).unwrap();
         fs::write(m.path("file"), "x").unwrap();
         fs::create_dir(m.path("dir")).unwrap();
@@ -196,11 +192,7 @@ fn only_the_owner_reads_without_a_time_of_access() {
 
 #[test]
 fn files_belong_to_their_creator() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
-        if !is_root() {
-            return;
-        }
+    for m in TestMount::both_as_root() {
         chmod(m.dir(), 0o777).unwrap();
         run(user(ALICE, &[], "own", m.dir()));
         for name in ["file", "dir", "link", "fifo"] {
@@ -221,11 +213,7 @@ fn files_belong_to_their_creator() {
 
 #[test]
 fn permissions_bind_others() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
-        if !is_root() {
-            return;
-        }
+    for m in TestMount::both_as_root() {
         prepare(&m);
         run(user(BOB, &[], "outsider", m.dir()));
         let connect = |dir: &Path| control::connect(dir).unwrap();
@@ -250,11 +238,7 @@ fn permissions_bind_others() {
 #[test]
 fn trusted_names_are_for_the_administrator() {
     const SYS_ADMIN: libc::c_ulong = 21;
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
-        if !is_root() {
-            return;
-        }
+    for m in TestMount::both_as_root() {
         chmod(m.dir(), 0o755).unwrap();
         fs::write(m.path("file"), "").unwrap();
         for name in ["trusted.x", "user.x"] {
@@ -332,8 +316,7 @@ fn acl(path: &Path, kind: &str) -> Result<Vec<u8>, Errno> {
 
 #[test]
 fn access_lists_are_stored_and_inherited() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
+    for m in TestMount::both() {
         fs::create_dir(m.path("d")).unwrap();
         let list = [
             (USER_OBJ, 7, NONE),
@@ -365,11 +348,7 @@ fn access_lists_are_stored_and_inherited() {
 
 #[test]
 fn an_access_list_set_from_outside_the_group_clears_the_set_group_id_bit() {
-    if !is_root() {
-        return;
-    }
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
+    for m in TestMount::both_as_root() {
         fs::create_dir(m.path("d")).unwrap();
         chown(m.path("d"), Some(BOB), Some(STAFF)).unwrap();
         chmod(m.path("d"), 0o2755).unwrap();
@@ -379,8 +358,7 @@ fn an_access_list_set_from_outside_the_group_clears_the_set_group_id_bit() {
 
 #[test]
 fn the_umask_takes_bits_away() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
+    for m in TestMount::both() {
         let script = "umask 027; : >f; mkdir d; mkfifo p; umask 0; : >g; mkdir e";
         let status = Command::new("sh").arg("-c").arg(script).current_dir(m.dir()).status();
         assert!(status.unwrap().success());
@@ -391,11 +369,8 @@ fn the_umask_takes_bits_away() {
 
 #[test]
 fn a_write_by_another_user_clears_set_id_bits() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
-        if !is_root() {
-            return;
-        }
+    for m in TestMount::both_as_root() {
+        let sharing = m.sharing;
         for (name, bits) in [
             ("suid", 0o4777),
             ("sgid", 0o2777),
@@ -437,11 +412,8 @@ fn change(path: &Path) -> (u32, (i64, i64)) {
 
 #[test]
 fn a_chown_of_nothing_clears_set_id_bits_and_sets_the_change_time() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
-        if !is_root() {
-            return;
-        }
+    for m in TestMount::both_as_root() {
+        let sharing = m.sharing;
         let files = [("both", 0o6755), ("no-execute", 0o2745), ("plain", 0o644), ("dir", 0o2755)];
         for (name, bits) in files {
             match name {
@@ -469,11 +441,8 @@ fn a_write_by_another_user_removes_file_capabilities() {
     // Version 2, effective, `CAP_CHOWN`.
     let value = [1, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let name = "security.capability";
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
-        if !is_root() {
-            return;
-        }
+    for m in TestMount::both_as_root() {
+        let sharing = m.sharing;
         for file in ["kept", "cut", "written"] {
             fs::write(m.path(file), "text").unwrap();
             chmod(m.path(file), 0o666).unwrap();
@@ -510,11 +479,7 @@ fn a_cut_that_changes_nothing_leaves_the_times() {
 
 #[test]
 fn sticky_directories_protect() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
-        if !is_root() {
-            return;
-        }
+    for m in TestMount::both_as_root() {
         fs::create_dir(m.path("tmp")).unwrap();
         chmod(m.path("tmp"), 0o1777).unwrap();
         fs::write(m.path("tmp/alice"), "").unwrap();
@@ -526,11 +491,7 @@ fn sticky_directories_protect() {
 
 #[test]
 fn files_with_only_execute_permission_run() {
-    for sharing in BOTH {
-        let Some(m) = TestMount::new(sharing) else { return };
-        if !is_root() {
-            return;
-        }
+    for m in TestMount::both_as_root() {
         fs::copy("/bin/true", m.path("true")).unwrap();
         chmod(m.path("true"), 0o711).unwrap();
         run(user(BOB, &[], "exec-only", m.dir()));
@@ -587,11 +548,7 @@ fn as_its_root(path: &dyn Fn(&str) -> std::path::PathBuf) {
 
 #[test]
 fn capabilities_of_another_user_namespace_do_not_count() {
-    for sharing in BOTH {
-        if !is_root() {
-            return;
-        }
-        let Some(m) = TestMount::new(sharing) else { return };
+    for m in TestMount::both_as_root() {
         chmod(m.dir(), 0o755).unwrap();
         fs::write(m.path("mine"), "").unwrap();
         rustix::fs::setxattr(m.path("mine"), "trusted.x", b"x", XattrFlags::empty()).unwrap();

@@ -73,7 +73,8 @@ fn a_new_file_takes_two_messages_less() {
     let (Some(served), Some(refused)) = (count(Xattrs::Served), count(Xattrs::Refused)) else {
         return;
     };
-    assert!(refused + 2 * FILES <= served, "{refused} and {served} messages");
+    // The close of the first file may be told late, in either mount.
+    assert!(refused + 2 * FILES <= served + 2, "{refused} and {served} messages");
 }
 
 #[test]

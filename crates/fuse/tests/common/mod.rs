@@ -90,11 +90,22 @@ pub fn owner() -> (u32, u32) {
 pub struct TestMount {
     mounted: Option<Mounted>,
     pub vfs: Vfs,
+    pub sharing: Sharing,
     dir: PathBuf,
     done: Arc<AtomicBool>,
 }
 
 impl TestMount {
+    /// Mounts in both ways, one after the other.
+    pub fn both() -> impl Iterator<Item = TestMount> {
+        BOTH.into_iter().map_while(TestMount::new)
+    }
+
+    /// Mounts in both ways if this process is root.
+    pub fn both_as_root() -> impl Iterator<Item = TestMount> {
+        TestMount::both().take_while(|_| is_root())
+    }
+
     /// Mounts, or reports visibly that this machine does not permit it.
     pub fn new(sharing: Sharing) -> Option<TestMount> {
         TestMount::with(sharing, |builder| builder)
@@ -136,7 +147,7 @@ impl TestMount {
         };
         let done = Arc::new(AtomicBool::new(false));
         watch(&dir, &done);
-        Some(TestMount { mounted: Some(mounted), vfs, dir, done })
+        Some(TestMount { mounted: Some(mounted), vfs, sharing, dir, done })
     }
 
     pub fn mounted(&self) -> &Mounted {

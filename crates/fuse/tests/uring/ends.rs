@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use vfscale_fuse::{Builder, Sharing};
 
-use crate::common::{self, BOTH, Kid, TestMount, UringSwitch, is_root};
+use crate::common::{self, Kid, TestMount, UringSwitch, is_root};
 
 /// Time for which a caller may wait for a server that has ended.
 const SOON: Duration = Duration::from_secs(1);
@@ -118,8 +118,7 @@ fn force_ends_a_mount_under_load() {
     if !is_root() {
         return;
     }
-    for sharing in BOTH {
-        let Some(mut m) = TestMount::new(sharing) else { return };
+    for mut m in TestMount::both() {
         let mounted = m.take();
         let unmounter = mounted.unmounter();
         end_under_load(m.dir(), || unmounter.force().unwrap());

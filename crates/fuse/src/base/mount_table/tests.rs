@@ -35,7 +35,7 @@ half a line
 }
 
 #[test]
-fn what_is_no_escape_stays() {
+fn mount_tables_keep_backslashes_that_escape_nothing() {
     for (text, meant) in [
         ("/a\\134b", "/a\\b"),
         ("\\011\\012", "\t\n"),

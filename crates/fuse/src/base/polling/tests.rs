@@ -44,7 +44,7 @@ fn a_worker_polls_while_there_are_fewer_clients_than_cpus() {
 }
 
 #[test]
-fn one_worker_leads_until_it_finds_nothing() {
+fn a_polling_worker_leads_until_it_finds_no_request() {
     let [mut one, mut other] = workers(2);
     one.note(7);
     assert!(looks(&mut one, true) && looks(&mut one, true));

@@ -12,7 +12,7 @@ fn status_of_a_process_is_read() {
 }
 
 #[test]
-fn no_groups_are_no_groups() {
+fn a_caller_without_groups_gets_none() {
     let (groups, caps) = parse_status("Groups:\t \nCapEff:\t0000000000000000\n").unwrap();
     assert!(groups.is_empty());
     assert!(caps.is_empty());
@@ -49,7 +49,7 @@ fn an_exited_caller_has_only_the_credentials_of_the_request() {
 
 /// Where a mount may map ids, an unknown process has no right of its own.
 #[test]
-fn nothing_is_taken_from_ids_that_may_be_mapped() {
+fn unknown_processes_have_no_rights_where_ids_are_mapped() {
     let own = rustix::process::geteuid().as_raw();
     let caller =
         |pid| Caller { uid: NOBODY, gid: NOBODY, pid, group: None, checks: Checks::Kernel };
