@@ -71,6 +71,78 @@ struct timespec;
  */
 #define VFSCALE_FORK_AS_SYNCED 4
 
+/** The overlay has the option `userxattr`. */
+#define VFSCALE_INGEST_USERXATTR 1
+
+/** The branch now. */
+#define VFSCALE_LOG_NOW 1
+
+/** A branch was forked from the state. */
+#define VFSCALE_LOG_FORK 2
+
+/** A checkpoint was made. */
+#define VFSCALE_LOG_CHECKPOINT 3
+
+/** Another branch was merged into it. */
+#define VFSCALE_LOG_MERGE 4
+
+/** The state was merged into another branch. */
+#define VFSCALE_LOG_MERGED 5
+
+/** The branch adopted another one. */
+#define VFSCALE_LOG_ADOPTION 6
+
+/** No event: a state that was merged into the one before it in the list, and its branch. */
+#define VFSCALE_LOG_MERGE_OF 7
+
+/** No event: a branch that has the state before it in the list, or was forked from that. */
+#define VFSCALE_LOG_BRANCH 8
+
+/** An event that a later version knows. */
+#define VFSCALE_LOG_OTHER 255
+
+/**
+ * A conflict is decided for the branch that takes the changes; nothing stands beside. Without a
+ * strategy, the file of the other branch stands beside.
+ */
+#define VFSCALE_MERGE_OURS 1
+
+/** A conflict is decided for the branch whose changes are taken. */
+#define VFSCALE_MERGE_THEIRS 2
+
+/** Nothing is changed if there is a conflict. */
+#define VFSCALE_MERGE_FAIL 4
+
+/** Nothing is changed: it is only told what would be. */
+#define VFSCALE_MERGE_DRY_RUN 8
+
+/** Flag of vfscale_pool_apply: everything is only tried. The branch may be open then. */
+#define VFSCALE_APPLY_DRY_RUN 1
+
+/** Both have changed the contents. */
+#define VFSCALE_CONFLICT_CONTENT 1
+
+/** Both have changed permissions, owner, group or flags. */
+#define VFSCALE_CONFLICT_ATTRIBUTES 2
+
+/** Both have changed an extended attribute. */
+#define VFSCALE_CONFLICT_XATTRS 3
+
+/** One has changed or renamed it, the other one has removed it. */
+#define VFSCALE_CONFLICT_REMOVED 4
+
+/** Both have renamed it. */
+#define VFSCALE_CONFLICT_RENAMED 5
+
+/** Both have given the name to different files. */
+#define VFSCALE_CONFLICT_NAME 6
+
+/** Both have moved directories, each into the other. */
+#define VFSCALE_CONFLICT_LOOP 7
+
+/** A conflict that a later version knows. */
+#define VFSCALE_CONFLICT_OTHER 255
+
 /** Only the second branch has it. */
 #define VFSCALE_DIFFERENCE_ADDED 1
 
@@ -352,6 +424,74 @@ struct vfscale_difference {
   char path[4096];
   /** Path in the first branch, of what was moved; otherwise empty. */
   char other[4096];
+};
+
+/** An entry of the history of a branch, as vfscale_pool_log lists it. */
+struct vfscale_log_entry {
+  /** One of VFSCALE_LOG_*. */
+  uint32_t kind;
+  /** 0. */
+  uint32_t padding;
+  /** The number of the state. */
+  uint64_t node;
+  /** The number of the state before it in the branch; UINT64_MAX for none. */
+  uint64_t parent;
+  /** When that was, in nanoseconds since 1970; INT64_MIN if that is not known. */
+  int64_t time;
+  /** 0. */
+  uint64_t reserved[4];
+  /** The text of a checkpoint, or the name of a branch, with a zero behind it. */
+  char text[136];
+};
+
+/** The outcome of a merge. */
+struct vfscale_merged {
+  /** Files and directories that the branch has got, and those that stand beside. */
+  uint64_t added;
+  /** Names that were removed, of files that got no other one. */
+  uint64_t removed;
+  /** Names that its files have got. */
+  uint64_t moved;
+  /** Files and directories whose contents or attributes were changed. */
+  uint64_t changed;
+  /** Files among them that both have changed, and that were merged by lines. */
+  uint64_t texts;
+  /** 1 if the branch was changed, otherwise 0. */
+  uint64_t done;
+  /** 0. */
+  uint64_t reserved[6];
+};
+
+/** A change that two branches have made in different ways. */
+struct vfscale_conflict {
+  /** A VFSCALE_CONFLICT_* number. */
+  uint32_t kind;
+  /** 0. */
+  uint32_t reserved;
+  /** Length of `path` in bytes. A longer path than there is room for is cut. */
+  uint32_t path_len;
+  /** Length of `beside` in bytes. */
+  uint32_t beside_len;
+  /** Path in the result, with a zero behind it; of a file that that has not, one that it had. */
+  char path[4096];
+  /** Path of what the other branch has, if it stands beside; otherwise empty. */
+  char beside[4096];
+};
+
+/** The outcome of vfscale_pool_apply. */
+struct vfscale_applied {
+  /** 1 if it was a layer, 0 if it was a patch. */
+  uint64_t is_layer;
+  /** The files and directories that were made, changed or renamed. */
+  uint64_t written;
+  /** The names that were removed. */
+  uint64_t removed;
+  /** The lines of a patch that begin with #: what it could not tell. */
+  uint64_t untold;
+  /** 1 if the branch was changed, otherwise 0. */
+  uint64_t done;
+  /** 0. */
+  uint64_t reserved[3];
 };
 
 /** The identity of a task, and its privileges. */
@@ -790,6 +930,159 @@ int vfscale_next_difference(struct vfscale_diff *diff, struct vfscale_difference
 
 /** Frees the handle of differences. */
 int vfscale_diff_free(struct vfscale_diff *diff);
+
+/**
+ * Makes a checkpoint of a branch, which may be open: a read-only branch with what calls have
+ * returned for, and with `text`, a line that may be NULL. Writes its name and a zero to `name`,
+ * which has `size` bytes; 136 are enough. Returns the length of the name. It is durable at the
+ * return. Blocks for the I/O.
+ *
+ * Errors: ENOENT if there is no such branch; EINVAL if the text is no line, or has more than 128
+ * bytes with the name; ERANGE if the buffer has fewer than 136 bytes; ENOSPC if the pool is full;
+ * EIO and the like.
+ */
+ssize_t vfscale_pool_checkpoint(struct vfscale_pool *pool,
+                                const char *branch,
+                                const char *text,
+                                char *name,
+                                size_t size);
+
+/**
+ * Gives a branch the contents of `to`, a checkpoint or another read-only branch. Everything else
+ * is as for vfscale_pool_rollback.
+ *
+ * Errors: those of vfscale_pool_rollback; EINVAL if `to` can be written.
+ */
+ssize_t vfscale_pool_rollback_to(struct vfscale_pool *pool,
+                                 const char *name,
+                                 const char *to,
+                                 char *kept,
+                                 size_t size);
+
+/**
+ * Stores up to `max` entries of the history of a branch in `entries`, the last state first, and
+ * returns how many there are. Behind each state are those that were merged into it
+ * (VFSCALE_LOG_MERGE_OF) and the branches that have it (VFSCALE_LOG_BRANCH). Waits for changes of
+ * the pool that are under way.
+ *
+ * Errors: ENOENT if there is no such branch.
+ */
+ssize_t vfscale_pool_log(struct vfscale_pool *pool,
+                         const char *branch,
+                         struct vfscale_log_entry *entries,
+                         size_t max);
+
+/**
+ * Writes a view of the branch `name`, which can only be read, to the file `out`, whole or not at
+ * all: metadata of EROFS, by which Linux reads all of the branch in place, if the image is its
+ * device (`mount(2)` with the type `erofs` and the option `device=`). It is right as long as the
+ * branch exists. Blocks for the I/O.
+ *
+ * Errors: ENOENT if there is no such branch; EINVAL if it can be written; EOVERFLOW if it has
+ * something that a view can't have; EUCLEAN, EIO and the like.
+ */
+int vfscale_pool_view(struct vfscale_pool *pool, const char *name, const char *out);
+
+/**
+ * Takes over into the branch `name`, by one commit, what programs have changed in an overlay of
+ * Linux: its lower layer is the view in the file `view`, of `base`, a read-only fork of the
+ * branch; `upper` is the directory of its upper layer, and `work` the one for its work. `flags`
+ * are VFSCALE_INGEST_* flags. The overlay has the options `index=on` and `xino=on`, or `userxattr`
+ * and `xino=on` with VFSCALE_INGEST_USERXATTR. Nothing changes it meanwhile. Blocks for the I/O.
+ *
+ * If the branch has changed since the fork, or is open, it stays as it is: the changes are another
+ * branch then, whose name and a zero are written to `kept`, which has `size` bytes; 136 are
+ * enough. Returns the length of the name, 0 if the branch has the changes.
+ *
+ * Errors: ENOENT if there is no such branch or file; EUCLEAN and others for a file of the overlay
+ * that can't be taken over, which vfscale_error names; EPERM if its attributes can't be read;
+ * EINVAL for unknown flags; ENOSPC; ERANGE if the buffer has fewer than 136 bytes. Nothing was
+ * changed then.
+ */
+ssize_t vfscale_pool_ingest(struct vfscale_pool *pool,
+                            const char *name,
+                            const char *base,
+                            const char *view,
+                            const char *upper,
+                            const char *work,
+                            uint32_t flags,
+                            char *kept,
+                            size_t size);
+
+/**
+ * Makes in the branch `into` what the branch `from` has changed since both had the same contents,
+ * and stores in `merged` what was done. Stores up to `max` conflicts, by path, in `conflicts`, and
+ * returns how many there are. `flags` are VFSCALE_MERGE_* flags. `from` may be open, `into` only
+ * for a dry run. It is durable at the return, whole or not at all. Blocks for the I/O.
+ *
+ * Errors: ENOENT if there is no such branch; EBUSY if `into` is open, or is used all the time;
+ * EINVAL if it can only be read, both are one or have no state in common, or for unknown flags;
+ * ENOSPC if the pool is full; EUCLEAN, EIO and the like. `into` is as before then.
+ */
+ssize_t vfscale_pool_merge(struct vfscale_pool *pool,
+                           const char *from,
+                           const char *into,
+                           uint32_t flags,
+                           struct vfscale_merged *merged,
+                           struct vfscale_conflict *conflicts,
+                           size_t max);
+
+/**
+ * Gives the branch `name` what the branch `onto` has, and in it what `name` has changed since both
+ * had the same contents. Everything else is as for vfscale_pool_merge, where `onto` is `into`, and
+ * stays as it is, and `name` is `from`, which must not be open. What `name` had becomes the branch
+ * NAME@N, with the number after the greatest one in use. Blocks for the I/O.
+ *
+ * Errors: those of vfscale_pool_merge, about `name` in place of `into`.
+ */
+ssize_t vfscale_pool_rebase(struct vfscale_pool *pool,
+                            const char *name,
+                            const char *onto,
+                            uint32_t flags,
+                            struct vfscale_merged *merged,
+                            struct vfscale_conflict *conflicts,
+                            size_t max);
+
+/**
+ * Compares two branches, which may be open, and writes a patch that makes `b` of `a` to the file
+ * `out` of the host, for `git apply`, `patch -p1` and vfscale_pool_apply. Returns the number of
+ * files and directories that it tells of. Blocks for the I/O.
+ *
+ * Errors: ENOENT if there is no such branch; ENOSPC if the pool is full; EUCLEAN, EIO and the
+ * like; those of the file, which may have a part of the patch then.
+ */
+ssize_t vfscale_pool_patch(struct vfscale_pool *pool,
+                           const char *a,
+                           const char *b,
+                           const char *out);
+
+/**
+ * Compares two branches, which may be open, and writes a layer that makes `b` of `a` to the file
+ * `out` of the host: a tar archive as the OCI image specification has it. Returns the number of
+ * files in it. Blocks for the I/O.
+ *
+ * Errors: those of vfscale_pool_patch; EOVERFLOW if a layer can't have a file.
+ */
+ssize_t vfscale_pool_layer(struct vfscale_pool *pool,
+                           const char *a,
+                           const char *b,
+                           const char *out);
+
+/**
+ * Applies the layer or the patch in the file `input` of the host to the branch `name`, and stores
+ * in `applied` what was done. `flags` are VFSCALE_APPLY_* flags. The branch must not be open,
+ * unless this is a dry run. It is durable at the return, whole or not at all. Blocks for the I/O.
+ *
+ * Errors: ENOENT if there is no such branch or file; EBUSY if the branch is open, or was changed
+ * meanwhile; EINVAL and others if it can't be applied: vfscale_error names the file and the line;
+ * EINVAL for unknown flags, or if the branch can only be read; ENOSPC if the pool is full. The
+ * branch is as before then.
+ */
+int vfscale_pool_apply(struct vfscale_pool *pool,
+                       const char *name,
+                       const char *input,
+                       uint32_t flags,
+                       struct vfscale_applied *applied);
 
 /**
  * Makes a task at the root of a tree, and stores its handle in `task`. `creds` are `size` bytes,

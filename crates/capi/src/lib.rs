@@ -32,6 +32,7 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("a handle is a pointer with 64 bits");
 
+mod apply;
 mod args;
 mod attr;
 mod border;
@@ -41,9 +42,11 @@ mod dir;
 mod fd;
 mod fs;
 mod handles;
+mod history;
 mod idle_memory;
 mod io;
 mod lock;
+mod merge;
 mod mount;
 mod names;
 mod pipe;
@@ -54,6 +57,7 @@ mod task;
 mod task_handle;
 mod token;
 mod transfer;
+mod view;
 mod watcher;
 mod whole;
 mod xattr;

@@ -27,14 +27,14 @@ use crate::structs::{
 };
 use crate::task::fill_path;
 
-static POOLS: Table<Pool> = Table::new(Kind::Pool, false);
+pub(crate) static POOLS: Table<Pool> = Table::new(Kind::Pool, false);
 static DIFFS: Table<Differences> = Table::new(Kind::Diff, false);
 
 /// The differences that are still to be told.
 struct Differences(Mutex<std::vec::IntoIter<Difference>, DiffLock>);
 
 /// Returns the failure of a call of a pool.
-fn failure(error: PoolError) -> Failure {
+pub(crate) fn failure(error: PoolError) -> Failure {
     Error::from(error).into()
 }
 
@@ -42,19 +42,28 @@ fn failure(error: PoolError) -> Failure {
 ///
 /// # Safety
 /// As [`string`](crate::args::string).
-unsafe fn branch<'a>(name: *const c_char) -> Result<&'a str, Failure> {
+pub(crate) unsafe fn branch_name<'a>(name: *const c_char) -> Result<&'a str, Failure> {
     let name = given!(string(name, "the name of the branch"))?;
     let invalid = || Failure::new(Errno::INVAL, "the name of the branch is not UTF-8");
     name.to_str().ok_or_else(invalid)
+}
+
+/// Checks that a buffer has room for any name, before a call changes anything.
+pub(crate) fn check_name_room(buffer: &[u8]) -> Result<(), Failure> {
+    match buffer.len() {
+        136.. => Ok(()),
+        _ => Err(Failure::new(Errno::RANGE, "the buffer has fewer than 136 bytes")),
+    }
 }
 
 macro_rules! branch {
     ($name:expr) => {{
         // SAFETY: the caller of the exported function has promised what the header says about its
         // pointers.
-        unsafe { branch($name) }
+        unsafe { $crate::pool::branch_name($name) }
     }};
 }
+pub(crate) use branch;
 
 /// Opens the branches of the image file or device at `path`, and stores the handle of the pool in
 /// `pool`. `options` are `options_size` bytes, sizeof *options; NULL means the default of each. One
@@ -218,9 +227,7 @@ pub unsafe extern "C" fn vfscale_pool_rollback(
 ) -> ssize_t {
     border("vfscale_pool_rollback", || {
         let (name, kept) = (branch!(name)?, given!(buffer(kept.cast(), size))?);
-        if kept.len() < 136 {
-            return Err(Failure::new(Errno::RANGE, "the buffer has fewer than 136 bytes"));
-        }
+        check_name_room(kept)?;
         let branch = POOLS.get(pool as u64)?.rollback(name).map_err(failure)?;
         fill_path(kept, Path::new(&branch.unwrap_or_default()))
     })

@@ -337,6 +337,9 @@ pub const VFSCALE_FORK_TEMPORARY: u32 = 2;
 /// returned for.
 pub const VFSCALE_FORK_AS_SYNCED: u32 = 4;
 
+/// The overlay has the option `userxattr`.
+pub const VFSCALE_INGEST_USERXATTR: u32 = 1;
+
 /// A branch, as vfscale_pool_branches lists it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -355,6 +358,45 @@ pub struct vfscale_branch {
     pub name: [c_char; 136],
 }
 
+/// The branch now.
+pub const VFSCALE_LOG_NOW: u32 = 1;
+/// A branch was forked from the state.
+pub const VFSCALE_LOG_FORK: u32 = 2;
+/// A checkpoint was made.
+pub const VFSCALE_LOG_CHECKPOINT: u32 = 3;
+/// Another branch was merged into it.
+pub const VFSCALE_LOG_MERGE: u32 = 4;
+/// The state was merged into another branch.
+pub const VFSCALE_LOG_MERGED: u32 = 5;
+/// The branch adopted another one.
+pub const VFSCALE_LOG_ADOPTION: u32 = 6;
+/// No event: a state that was merged into the one before it in the list, and its branch.
+pub const VFSCALE_LOG_MERGE_OF: u32 = 7;
+/// No event: a branch that has the state before it in the list, or was forked from that.
+pub const VFSCALE_LOG_BRANCH: u32 = 8;
+/// An event that a later version knows.
+pub const VFSCALE_LOG_OTHER: u32 = 255;
+
+/// An entry of the history of a branch, as vfscale_pool_log lists it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct vfscale_log_entry {
+    /// One of VFSCALE_LOG_*.
+    pub kind: u32,
+    /// 0.
+    pub padding: u32,
+    /// The number of the state.
+    pub node: u64,
+    /// The number of the state before it in the branch; UINT64_MAX for none.
+    pub parent: u64,
+    /// When that was, in nanoseconds since 1970; INT64_MIN if that is not known.
+    pub time: i64,
+    /// 0.
+    pub reserved: [u64; 4],
+    /// The text of a checkpoint, or the name of a branch, with a zero behind it.
+    pub text: [c_char; 136],
+}
+
 /// The space that the branches of a pool share, in bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -366,6 +408,92 @@ pub struct vfscale_pool_usage {
     /// 0.
     pub reserved: [u64; 6],
 }
+
+/// The outcome of a merge.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct vfscale_merged {
+    /// Files and directories that the branch has got, and those that stand beside.
+    pub added: u64,
+    /// Names that were removed, of files that got no other one.
+    pub removed: u64,
+    /// Names that its files have got.
+    pub moved: u64,
+    /// Files and directories whose contents or attributes were changed.
+    pub changed: u64,
+    /// Files among them that both have changed, and that were merged by lines.
+    pub texts: u64,
+    /// 1 if the branch was changed, otherwise 0.
+    pub done: u64,
+    /// 0.
+    pub reserved: [u64; 6],
+}
+
+/// The outcome of vfscale_pool_apply.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct vfscale_applied {
+    /// 1 if it was a layer, 0 if it was a patch.
+    pub is_layer: u64,
+    /// The files and directories that were made, changed or renamed.
+    pub written: u64,
+    /// The names that were removed.
+    pub removed: u64,
+    /// The lines of a patch that begin with #: what it could not tell.
+    pub untold: u64,
+    /// 1 if the branch was changed, otherwise 0.
+    pub done: u64,
+    /// 0.
+    pub reserved: [u64; 3],
+}
+
+/// A change that two branches have made in different ways.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct vfscale_conflict {
+    /// A VFSCALE_CONFLICT_* number.
+    pub kind: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Length of `path` in bytes. A longer path than there is room for is cut.
+    pub path_len: u32,
+    /// Length of `beside` in bytes.
+    pub beside_len: u32,
+    /// Path in the result, with a zero behind it; of a file that that has not, one that it had.
+    pub path: [c_char; 4096],
+    /// Path of what the other branch has, if it stands beside; otherwise empty.
+    pub beside: [c_char; 4096],
+}
+
+/// A conflict is decided for the branch that takes the changes; nothing stands beside. Without a
+/// strategy, the file of the other branch stands beside.
+pub const VFSCALE_MERGE_OURS: u32 = 1;
+/// A conflict is decided for the branch whose changes are taken.
+pub const VFSCALE_MERGE_THEIRS: u32 = 2;
+/// Nothing is changed if there is a conflict.
+pub const VFSCALE_MERGE_FAIL: u32 = 4;
+/// Nothing is changed: it is only told what would be.
+pub const VFSCALE_MERGE_DRY_RUN: u32 = 8;
+
+/// Flag of vfscale_pool_apply: everything is only tried. The branch may be open then.
+pub const VFSCALE_APPLY_DRY_RUN: u32 = 1;
+
+/// Both have changed the contents.
+pub const VFSCALE_CONFLICT_CONTENT: u32 = 1;
+/// Both have changed permissions, owner, group or flags.
+pub const VFSCALE_CONFLICT_ATTRIBUTES: u32 = 2;
+/// Both have changed an extended attribute.
+pub const VFSCALE_CONFLICT_XATTRS: u32 = 3;
+/// One has changed or renamed it, the other one has removed it.
+pub const VFSCALE_CONFLICT_REMOVED: u32 = 4;
+/// Both have renamed it.
+pub const VFSCALE_CONFLICT_RENAMED: u32 = 5;
+/// Both have given the name to different files.
+pub const VFSCALE_CONFLICT_NAME: u32 = 6;
+/// Both have moved directories, each into the other.
+pub const VFSCALE_CONFLICT_LOOP: u32 = 7;
+/// A conflict that a later version knows.
+pub const VFSCALE_CONFLICT_OTHER: u32 = 255;
 
 /// A difference of two branches, by its path from the root directory.
 #[repr(C)]

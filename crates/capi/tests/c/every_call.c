@@ -717,6 +717,7 @@ static void write_in(struct vfscale_pool *pool, const char *name, const char *te
     OK(vfscale_fs_close(tree));
 }
 
+#include "branches.h"
 static void branches(const char *folder) {
     struct vfscale_pool_options options;
     struct vfscale_volume_options volume;
@@ -725,6 +726,8 @@ static void branches(const char *folder) {
     struct vfscale_branch found[4];
     struct vfscale_difference difference;
     struct vfscale_diff *diff;
+    struct vfscale_merged merged;
+    struct vfscale_conflict conflict;
     struct vfscale_fs *tree;
     char path[4096], kept[136];
 
@@ -774,6 +777,26 @@ static void branches(const char *folder) {
     IS(-EBADF, vfscale_next_difference(diff, &difference));
     IS(-ENOENT, vfscale_pool_diff(pool, "main", "none", &diff));
 
+    OK(vfscale_pool_fork(pool, "main", "other", 0));
+    write_in(pool, "other", "1");
+    IS(0, vfscale_pool_merge(pool, "a", "main", VFSCALE_MERGE_DRY_RUN, &merged, NULL, 0));
+    CHECK(merged.added == 1 && merged.removed == 0 && merged.moved == 0 && merged.done == 0);
+    IS(1, vfscale_pool_merge(pool, "a", "other", VFSCALE_MERGE_FAIL, &merged, NULL, 0));
+    CHECK(merged.done == 0 && merged.added == 0);
+    IS(1, vfscale_pool_merge(pool, "a", "other", 0, &merged, &conflict, 1));
+    CHECK(merged.done == 1 && merged.added == 1 && merged.changed == 0 && merged.texts == 0);
+    CHECK(conflict.kind == VFSCALE_CONFLICT_NAME && conflict.reserved == 0);
+    CHECK(strcmp(conflict.path, "/text") == 0 && conflict.path_len == 5);
+    CHECK(strcmp(conflict.beside, "/text.a") == 0 && conflict.beside_len == 7);
+    IS(-EINVAL, vfscale_pool_merge(pool, "a", "other", 3, &merged, NULL, 0));
+    IS(-EINVAL, vfscale_pool_merge(pool, "a", "other", 16, &merged, NULL, 0));
+    IS(-EFAULT, vfscale_pool_merge(pool, "a", "other", 0, NULL, NULL, 0));
+    IS(-EINVAL, vfscale_pool_merge(pool, "a", "a", 0, &merged, NULL, 0));
+    IS(-ENOENT, vfscale_pool_merge(pool, "none", "a", 0, &merged, NULL, 0));
+    OK(vfscale_pool_delete(pool, "other"));
+    rebase_in(pool);
+    apply_in(pool, folder);
+
     OK(vfscale_pool_adopt(pool, "main", "a"));
     IS(-ENOENT, vfscale_pool_adopt(pool, "main", "a"));
     OK(vfscale_pool_fork(pool, "main", "a", 0));
@@ -786,6 +809,7 @@ static void branches(const char *folder) {
     IS(-ERANGE, vfscale_pool_rollback(pool, "a", kept, 8));
     IS(3, vfscale_pool_rollback(pool, "a", kept, sizeof kept));
     CHECK(strcmp(kept, "a@1") == 0);
+    history_in(pool);
     OK(vfscale_pool_rename(pool, "a@1", "kept"));
     IS(-EINVAL, vfscale_pool_rename(pool, "main", "first"));
     OK(vfscale_pool_delete(pool, "kept"));
@@ -798,6 +822,49 @@ static void branches(const char *folder) {
     options.flags = VFSCALE_POOL_READ_ONLY;
     OK(vfscale_pool_new(path, &options, sizeof options, &pool));
     IS(3, vfscale_pool_branches(pool, found, 4)); /* The temporary one is gone. */
+    OK(vfscale_pool_close(pool));
+}
+
+/* A view of what `branches` has left, and an upper layer as of a program above it. */
+static void views(const char *folder) {
+    struct vfscale_pool *pool;
+    char path[4096], view[4096], upper[4096], work[4096], file[4200], kept[136];
+    FILE *written;
+    ssize_t taken;
+
+    snprintf(path, sizeof path, "%s/branches.vfs", folder);
+    snprintf(view, sizeof view, "%s/view", folder);
+    snprintf(upper, sizeof upper, "%s/upper", folder);
+    snprintf(work, sizeof work, "%s/work", folder);
+    snprintf(file, sizeof file, "%s/above", upper);
+    OK(vfscale_pool_new(path, NULL, 0, &pool));
+    OK(vfscale_pool_fork(pool, "main", "base", VFSCALE_FORK_READ_ONLY));
+
+    IS(-EINVAL, vfscale_pool_view(pool, "main", view));
+    IS(-ENOENT, vfscale_pool_view(pool, "none", view));
+    IS(-EFAULT, vfscale_pool_view(pool, "base", NULL));
+    OK(vfscale_pool_view(pool, "base", view));
+
+    CHECK(mkdir(upper, 0755) == 0 && mkdir(work, 0755) == 0);
+    written = fopen(file, "w");
+    CHECK(written != NULL && fputs("above", written) >= 0 && fclose(written) == 0);
+    IS(-EINVAL, vfscale_pool_ingest(pool, "main", "base", view, upper, work, 64, kept,
+                                    sizeof kept));
+    IS(-ERANGE, vfscale_pool_ingest(pool, "main", "base", view, upper, work,
+                                    VFSCALE_INGEST_USERXATTR, kept, 8));
+    IS(-ENOENT, vfscale_pool_ingest(pool, "main", "base", file, "/none", work,
+                                    VFSCALE_INGEST_USERXATTR, kept, sizeof kept));
+    taken = vfscale_pool_ingest(pool, "main", "base", view, upper, work, VFSCALE_INGEST_USERXATTR,
+                                kept, sizeof kept);
+    if (taken != -ENOSYS) { /* Valgrind knows no openat2. */
+        IS(0, taken);
+        /* The branch has changed since: another one has the changes. */
+        IS(13, vfscale_pool_ingest(pool, "main", "base", view, upper, work,
+                                   VFSCALE_INGEST_USERXATTR, kept, sizeof kept));
+        CHECK(strcmp(kept, "main@native 0") == 0);
+        OK(vfscale_pool_delete(pool, kept));
+    }
+    OK(vfscale_pool_delete(pool, "base"));
     OK(vfscale_pool_close(pool));
 }
 
@@ -919,6 +986,7 @@ int main(int argc, char **argv) {
         discards(argv[1]);
         budgets(argv[1]);
         branches(argv[1]);
+        views(argv[1]);
         options_of_ceph(argv[1]);
     }
     idle_memory();
