@@ -16,7 +16,9 @@ use crate::run::args::RunArgs;
 use crate::served::listen::{Life, Wish};
 use crate::source::args::ServeArgs;
 use crate::umount;
-use crate::volume::{branch, copy_out, diff, fsck, grow, make, merge, show, trim, view};
+use crate::volume::{
+    apply, branch, checkpoint, copy_out, diff, fsck, grow, log, make, merge, show, trim, view,
+};
 
 /// A POSIX file system in user space whose every layer scales with cores
 ///
@@ -143,6 +145,21 @@ pub(crate) enum Command {
         arguments: Vec<OsString>,
     },
 
+    /// Serve branches of an image to an agent, by the Model Context Protocol (MCP)
+    ///
+    /// Runs the program vfscale-mcp, which lies beside this one or in PATH, with all arguments that
+    /// follow; `vfscale mcp --help` describes them. A client of the protocol starts this, and
+    /// speaks with it on the standard input and output: tools fork, compare, merge and roll back
+    /// branches, read and write their files, and run commands in them.
+    ///
+    /// Example: vfscale mcp --branch trial --audit calls.jsonl work.vfs
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Mcp {
+        /// The arguments of vfscale-mcp
+        #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+
     /// Make a volume in an image file or on a block device
     ///
     /// A device that holds a known file system or partition table is not overwritten without
@@ -230,6 +247,25 @@ pub(crate) enum Command {
     /// Examples: vfscale branch create disk.vfs trial; vfscale branch list disk.vfs
     Branch(branch::BranchArgs),
 
+    /// Keep the present state of a branch
+    ///
+    /// Makes a branch that can only be read, BRANCH@1 or with the number after the greatest one in
+    /// use, and prints its name. Every command takes it for a branch: `vfscale diff`, `log`,
+    /// `view`, `branch create --from`, `branch rollback --to`, `branch delete`. The branch may be
+    /// mounted: all changes whose calls have returned are in it.
+    ///
+    /// Example: vfscale checkpoint disk.vfs -m "before the upgrade"
+    Checkpoint(checkpoint::CheckpointArgs),
+
+    /// Show the history of a branch
+    ///
+    /// Prints a line for each state that the image has of it and of what was merged into it, the
+    /// last one first: number, time in UTC, what happened, and the branches that are there. A state
+    /// is kept as long as two branches come from it, or a rollback or a merge may need it.
+    ///
+    /// Example: vfscale log --graph disk.vfs trial
+    Log(log::LogArgs),
+
     /// Show the differences between two branches
     ///
     /// Prints a line for each file that was added, removed, replaced by another one, moved or
@@ -242,15 +278,16 @@ pub(crate) enum Command {
     ///
     /// Exits as diff(1) does: 0 without differences, 1 with some, 2 if they can't be compared.
     ///
-    /// Examples: vfscale diff disk.vfs main trial; vfscale diff --stat disk.vfs main trial /etc
+    /// Examples: vfscale diff disk.vfs main trial; vfscale diff --stat disk.vfs main trial /etc;
+    /// vfscale diff --tar=layer.tar disk.vfs main trial
     Diff(diff::DiffArgs),
 
     /// Give a branch the contents of a branch that was forked from it
     ///
     /// That is done only if nothing has changed in the parent since the fork; what was read, forked
     /// or compared since then is no change. The name of the child is free afterwards. A rollback of
-    /// the parent leads to this moment. Neither of them may be mounted; other branches of the image
-    /// may be.
+    /// the parent leads to this moment. The child must not be mounted. If the parent is, its users
+    /// go on with the other contents, as after `branch rollback`.
     ///
     /// Example: vfscale adopt disk.vfs trial
     Adopt(diff::AdoptArgs),
@@ -261,13 +298,40 @@ pub(crate) enum Command {
     /// changed since then is taken, texts that both have changed are merged by lines, and of what
     /// else both have changed the file of FROM stands beside the other one, as NAME.FROM. A file
     /// that was moved is known as the one that it was. All is done by one commit, or nothing.
-    /// FROM stays as it is, and may be mounted.
+    /// FROM stays as it is, and may be mounted. If the other branch is, its users go on with the
+    /// merged tree, as after `branch rollback`.
     ///
     /// Prints what was done, and a line for each conflict. Exits as git merge does: 0 without
     /// conflicts, 1 with some, 2 if it can't be merged.
     ///
     /// Example: vfscale merge disk.vfs trial
     Merge(merge::MergeArgs),
+
+    /// Put a branch onto what another one has now
+    ///
+    /// BRANCH gets what NEWBASE has, and in it what it has changed itself since both had the same
+    /// contents. That is merged as `vfscale merge` does: NEWBASE takes the part of INTO, BRANCH
+    /// that of FROM. All is done by one commit, or nothing. What BRANCH had becomes another branch,
+    /// BRANCH@1 or with the next free number, which is printed. NEWBASE stays as it is.
+    ///
+    /// Exits as `vfscale merge` does.
+    ///
+    /// Example: vfscale rebase disk.vfs trial --onto main
+    Rebase(merge::RebaseArgs),
+
+    /// Apply a layer or a patch to a branch
+    ///
+    /// FILE is a layer, as `vfscale diff --tar` and container engines write it (a tar archive that
+    /// is not compressed), or a patch, as `vfscale diff --patch`, `git diff` and `diff -u` write
+    /// it. It is applied by one commit, or nothing is changed: what does not apply is named, with
+    /// the line of a patch. A file that is changed stays the one that it is. No name may lead
+    /// through a symbolic link.
+    ///
+    /// Exits with 0 if it was applied, with 2 if it can't be.
+    ///
+    /// Examples: vfscale apply disk.vfs fix.patch; vfscale diff --tar disk.vfs a b | vfscale apply
+    /// other.vfs:trial -
+    Apply(apply::ApplyArgs),
 
     /// List files of an image
     ///

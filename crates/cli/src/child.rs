@@ -12,7 +12,7 @@ use vfscale_command::stderr::{self, Log};
 use crate::error::Failure;
 
 /// The words of a command, behind all other arguments.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct CommandArgs {
     /// The command and its arguments
     #[arg(

@@ -18,7 +18,8 @@ use crate::output::written;
 use crate::{device, elsewhere, mounts, options};
 
 /// The names of values that are branches of the image.
-const BRANCHES: [&str; 5] = ["BRANCH", "CHILD", "PARENT", "A", "B"];
+const BRANCHES: [&str; 8] =
+    ["BRANCH", "CHECKPOINT", "CHILD", "FROM", "PARENT", "NEWBASE", "A", "B"];
 /// Commands whose value NAME is a branch that exists.
 const OF_BRANCHES: [&str; 3] = ["delete", "rename", "rollback"];
 

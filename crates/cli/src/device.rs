@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use clap::Args;
+use vfscale::PoolError;
 use vfscale::block::{Ceph, DeviceOptions, Guarded};
 use vfscale::pool::PoolBuilder;
 
@@ -53,7 +54,10 @@ pub(crate) fn options(read_only: bool) -> DeviceOptions {
 
 /// Opens a device: exclusively, or shared with other readers if `read_only`.
 pub(crate) fn open(name: &Path, read_only: bool) -> Result<Arc<dyn Guarded>, Failure> {
-    Ok(options(read_only).open(name)?)
+    options(read_only).open(name).map_err(|error| match error.is_missing() {
+        true => Failure::Pool(PoolError::Missing(name.to_owned())),
+        false => error.into(),
+    })
 }
 
 /// Returns the options for opening the pool of branches on a device.

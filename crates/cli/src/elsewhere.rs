@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, waitpid,
+};
 use vfscale::block::Error as DeviceError;
 use vfscale::pool::MAIN;
 use vfscale::posix::MountFlags;
@@ -25,6 +27,8 @@ use crate::mounts;
 use crate::served::{device_of, device_text, namespaces};
 
 pub(crate) mod branches;
+pub(crate) mod temporary;
+pub(crate) mod visit;
 
 /// Time for each reply of a server: it may recover the branch first, or compare large trees.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
@@ -247,18 +251,7 @@ pub(crate) fn within(
     limit: Duration,
     call: impl FnOnce() -> io::Result<Vec<u8>>,
 ) -> Result<Vec<u8>, Error> {
-    let (mut stream, other) = UnixStream::pair()?;
-    // SAFETY: the child has this thread alone, and libc lets it allocate; it takes no other lock,
-    // and ends by `_exit`.
-    let process = match unsafe { libc::fork() } {
-        0 => {
-            serve(other, call);
-            // SAFETY: ends the process.
-            unsafe { libc::_exit(0) }
-        }
-        child => Pid::from_raw(child).ok_or_else(io::Error::last_os_error)?,
-    };
-    drop(other);
+    let (mut stream, process) = forked(|stream| serve(stream, call))?;
     let time = Timespec::try_from(limit).map_err(|_| Errno::INVAL)?;
     let mut poll = [PollFd::new(&stream, PollFlags::IN)];
     if rustix::event::poll(&mut poll, Some(&time))? == 0 {
@@ -272,6 +265,53 @@ pub(crate) fn within(
         Some((code, bytes)) if *code == [0; 4] => Ok(bytes.to_vec()),
         Some((code, _)) => Err(Errno::from_raw_os_error(i32::from_le_bytes(*code)).into()),
         None => Err(Errno::IO.into()),
+    }
+}
+
+/// Has a process of its own do what opens an image, and returns its result: this process may fork
+/// later, and a child would lack the threads that the library has in its parent. That process has
+/// this one as its parent, and ends with it.
+///
+/// # Errors
+/// Any failure of `work`, of which only [`Failure::Unfit`] stays what it is.
+pub(crate) fn apart(work: impl FnOnce() -> Result<Vec<u8>, Failure>) -> Result<Vec<u8>, Failure> {
+    let failed = |error| Failure::System("fork", error);
+    let answer = |mut stream: UnixStream| {
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+        let reply = match work() {
+            Ok(bytes) => [&[0, 0], &bytes[..]].concat(),
+            Err(failure) => {
+                let kind = if matches!(failure, Failure::Unfit(_)) { 2 } else { 1 };
+                [&[kind, failure.status()], failure.to_string().as_bytes()].concat()
+            }
+        };
+        let _ = stream.write_all(&reply);
+    };
+    let (mut stream, process) = forked(answer).map_err(failed)?;
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).map_err(failed)?;
+    let _ = waitpid(Some(process), WaitOptions::empty());
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match &reply[..] {
+        [0, _, bytes @ ..] => Ok(bytes.to_vec()),
+        [2, _, why @ ..] => Err(Failure::Unfit(text(why))),
+        [1, status, why @ ..] => Err(Failure::Program(text(why), *status)),
+        _ => Err(failed(io::ErrorKind::UnexpectedEof.into())),
+    }
+}
+
+/// Starts a process of its own that answers on a stream, and returns the other end of that.
+fn forked(answer: impl FnOnce(UnixStream)) -> io::Result<(UnixStream, Pid)> {
+    let (stream, other) = UnixStream::pair()?;
+    // SAFETY: the child has this thread alone, and libc lets it allocate; it takes no other lock,
+    // and ends by `_exit`.
+    match unsafe { libc::fork() } {
+        0 => {
+            answer(other);
+            // SAFETY: ends the process.
+            unsafe { libc::_exit(0) }
+        }
+        child => Ok((stream, Pid::from_raw(child).ok_or_else(io::Error::last_os_error)?)),
     }
 }
 

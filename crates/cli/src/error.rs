@@ -43,12 +43,15 @@ pub(crate) enum Failure {
     Sync(PathBuf, control::Error),
     /// The server of a mount has not done what it was asked for, or a volume does not allow it.
     Refused(PathBuf, String),
+    /// A branch can't be the lower layer of an overlay: why.
+    Unfit(String),
     /// The server of a mount ends, or has ended, before it has done what it was asked for.
     Ended(PathBuf, String),
     /// Another process has the image open, for so long that a command has given up; why.
     Busy(String),
-    /// The program that measures is not installed, or could not be started.
-    Bench(PathBuf, io::Error),
+    /// The program of a command is not installed, or could not be started, or another process has
+    /// failed: why, and the exit status.
+    Program(String, u8),
     /// A call on the files of an image failed.
     Files(PathBuf, vfscale::Error),
     /// A file of the host can't be read.
@@ -95,8 +98,7 @@ impl Failure {
         match self {
             Failure::CommandNotFound(_) => 127,
             Failure::CommandNotRunnable(..) => 126,
-            Failure::Bench(_, e) if e.kind() == io::ErrorKind::NotFound => 127,
-            Failure::Bench(..) => 126,
+            Failure::Program(_, status) => *status,
             Failure::Usage(_) | Failure::Diff(_) => 2,
             Failure::Fenced(_) => 3,
             _ => 1,
@@ -141,13 +143,7 @@ impl fmt::Display for Failure {
             Failure::Sync(dir, e) => {
                 write!(f, "{}: not everything could be written: {e}", Escaped::new(dir))
             }
-            Failure::Bench(beside, e) if e.kind() == io::ErrorKind::NotFound => write!(
-                f,
-                "bench: the program vfscale-bench is neither {} nor in PATH; install the package \
-                 vfscale-bench, or run `cargo install vfscale-bench-cli`",
-                Escaped::new(beside)
-            ),
-            Failure::Bench(program, e) => write!(f, "cannot run {}: {e}", Escaped::new(program)),
+            Failure::Program(why, _) | Failure::Unfit(why) => f.write_str(why),
             Failure::Files(image, e) => write!(f, "{}: {e}", Escaped::new(image)),
             Failure::Read(path, e) => write!(f, "{}: {e}", Escaped::new(path)),
             Failure::Write(path, e) => write!(f, "cannot write {}: {e}", Escaped::new(path)),

@@ -2,7 +2,8 @@
 //!
 //! They need no /dev/fuse and no rights but those to read or write the image. Commands that only
 //! read open it so; what the others change is durable when they end. If a mount serves the branch,
-//! they use its files there, with the rights of the user.
+//! they use its files there, with the rights of the user; if only others of the image are mounted,
+//! so it is for that time: a fork of it if they only read.
 //!
 //! | module | contents |
 //! | --- | --- |

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use vfscale::{Errno, Escaped};
 use vfscale_fuse::mount_table::{MountLine, lines};
 
+use crate::elsewhere::temporary;
 use crate::elsewhere::{self, Serving};
 use crate::error::Failure;
 use crate::mounts::{self, Trusted};
 use crate::output::{path_members, written};
-use crate::run::temporary;
 
 #[derive(Debug, Args)]
 pub(crate) struct MountsArgs {

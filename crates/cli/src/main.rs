@@ -6,14 +6,16 @@
 //!   unmounts and waits until the volume is closed; `vfscale sync` makes a mount durable, and
 //!   `vfscale mounts` lists them;
 //! * `vfscale branch` makes, lists and deletes branches of a volume, `diff` compares two, and
-//!   `adopt` keeps one, or `merge` what it has changed; `vfscale view`
+//!   `adopt` keeps one, or `merge` what it has changed; `checkpoint` keeps a state of one, and
+//!   `log` shows its history; `vfscale view`
 //!   has the kernel read one; `vfscale run --native` has it take
 //!   the writes of a command too, and `commit` and `discard` end what a killed one has left;
 //! * `vfscale ls`, `cat`, `rm`, `cp`, `import` and `export` work on files in an image without a
 //!   mount;
 //! * `vfscale mkfs`, `fsck`, `dump`, `tune` and `copy-out` work on unmounted volumes, `grow`,
 //!   `trim` and `stat` on any;
-//! * `vfscale bench` starts `vfscale-bench`, which measures how file systems scale.
+//! * `vfscale bench` starts `vfscale-bench`, which measures how file systems scale, and `vfscale
+//!   mcp` starts `vfscale-mcp`, which serves branches to agents.
 //!
 //! Called by the name `mount.vfscale`, `umount.vfscale`, `mkfs.vfscale` or `fsck.vfscale` it is the
 //! helper of `mount(8)`, `umount(8)`, `mkfs(8)` or `fsck(8)`.
@@ -21,7 +23,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `args` | the command line |
-//! | `run`, `mount`, `umount`, `list`, `bench_program`, `volume` | the commands |
+//! | `run`, `mount`, `umount`, `list`, `programs`, `volume` | the commands |
 //! | `files` | the files in an image without a mount |
 //! | `native` | views that are mounted, and runs above them |
 //! | `helper` | the names by which other programs call the command; manual pages |
@@ -41,7 +43,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 mod args;
-mod bench_program;
+mod checked;
 mod child;
 mod complete;
 mod device;
@@ -56,6 +58,7 @@ mod mounts;
 mod native;
 mod options;
 mod output;
+mod programs;
 mod run;
 mod served;
 mod source;
@@ -66,7 +69,9 @@ mod volume;
 use args::Command;
 use helper::Helper;
 use vfscale_command::{say, signals};
-use volume::{branch, copy_out, diff, fsck, grow, make, merge, show, trim, view};
+use volume::{
+    apply, branch, checkpoint, copy_out, diff, fsck, grow, log, make, merge, show, trim, view,
+};
 
 fn main() -> ExitCode {
     vfscale_command::logging::start(!mount::is_server());
@@ -92,7 +97,8 @@ fn main() -> ExitCode {
         Command::Mounts(args) => list::mounts(&args),
         Command::Sync { dirs } => mount::sync(&dirs),
         Command::Freeze(args) => freeze::freeze(&args),
-        Command::Bench { arguments } => bench_program::start(&arguments),
+        Command::Bench { arguments } => programs::BENCH.start(&arguments),
+        Command::Mcp { arguments } => programs::MCP.start(&arguments),
         Command::Fsck(args) => fsck::fsck(&args),
         Command::Dump(args) => show::dump(&args),
         Command::Stat(args) => show::stat(&args),
@@ -101,9 +107,13 @@ fn main() -> ExitCode {
         Command::Trim(args) => trim::trim(&args),
         Command::Tune(args) => make::tune(args),
         Command::Branch(args) => branch::branch(&args),
+        Command::Checkpoint(args) => checkpoint::checkpoint(&args),
+        Command::Log(args) => log::log(&args),
         Command::Diff(args) => diff::diff(&args),
         Command::Adopt(args) => diff::adopt(&args),
         Command::Merge(args) => merge::merge(&args),
+        Command::Rebase(args) => merge::rebase(args),
+        Command::Apply(args) => apply::apply(&args),
         Command::Ls(args) => files::list::ls(&args),
         Command::Cat(args) => files::cat(&args),
         Command::Rm(args) => files::rm(&args),

@@ -18,7 +18,7 @@ use vfscale_command::say;
 use crate::elsewhere::branches::Access;
 use crate::error::Failure;
 use branches::{Branches, with_branches};
-use session::{Lock, Session, Upper};
+use session::{Lock, Session};
 
 pub(crate) mod branches;
 mod follower;
@@ -94,44 +94,33 @@ pub(crate) fn tell_left(image: &Path, branches: &[BranchInfo]) {
     }
 }
 
-/// Makes the changes of a session in its branch, and ends it. Waits for the lock only to end it, if
-/// the caller has none.
-pub(crate) fn commit_now(
-    image: &Path,
-    session: &Session,
-    lock: Option<Lock>,
-) -> Result<(), Failure> {
-    let (kept_in, branch) = (session.upper_dir(), &session.branch);
-    let in_memory = matches!(session.upper, Some(Upper::Memory(_)));
+/// Makes the changes of a session in its branch, and ends it.
+pub(crate) fn commit_now(image: &Path, session: &Session) -> Result<(), Failure> {
+    let (kept_in, in_memory) = (session.upper_dir(), session.is_in_memory());
+    let (shown, branch) = (Escaped::new(image), Escaped::new(&session.branch));
     let ingested = to_commit(image, in_memory, |branches| session.ingest(branches));
-    let committed = ingested.and_then(|kept| {
-        let _lock = lock.map_or_else(|| session::lock(image), Ok)?;
-        to_commit(image, in_memory, |branches| session.clone().end(branches)).map(|()| kept)
-    });
-    match committed {
-        Ok(None) => Ok(()),
-        Ok(Some(kept)) => {
-            let (branch, kept) = (Escaped::new(branch), Escaped::new(&kept));
-            let why = format!(
-                "the branch `{branch}` has changed meanwhile, or is in use, and stays as it is; \
-                 the changes of the run are in the branch `{kept}`"
-            );
-            Err(Failure::Refused(image.to_owned(), why))
-        }
-        Err(error) if in_memory => {
-            say(format_args!("vfscale: the changes were in memory, and are lost"));
-            Err(error)
-        }
-        Err(error) => {
-            let (image, dir, branch) =
-                (Escaped::new(image), Escaped::new(&kept_in), Escaped::new(branch));
-            say(format_args!(
-                "vfscale: the changes are kept in {dir}; `vfscale commit {image} {branch}` tries \
-                 again"
-            ));
-            Err(error)
-        }
-    }
+    let kept = ingested.inspect_err(|_| match in_memory {
+        true => say(format_args!("vfscale: the changes were in memory, and are lost")),
+        false => say(format_args!(
+            "vfscale: the changes are kept in {}; `vfscale commit {shown} {branch}` tries again",
+            Escaped::new(&kept_in)
+        )),
+    })?;
+    let end = |_lock| with_branches(image, Access::Write, |it| session.clone().end(it));
+    session::lock(image).and_then(end).inspect_err(|_| {
+        say(format_args!(
+            "vfscale: the changes are in the branch `{}`; `vfscale discard {shown} {branch}` removes \
+             what is left of the run",
+            Escaped::new(kept.as_deref().unwrap_or(&session.branch))
+        ));
+    })?;
+    let Some(kept) = kept else { return Ok(()) };
+    let why = format!(
+        "the branch `{branch}` has changed meanwhile, or is in use, and stays as it is; the changes \
+         of the run are in the branch `{}`",
+        Escaped::new(&kept)
+    );
+    Err(Failure::Refused(image.to_owned(), why))
 }
 
 /// Ends a session without its changes.
@@ -160,8 +149,15 @@ fn left(args: &LeftArgs) -> Result<(PathBuf, Session, Lock), Failure> {
 
 /// Keeps what a run that was killed has left.
 pub(crate) fn commit(args: &LeftArgs) -> Result<ExitCode, Failure> {
-    let (image, session, lock) = left(args)?;
-    commit_now(&image, &session, Some(lock)).map(|()| ExitCode::SUCCESS)
+    if !rustix::process::geteuid().is_root() {
+        // Otherwise a user may not read all that the command has written. An error tells of that.
+        let _ = mounts::unshare_users(0);
+    }
+    let (image, mut session, lock) = left(args)?;
+    session.take()?;
+    // Others need not wait for the files: they find that the session is one of this process.
+    drop(lock);
+    commit_now(&image, &session).map(|()| ExitCode::SUCCESS)
 }
 
 /// Drops what a run that was killed has left.

@@ -96,6 +96,13 @@ impl MountOptions {
         flags
     }
 
+    /// Returns the same options for a branch that is only read.
+    pub(crate) fn to_read(&self, branch: String) -> Self {
+        let mut options = Self { branch: Some(branch), ..self.clone() };
+        options.fs.read_only = Some(true);
+        options
+    }
+
     /// Returns whether the options forbid writing.
     pub(crate) fn is_read_only(&self) -> bool {
         self.set.contains(MountFlags::RDONLY) || self.fs.read_only == Some(true)

@@ -7,6 +7,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::ExitCode;
 
 use vfscale::block::Error;
@@ -17,23 +18,23 @@ use vfscale_vfs::lockstat;
 
 use crate::child::program;
 use crate::device;
+use crate::elsewhere::temporary::{PATIENCE, TempDir, say_forced};
 use crate::elsewhere::{self, Turn};
 use crate::error::Failure;
 use crate::options::MountOptions;
 use crate::served::listen::{self, shared_options};
 use crate::served::{Served, Ticket};
 use crate::source;
+use crate::volume::branch;
 
 use args::RunArgs;
-use front::{Ran, Server, Side};
-use temporary::{PATIENCE, TempDir, say_forced};
+use front::{Inside, Ran, Server, Side};
 use trial::Opened;
 
 pub(crate) mod args;
 mod front;
 mod joined;
 mod native;
-pub(crate) mod temporary;
 mod trial;
 
 /// Runs the command; `arguments` are the command line that `args` were parsed from, and `parse`
@@ -55,16 +56,45 @@ pub(crate) fn run(
     }
     // The files are those of the command, whoever runs it.
     options.allow_other.get_or_insert(false);
+    make_branch(args, &mut options)?;
+    let below = |args: &RunArgs, options: &MountOptions, inside: Inside<'_>| {
+        mounted(args, options, &[], parse, inside)
+    };
     if args.native
-        && let Some(status) = native::run(args, &options)?
+        && let Some(status) = native::run(args, &options, &below)?
     {
         return Ok(status);
     }
+    let inside = |dir: &Path, signals| front::run_in(dir, &args.words.command, signals);
+    mounted(args, &options, arguments, parse, &inside)
+}
+
+/// Makes the branch that --new names, for `options` to have, and an image for it.
+fn make_branch(args: &RunArgs, options: &mut MountOptions) -> Result<(), Failure> {
+    let (Some(image), Some(name)) = (&args.image, &args.new) else { return Ok(()) };
+    if options.branch.is_some() {
+        return Err(Failure::Usage("--new names the branch; leave out `-o branch=`".into()));
+    }
+    source::make_missing(image, args.source.size)?;
+    let fork = || branch::fork(image, &args.from, name, (false, false));
+    elsewhere::apart(|| fork().map(|_| Vec::new()))?;
+    options.branch = Some(name.clone());
+    Ok(())
+}
+
+/// Mounts the file system, or finds a process that does, and runs the command `inside`.
+fn mounted(
+    args: &RunArgs,
+    options: &MountOptions,
+    arguments: &[OsString],
+    parse: listen::Parse,
+    inside: Inside<'_>,
+) -> Result<ExitCode, Failure> {
     let mut turn = Turn::new();
     let image = args.image.as_deref().filter(|_| !args.source.take_over);
     loop {
         if let Some(image) = image {
-            match joined::join(args, image, &options, arguments) {
+            match joined::join(args, image, options, arguments, inside) {
                 Ok(Some(code)) => return Ok(code),
                 Err(failure @ Failure::Ended(..)) if turn.wait(&failure) => {}
                 Ok(None) => {}
@@ -82,9 +112,9 @@ pub(crate) fn run(
             }
         }
         let ran = match front::split()? {
-            Side::Front(front) => front.run(&args.words.command)?,
+            Side::Front(front) => front.run(inside)?,
             Side::Server(server) => {
-                return serve(args, &options, &server, parse).map(|()| ExitCode::SUCCESS);
+                return serve(args, options, &server, parse).map(|()| ExitCode::SUCCESS);
             }
         };
         match ran {

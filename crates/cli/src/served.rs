@@ -443,7 +443,6 @@ fn named(dir: &std::path::Path, error: &io::Error) -> String {
 impl Ticket {
     /// Notes that the mount is served. Returns whether it may be: it has to be unmounted if this
     /// process has begun to end.
-    #[must_use]
     pub(crate) fn start(&self, mounted: &Mounted, syncer: Syncer) -> bool {
         let (dir, unmounter) = (mounted.dir().to_owned(), mounted.unmounter());
         let device = mounted.device().ok();

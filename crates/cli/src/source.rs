@@ -7,10 +7,11 @@ use std::time::Duration;
 use vfscale::block::Device;
 use vfscale::options::{Options, Size};
 use vfscale::pool::PoolMaker;
-use vfscale::posix::{At, MountFlags, OFlags};
-use vfscale::volume::{CacheBudget, Fence, Freezer, VolumeBuilder};
-use vfscale::{Mode, Pool, PoolError, ProcFs, Vfs, Volume, VolumeError, WeakVfs};
+use vfscale::posix::{At, MountFlags};
+use vfscale::volume::{CacheBudget, Fence, Freezer, LiveVolume};
+use vfscale::{Mode, Pool, PoolError, ProcFs, Vfs, Volume, VolumeBuilder, VolumeError};
 use vfscale_command::say;
+use vfscale_diskfs::BLOCK_BYTES;
 use vfscale_fuse::{Attachment, Builder, Mounted, Sharing, Transport};
 
 use crate::device;
@@ -40,7 +41,7 @@ const IMAGE_LOG: u64 = 16 << 20;
 /// A file system, in memory or in an image.
 pub(crate) enum Source {
     Memory(Vfs),
-    Volume(Volume),
+    Volume(LiveVolume),
 }
 
 impl Source {
@@ -62,8 +63,12 @@ impl Source {
         }
         match image {
             None => memory(source, options).map(Source::Memory),
-            Some(named) => volume(source, options, named, patience).map(Source::Volume),
+            Some(named) => volume(source, options, named, patience).map(Source::of),
         }
+    }
+
+    fn of(volume: Volume) -> Source {
+        Source::Volume(LiveVolume::new(volume))
     }
 
     /// Opens a branch of a pool that this process has open.
@@ -83,7 +88,7 @@ impl Source {
         if let Some(size) = cache_size(options) {
             builder = builder.cache_size(size);
         }
-        configured(builder, source, options, None).map(Source::Volume)
+        configured(builder, source, options, None).map(Source::of)
     }
 
     /// Opens the volume on a device.
@@ -93,66 +98,63 @@ impl Source {
         options: &MountOptions,
     ) -> Result<Source, Failure> {
         let builder = vfscale::volume_on(device).cache_size(caches(options));
-        configured(builder, source, options, None).map(Source::Volume)
+        configured(builder, source, options, None).map(Source::of)
     }
 
-    fn vfs(&self) -> &Vfs {
+    /// Calls `look` with the volume as it is now, if there is one, and it is open.
+    fn volume<T>(&self, look: impl FnOnce(&Volume) -> T) -> Option<T> {
         match self {
-            Source::Memory(vfs) => vfs,
-            Source::Volume(volume) => volume.vfs(),
+            Source::Memory(_) => None,
+            Source::Volume(volume) => volume.with(look),
+        }
+    }
+
+    fn vfs(&self) -> Result<Vfs, Failure> {
+        let closed = || Failure::Usage("the volume is closed".into());
+        match self {
+            Source::Memory(vfs) => Ok(vfs.clone()),
+            Source::Volume(volume) => volume.with(|it| it.vfs().clone()).ok_or_else(closed),
         }
     }
 
     /// Returns the pool that the volume is a branch of.
     pub(crate) fn pool(&self) -> Option<Pool> {
-        match self {
-            Source::Memory(_) => None,
-            Source::Volume(volume) => volume.pool(),
-        }
+        self.volume(Volume::pool).flatten()
     }
 
     /// Returns the handle that makes the first branch of the image.
     pub(crate) fn pool_maker(&self) -> Option<PoolMaker> {
-        match self {
-            Source::Memory(_) => None,
-            Source::Volume(volume) => volume.pool_maker(),
-        }
+        self.volume(Volume::pool_maker).flatten()
     }
 
     /// Returns the handle that freezes the volume.
     fn freezer(&self) -> Option<Freezer> {
-        match self {
-            Source::Memory(_) => None,
-            Source::Volume(volume) => Some(volume.freezer()),
-        }
+        self.volume(Volume::freezer)
     }
 
     /// Returns whether changes are written to a volume.
     pub(crate) fn is_written(&self) -> bool {
-        match self {
-            Source::Memory(_) => false,
-            Source::Volume(volume) => !volume.driver().volume().is_read_only(),
-        }
+        self.volume(|volume| !volume.driver().volume().is_read_only()).unwrap_or_default()
     }
 
     /// Returns a handle by which another thread can make the file system durable.
     pub(crate) fn syncer(&self) -> Syncer {
-        Syncer(self.vfs().downgrade())
+        match self {
+            Source::Memory(_) => Syncer(None),
+            Source::Volume(volume) => Syncer(Some(volume.clone())),
+        }
     }
 
     /// Returns a handle that finds out whether another machine has taken the volume over.
     pub(crate) fn fence(&self) -> Option<Fence> {
-        match self {
-            Source::Memory(_) => None,
-            Source::Volume(volume) => Some(volume.fence()),
-        }
+        self.volume(Volume::fence)
     }
 
     /// Lets other processes wait for the volume once it is no longer mounted.
     pub(crate) fn publish_mount(&self, mounted: &Mounted) {
-        let Source::Volume(volume) = self else { return };
-        let published = mounted.device().and_then(|device| volume.publish_mount(device));
-        if let Err(e) = published {
+        let publish =
+            |volume: &Volume| mounted.device().and_then(|device| volume.publish_mount(device));
+        if let Some(Err(e)) = self.volume(publish) {
             tracing::info!("other programs will not wait for the volume to be closed: {e}");
         }
     }
@@ -167,18 +169,18 @@ impl Source {
 }
 
 /// A handle that makes a file system durable, and does not prevent it from being closed.
-pub(crate) struct Syncer(WeakVfs);
+pub(crate) struct Syncer(Option<LiveVolume>);
 
 impl Syncer {
     /// Makes all changes durable and returns whether that succeeded; prints the error otherwise.
     pub(crate) fn sync(&self) -> bool {
-        let Some(vfs) = self.0.upgrade() else { return true };
-        let root = vfs.task().posix().open("/", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
-        let synced = root.and_then(|root| root.sync_fs());
-        if let Err(e) = &synced {
-            say(format_args!("vfscale: not everything could be written: {e}"));
+        match self.0.as_ref().and_then(|volume| volume.with(Volume::sync)) {
+            Some(Err(e)) => {
+                say(format_args!("vfscale: not everything could be written: {e}"));
+                false
+            }
+            _ => true,
         }
-        synced.is_ok()
     }
 }
 
@@ -204,7 +206,7 @@ pub(crate) fn builder(
     options: &MountOptions,
     name: Option<&Path>,
 ) -> Result<Builder, Failure> {
-    let vfs = source.vfs();
+    let vfs = &source.vfs()?;
     let flags = options.apply(MountFlags::empty());
     if flags.intersects(MountFlags::NOATIME | MountFlags::NODIRATIME | MountFlags::STRICTATIME) {
         // The kernel leaves access times to the server.
@@ -236,6 +238,9 @@ pub(crate) fn builder(
         .first_branch(source.pool_maker())
         .freezer(source.freezer())
         .transport(transport(serve, options)?);
+    if let Source::Volume(volume) = source {
+        builder = builder.follow(volume);
+    }
     if let Some(image) = name {
         builder = builder.image(image);
     }
@@ -353,6 +358,21 @@ fn branch(pool: &Pool, name: &str, is_read_only: bool) -> Result<VolumeBuilder, 
     Ok(pool.branch(name))
 }
 
+/// Has a builder make a missing image of a size, which is the default one unless it was `asked`
+/// for.
+fn sized(builder: VolumeBuilder, size: u64, asked: Option<u64>) -> VolumeBuilder {
+    let builder = builder.create(size);
+    if asked.is_some() { builder } else { builder.log_size(IMAGE_LOG) }
+}
+
+/// Makes a missing image, as a run in a mount does, and opens no volume: the caller may fork later.
+pub(crate) fn make_missing(image: &Path, asked: Option<u64>) -> Result<(), Failure> {
+    let (uid, gid) = caller();
+    let size = asked.unwrap_or(IMAGE_SIZE) & !(BLOCK_BYTES as u64 - 1);
+    let builder = sized(vfscale::volume(image), size, asked).owner(uid, gid);
+    Ok(builder.ceph(device::ceph()).make_missing()?)
+}
+
 /// Opens a volume with the options of the command line.
 fn configured(
     builder: VolumeBuilder,
@@ -363,10 +383,7 @@ fn configured(
     let mut builder = builder.limits(limits()).scaling(source.scaling()?);
     builder = builder.read_only(options.is_read_only()).take_over(source.take_over);
     if let Some(size) = size {
-        builder = builder.create(size);
-        if source.size.is_none() {
-            builder = builder.log_size(IMAGE_LOG);
-        }
+        builder = sized(builder, size, source.size);
     }
     // Callers have set the size of the caches, which may be one for all branches.
     let mut options = owned(options);

@@ -9,10 +9,13 @@
 //! | `grow` | `grow`, also of a mounted volume |
 //! | `trim` | `trim`, also of a mounted volume |
 //! | `reached` | the volume that `grow` and `trim` change, mounted or not |
+//! | `apply` | `apply`: a layer or a patch |
 //! | `branch` | `branch`, also of a mounted volume |
 //! | `rollback` | `branch rollback`, and what goes by it |
+//! | `checkpoint` | `checkpoint` |
+//! | `log` | `log` |
 //! | `diff` | `diff` and `adopt` |
-//! | `merge` | `merge` |
+//! | `merge` | `merge` and `rebase` |
 //! | `view` | `view` |
 //! | `make` | `mkfs` and `tune` |
 //! | `copy_out` | `copy-out`, for a volume that will not mount |
@@ -26,11 +29,14 @@ use vfscale_diskfs::{OpenError, copies};
 use crate::device::open;
 use crate::error::Failure;
 
+pub(crate) mod apply;
 pub(crate) mod branch;
+pub(crate) mod checkpoint;
 pub(crate) mod copy_out;
 pub(crate) mod diff;
 pub(crate) mod fsck;
 pub(crate) mod grow;
+pub(crate) mod log;
 pub(crate) mod make;
 pub(crate) mod merge;
 mod mount_stat;

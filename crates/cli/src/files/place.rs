@@ -5,9 +5,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use vfscale::pool::MAIN;
-use vfscale::{Error, Escaped, Volume, VolumeError};
+use vfscale::{Error, Volume, VolumeError};
 
 use super::tree::{Mounted, Tree};
+use crate::elsewhere::visit::visit;
 use crate::error::Failure;
 use crate::{device, elsewhere, mounts};
 
@@ -55,6 +56,11 @@ impl Place {
             branch: branch.map(str::to_owned),
             path: path.into(),
         }
+    }
+
+    /// Returns the name of the branch.
+    pub(crate) fn branch(&self) -> &str {
+        self.branch.as_deref().unwrap_or(MAIN)
     }
 
     /// Returns whether both places are in one branch of an image.
@@ -122,8 +128,8 @@ impl Place {
         Ok(builder.cache_size(CACHE_BYTES).ceph(device::ceph()).open()?)
     }
 
-    /// Has `act` use the files of the branch where it is mounted. Returns `failure` if it is not
-    /// mounted, or not where this process sees it.
+    /// Has `act` use the files of the branch where it is mounted, or has the process that serves
+    /// the image mount it for that time. Returns `failure` if no process serves branches of it.
     fn on_mount<T>(
         &self,
         read_only: bool,
@@ -131,23 +137,19 @@ impl Place {
         act: impl FnOnce(&Tree<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let dirs = mounts::of(&mounts::table()?, &self.image);
-        let wanted = self.branch.as_deref().unwrap_or(MAIN);
-        let is_it = |dir: &&PathBuf| elsewhere::has_branch(dir, wanted);
-        let Some(dir) = dirs.iter().find(is_it) else {
-            let Some(dir) = dirs.first() else { return Err(failure) };
-            let (dir, image) = (Escaped::new(dir), Escaped::new(&self.image));
-            let why = format!(
-                "it is mounted at {dir}, but not this branch: mount it as well, `vfscale mount \
-                 {image} DIR -o branch=NAME`"
-            );
-            return Err(Failure::Refused(self.image.clone(), why));
+        let is_it = |dir: &&PathBuf| elsewhere::has_branch(dir, self.branch());
+        let at = |dir: &Path| {
+            let mounted = Mounted::new(dir).map_err(|error| self.failed(error))?;
+            let done = act(&Tree::Mounted(&mounted))?;
+            if !read_only {
+                mounted.sync().map_err(|error| self.failed(error))?;
+            }
+            Ok(done)
         };
-        let mounted = Mounted::new(dir).map_err(|error| self.failed(error))?;
-        let done = act(&Tree::Mounted(&mounted))?;
-        if !read_only {
-            mounted.sync().map_err(|error| self.failed(error))?;
+        match dirs.iter().find(is_it) {
+            Some(dir) => at(dir),
+            None => visit(&self.image, self.branch(), read_only, at)?.ok_or(failure),
         }
-        Ok(done)
     }
 }
 

@@ -6,11 +6,11 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use vfscale::pool::View;
-use vfscale::{BranchInfo, Errno, ForkOptions, Overlay, Pool};
+use vfscale::{BranchInfo, Errno, Escaped, ForkOptions, Overlay, Pool, PoolError};
 use vfscale_fuse::control::{Connection, Error, Reply, Request};
 
 use crate::elsewhere::branches::{Access, at_server_or_here, with_pool};
-use crate::elsewhere::{self, ask};
+use crate::elsewhere::{self, ask, refused, try_ask};
 use crate::error::Failure;
 
 /// The command to use if another process has the image open, and no mount of it is found.
@@ -78,7 +78,7 @@ impl Branches<'_> {
             })
         })?;
         let Some(at) = at else { return Ok(()) };
-        let (branch, dir) = (vfscale::Escaped::new(branch), vfscale::Escaped::new(&at));
+        let (branch, dir) = (Escaped::new(branch), Escaped::new(&at));
         let why = format!(
             "the branch `{branch}` is mounted at {dir}; unmount it first: `vfscale umount {dir}`, \
              or name another branch"
@@ -112,12 +112,24 @@ impl Branches<'_> {
     }
 
     /// Writes a view.
+    ///
+    /// # Errors
+    /// [`Failure::Unfit`] names the file that can't be in a view.
     pub(crate) fn view(&self, branch: &str, out: &Path) -> Result<View, Failure> {
         match *self {
-            Self::Here(pool) => Ok(pool.view(branch, out)?),
+            Self::Here(pool) => pool.view(branch, out).map_err(|error| match error {
+                PoolError::View { .. } => Failure::Unfit(error.to_string()),
+                error => error.into(),
+            }),
             Self::There { image, dir } => {
                 let (views, name) = place(out)?;
-                ask(image, dir, |it| check(it)?.view(branch, (views.as_fd(), name)))
+                let view = |it: &Connection| check(it)?.view(branch, (views.as_fd(), name));
+                try_ask(image, dir, view)?.map_err(|error| match error.errno() {
+                    Errno::OVERFLOW => {
+                        Failure::Unfit(Escaped::message(&error.to_string()).to_string())
+                    }
+                    _ => refused(dir, &error),
+                })
             }
         }
     }
@@ -139,7 +151,8 @@ impl Branches<'_> {
                     // As long as its files take.
                     it.limit(None)?;
                     let (views, above) = (views.as_fd(), above.as_fd());
-                    it.ingest((branch, overlay.base), (views, view), (above, names))
+                    let userxattr = overlay.userxattr;
+                    it.ingest((branch, overlay.base), (views, view), (above, names), userxattr)
                 })
             }
         }

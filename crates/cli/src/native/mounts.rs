@@ -10,26 +10,105 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 use rustix::mount::{
-    FsOpenFlags, MountFlags, MountPropagationFlags, UnmountFlags, fsopen, mount, mount_change,
-    unmount,
+    FsOpenFlags, MountFlags, MountPropagationFlags, UnmountFlags, fsconfig_create, fsopen, mount,
+    mount_change, unmount,
 };
-use rustix::process::{chroot, fchdir};
+use rustix::process::{chroot, fchdir, getegid, geteuid};
+use rustix::thread::{CapabilitySet, capabilities};
 
 use super::follower::Follower;
+use crate::elsewhere::within;
 use crate::error::Failure;
 
+/// Time for Linux to say whether a user may mount.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Options that keep a file of the base the same file when it is changed or moved.
-const NEEDED: &str = "index=on,xino=on";
+const NEEDED: [&str; 2] = ["index=on", "xino=on"];
 /// Options that spare copies.
-const WANTED: &str = "redirect_dir=on,metacopy=on";
+const WANTED: [&str; 2] = ["redirect_dir=on", "metacopy=on"];
+/// All options of an overlay of a user that Linux allows: the others need rights outside of the
+/// namespace of users.
+const OF_USERS: [&str; 2] = ["userxattr", "xino=on"];
 
-/// Returns why this process can make no such mounts, if it can't.
-pub(crate) fn missing() -> Option<String> {
-    ["erofs", "overlay"].iter().find_map(|name| match fsopen(*name, FsOpenFlags::empty()) {
-        Ok(_) => None,
-        Err(rustix::io::Errno::PERM) => Some("only root may mount".to_owned()),
-        Err(error) => Some(format!("this kernel has no {name}: {error}")),
-    })
+/// How this process can have Linux do the work of a run.
+pub(crate) enum Means {
+    /// A view below, an overlay above.
+    View,
+    /// A mount of FUSE below, an overlay above, in a namespace of users.
+    Mount,
+    /// Not at all, and why.
+    None(String),
+}
+
+/// Finds out what this process may mount.
+pub(crate) fn means() -> Means {
+    for name in ["erofs", "overlay"] {
+        match may_mount(name) {
+            // An overlay that keeps links opens files by their handles: root of most containers may
+            // not.
+            Ok(()) if may_open_handles() => {}
+            Ok(()) | Err(rustix::io::Errno::PERM) => {
+                return match within(PATIENCE, try_as_user) {
+                    Ok(_) => Means::Mount,
+                    Err(error) => Means::None(format!(
+                        "only root may mount, and Linux refuses an overlay in a namespace of \
+                         users: {error}"
+                    )),
+                };
+            }
+            Err(error) => return Means::None(format!("this kernel has no {name}: {error}")),
+        }
+    }
+    Means::View
+}
+
+fn may_open_handles() -> bool {
+    capabilities(None).is_ok_and(|it| it.effective.contains(CapabilitySet::DAC_READ_SEARCH))
+}
+
+/// Fails if this process may not mount file systems of a type. In a namespace of users, it may open
+/// their settings nevertheless.
+fn may_mount(name: &str) -> Result<(), rustix::io::Errno> {
+    match fsconfig_create(fsopen(name, FsOpenFlags::empty())?) {
+        Err(rustix::io::Errno::PERM) => Err(rustix::io::Errno::PERM),
+        // A device or layers are missing.
+        _ => Ok(()),
+    }
+}
+
+/// Mounts an overlay as a user, in a process that ends then.
+fn try_as_user() -> io::Result<Vec<u8>> {
+    unshare_as_user()?;
+    let dir = std::env::temp_dir();
+    mount("vfscale", &dir, "tmpfs", MountFlags::empty(), None)?;
+    let [lower, upper, work] = ["lower", "upper", "work"].map(|name| dir.join(name));
+    [&lower, &upper, &work].into_iter().try_for_each(fs::create_dir)?;
+    let layers = Layers::open([&lower, &upper, &work])?;
+    layers.mount(&lower, &OF_USERS).map(|()| Vec::new()).map_err(Into::into)
+}
+
+/// Gives this process a namespace of mounts in which it may mount, and a namespace of users for
+/// that, unless it may do so already. It keeps its user and group, and has one thread.
+pub(crate) fn unshare_as_user() -> io::Result<()> {
+    // SAFETY: this process has one thread.
+    if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+        unshare_users(libc::CLONE_NEWNS)?;
+    }
+    let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    Ok(mount_change("/", flags)?)
+}
+
+/// Gives this process a namespace of users, in which it has all rights to its own files, and
+/// `others`. It keeps its user and group, and has one thread.
+pub(crate) fn unshare_users(others: i32) -> io::Result<()> {
+    let (user, group) = (geteuid().as_raw(), getegid().as_raw());
+    // SAFETY: this process has one thread.
+    if unsafe { libc::unshare(libc::CLONE_NEWUSER | others) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
+    fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
 }
 
 /// The namespace of mounts that this thread had before.
@@ -57,7 +136,11 @@ pub(crate) fn unshare() -> Result<Before, Failure> {
         return Err(Failure::System("unshare", io::Error::last_os_error()));
     }
     let flags = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    mount_change("/", flags).map_err(|error| Failure::System("mount", error.into()))?;
+    mount_change("/", flags).map_err(|error| {
+        let why = "its mounts can't be kept apart; the root of a chroot has to be a mount point \
+                   (mount --bind ROOT ROOT, before chroot)";
+        self::failed(why, Path::new("/"), error)
+    })?;
     let follower = Follower::start(table, unshare_directories)
         .map_err(|error| Failure::System("thread", error))?;
     Ok(Before { namespace, root, directory, _follower: follower })
@@ -88,7 +171,7 @@ impl Before {
     }
 }
 
-fn failed(what: &'static str, at: &Path, error: rustix::io::Errno) -> Failure {
+fn failed(what: &str, at: &Path, error: rustix::io::Errno) -> Failure {
     let hint = match error {
         rustix::io::Errno::NOTBLK => {
             " (Linux reads views of images on ext4, XFS, btrfs and others since 6.12, none on tmpfs)"
@@ -128,8 +211,14 @@ fn options(text: String) -> Result<CString, Failure> {
 }
 
 /// Mounts an overlay at a directory, with its upper layer and the directory for its work in
-/// `above`.
-pub(crate) fn overlay(lower: &Path, above: &Path, dir: &Path) -> Result<(), Failure> {
+/// `above`; one of a user if it is to have `userxattr`. Returns the options that Linux has refused
+/// and that it works without.
+pub(crate) fn overlay(
+    lower: &Path,
+    above: &Path,
+    dir: &Path,
+    userxattr: bool,
+) -> Result<Vec<&'static str>, Failure> {
     let (upper, work) = (above.join("upper"), above.join("work"));
     let make = |dir: &Path| fs::create_dir(dir).map_err(|e| Failure::Write(dir.to_owned(), e));
     // As soon as there is an upper layer, what is left of a run that was killed can be committed.
@@ -138,26 +227,81 @@ pub(crate) fn overlay(lower: &Path, above: &Path, dir: &Path) -> Result<(), Fail
     make(&new)?;
     let made = like(lower, &new).and_then(|()| fs::rename(&new, &upper));
     made.map_err(|e| Failure::Write(upper.clone(), e))?;
-    let open = |dir: &Path| File::open(dir).map_err(|e| Failure::System("open", e));
-    let files = [open(lower)?, open(&upper)?, open(&work)?];
-    let [lower, upper, work] = [(0, lower), (1, &*upper), (2, &*work)]
-        .map(|(number, path)| for_options(path, &files[number]));
-    let layers = format!("lowerdir={lower},upperdir={upper},workdir={work}");
-    let flags = MountFlags::NODEV | MountFlags::NOSUID;
-    let mounted = [&*format!("{NEEDED},{WANTED}"), NEEDED].iter().try_fold((), |(), more| {
-        let options = CString::new(format!("{layers},{more}")).unwrap_or_default();
-        match mount("vfscale", dir, "overlay", flags, &*options) {
-            Ok(()) => Err(Ok(())),
-            Err(rustix::io::Errno::INVAL) if **more != *NEEDED => {
-                tracing::info!("overlays of this kernel refuse {WANTED}: changes copy whole files");
-                Ok(())
+    let layers = Layers::open([lower, &upper, &work]);
+    let layers = layers.map_err(|error| Failure::System("open", error))?;
+    let (needed, wanted) = if userxattr { (&OF_USERS, &[][..]) } else { (&NEEDED, &WANTED[..]) };
+    let refused = layers.mount_with(dir, needed, wanted)?;
+    let checked = if userxattr { check_attributes(&upper) } else { check(dir, above) };
+    checked.inspect_err(|_| _ = unmount(dir, UnmountFlags::DETACH))?;
+    Ok(refused)
+}
+
+/// The directories of an overlay.
+struct Layers {
+    /// Their paths as an option names them.
+    text: String,
+    /// Some of the paths name these.
+    _files: [File; 3],
+}
+
+impl Layers {
+    /// Opens the lower layer, the upper one, and the directory for the work.
+    fn open(dirs: [&Path; 3]) -> io::Result<Self> {
+        let files = [File::open(dirs[0])?, File::open(dirs[1])?, File::open(dirs[2])?];
+        let [lower, upper, work] = [0, 1, 2].map(|at| for_options(dirs[at], &files[at]));
+        let text = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+        Ok(Self { text, _files: files })
+    }
+
+    fn mount(&self, dir: &Path, options: &[&str]) -> Result<(), rustix::io::Errno> {
+        let options = format!("{},{}", self.text, options.join(","));
+        let options = CString::new(options).map_err(|_| rustix::io::Errno::INVAL)?;
+        let flags = MountFlags::NODEV | MountFlags::NOSUID;
+        mount("vfscale", dir, "overlay", flags, &*options)
+    }
+
+    /// Mounts with options of which Linux may refuse those that are only `wanted`. Returns them.
+    fn mount_with<'o>(
+        &self,
+        dir: &Path,
+        needed: &[&'o str],
+        wanted: &[&'o str],
+    ) -> Result<Vec<&'o str>, Failure> {
+        let all = [needed, wanted].concat();
+        let Err(error) = self.mount(dir, &all) else { return Ok(Vec::new()) };
+        // Linux does not say which one it was, but to its log.
+        let is_refused = |option: &&str| {
+            let mounted = self.mount(dir, &[option]);
+            mounted.and_then(|()| unmount(dir, UnmountFlags::empty())).is_err()
+        };
+        let (refused, rest): (Vec<&str>, Vec<&str>) = all.into_iter().partition(is_refused);
+        let what = match refused.iter().find(|option| needed.contains(option)) {
+            // Without any, it would be refused as well.
+            Some(option) if !rest.is_empty() => {
+                format!("no overlay can be mounted with {option}, which Linux refuses")
             }
-            Err(error) => Err(Err(error)),
+            _ => "no overlay can be mounted".into(),
+        };
+        if !needed.iter().all(|option| rest.contains(option)) || refused.is_empty() {
+            return Err(failed(&what, dir, error));
         }
-    });
-    let mounted = mounted.err().unwrap_or(Err(rustix::io::Errno::INVAL));
-    mounted.map_err(|error| failed("no overlay can be mounted", above, error))?;
-    check(dir, above).inspect_err(|_| _ = unmount(dir, UnmountFlags::DETACH))
+        self.mount(dir, &rest).map_err(|error| failed(&what, dir, error))?;
+        Ok(refused)
+    }
+}
+
+/// Fails if a directory can't have attributes of users, in which an overlay of one notes what has
+/// become of the base.
+fn check_attributes(upper: &Path) -> Result<(), Failure> {
+    let name = "user.vfscale";
+    let set = rustix::fs::setxattr(upper, name, b"", XattrFlags::empty());
+    set.and_then(|()| rustix::fs::removexattr(upper, name)).map_err(|error| {
+        let why = format!(
+            "its file system has no attributes of users ({error}); name a directory of another \
+             one: --upper"
+        );
+        Failure::Refused(upper.to_owned(), why)
+    })
 }
 
 /// Gives the root of an upper layer, which is that of the overlay, the attributes of the base.

@@ -14,28 +14,32 @@
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, flock};
-use rustix::io::retry_on_intr;
+use rustix::io::Errno;
 use serde_json::{Value, json};
-use vfscale::{BranchInfo, Overlay};
+use vfscale::{BranchInfo, Escaped, Overlay};
+use vfscale_fuse::mount_table::lines;
 
 use super::branches::Branches;
+use crate::elsewhere::Turn;
 use crate::error::Failure;
 
 /// The beginning of the name of a lease.
 const LEASE: &str = "native ";
 /// The version of the writer of views, in the names of their files.
 const WRITER: u32 = 1;
+/// The extension of a view above which no overlay would show all as it is.
+const MARKED: &str = "marked";
 /// Views without a use that are kept.
 const KEPT_MAX: usize = 4;
 
 /// Where a run keeps what its command writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Upper {
+pub(crate) enum Place {
     /// In the directory of the session.
     Beside,
     /// In another directory.
@@ -44,10 +48,18 @@ pub(crate) enum Upper {
     Memory(Option<String>),
 }
 
+/// The changes of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Upper {
+    pub(crate) place: Place,
+    /// Whether the overlay is one of a user, with the option `userxattr`.
+    pub(crate) userxattr: bool,
+}
+
 /// The use of a view.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
-    dir: PathBuf,
+    pub(crate) dir: PathBuf,
     pub(crate) branch: String,
     pub(crate) lease: String,
     view: String,
@@ -70,10 +82,13 @@ struct Owner {
 }
 
 impl Owner {
-    fn own() -> io::Result<Self> {
+    fn of(pid: u32) -> io::Result<Self> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
-        let pid = std::process::id();
         Ok(Self { boot, pid, start: Self::start_of(pid)? })
+    }
+
+    fn own() -> io::Result<Self> {
+        Self::of(std::process::id())
     }
 
     /// Returns when a process was started, in the ticks of the kernel.
@@ -115,9 +130,19 @@ fn make(dir: &Path, for_all: bool) -> Result<(), Failure> {
 /// The right to make and remove sessions of an image, until it is dropped.
 pub(crate) struct Lock {
     _dir: OwnedFd,
+    /// The process that sessions are made for.
+    owner: u32,
 }
 
-/// Waits until no other process makes or removes sessions of an image, whose directory is made.
+impl Lock {
+    /// Makes sessions those of another process, which outlives this one.
+    pub(crate) fn made_for(self, owner: u32) -> Self {
+        Self { owner, ..self }
+    }
+}
+
+/// Waits until no other process makes or removes sessions of an image, whose directory is made; not
+/// longer than for an image that another process has open.
 pub(crate) fn lock(image: &Path) -> Result<Lock, Failure> {
     let home = home(image);
     make(&home, true)?;
@@ -127,9 +152,35 @@ pub(crate) fn lock(image: &Path) -> Result<Lock, Failure> {
     }
     make(&home.join("views"), false)?;
     let dir = OwnedFd::from(File::open(&home).map_err(failed(&home))?);
-    let locked = retry_on_intr(|| flock(&dir, FlockOperation::LockExclusive));
-    locked.map_err(|error| failed(&home)(error.into()))?;
-    Ok(Lock { _dir: dir })
+    let mut turn = Turn::new();
+    loop {
+        match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Lock { _dir: dir, owner: std::process::id() }),
+            Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let busy = Failure::Busy(format!(
+                    "{}: {} makes or removes a run or a view there; try again when it has ended",
+                    Escaped::new(&home),
+                    holder(&dir).map_or("another process".into(), |pid| format!("process {pid}"))
+                ));
+                if !turn.wait(&busy) {
+                    return Err(busy);
+                }
+            }
+            Err(error) => return Err(failed(&home)(error.into())),
+        }
+    }
+}
+
+/// Returns the process that has the lock of a directory, if Linux shows it to this one.
+fn holder(dir: &OwnedFd) -> Option<u32> {
+    let stat = rustix::fs::fstat(dir).ok()?;
+    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let file = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let held = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mut own = held.filter(|it| it.get(1) == Some(&"FLOCK") && it.get(5) == Some(&&*file));
+    own.find_map(|it| it[4].parse().ok().filter(|pid| *pid != 0))
 }
 
 impl Session {
@@ -138,14 +189,14 @@ impl Session {
     /// `for_all`.
     pub(crate) fn begin(
         branches: &Branches<'_>,
-        (image, _lock): (&Path, &Lock),
+        (image, lock): (&Path, &Lock),
         branch: &str,
         upper: Option<Upper>,
         for_all: bool,
     ) -> Result<Self, Failure> {
         let home = home(image);
         let view = view_of(&branches.state(branch)?);
-        let owner = Owner::own().map_err(failed(Path::new("/proc")))?;
+        let owner = Owner::of(lock.owner).map_err(failed(Path::new("/proc")))?;
         let new = home.join(format!(".new-{}", owner.pid));
         make(&new, for_all)?;
         let names = branches.list()?;
@@ -167,7 +218,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Makes the lease and, unless there is one already, the view.
+    /// Makes the lease and, unless there is one already, the view: under another name if no overlay
+    /// would show all of it, which a run needs. Only a mount may have that.
     fn make_view(&mut self, branches: &Branches<'_>) -> Result<(), Failure> {
         branches.fork(&self.branch, &self.lease)?;
         if view_of(&branches.state(&self.branch)?) != self.view {
@@ -175,23 +227,47 @@ impl Session {
             self.view = view_of(&branches.state(&self.lease)?);
             self.write(&self.dir)?;
         }
-        if !self.view().exists() {
-            branches.view(&self.lease, &self.view())?;
+        if self.view().exists() {
+            return Ok(());
         }
-        Ok(())
+        let marked = self.view().with_extension(MARKED);
+        if self.upper.is_some() || !marked.exists() {
+            let new = self.view().with_extension("new");
+            match branches.view(&self.lease, &new)?.marked {
+                None => return fs::rename(&new, self.view()).map_err(failed(&new)),
+                Some(path) if self.upper.is_some() => {
+                    fs::remove_file(&new).map_err(failed(&new))?;
+                    return Err(Failure::Unfit(format!(
+                        "{}: a character device 0:0, or attributes `*.overlay.*`, which overlays take \
+                         for their own",
+                        Escaped::new(&path)
+                    )));
+                }
+                Some(_) => fs::rename(&new, &marked).map_err(failed(&new))?,
+            }
+        }
+        self.view = marked.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        self.write(&self.dir)
+    }
+
+    /// Makes it one of this process, which has the lock: the process that has made it is gone.
+    pub(crate) fn take(&mut self) -> Result<(), Failure> {
+        self.owner = Owner::own().map_err(failed(Path::new("/proc")))?;
+        self.write(&self.dir)
     }
 
     /// Writes down what it is, so that it outlives this process.
     fn write(&self, dir: &Path) -> Result<(), Failure> {
-        let (upper, size) = match &self.upper {
+        let (upper, size) = match self.place() {
             None => (Value::Null, None),
-            Some(Upper::Beside) => (json!("beside"), None),
-            Some(Upper::In(dir)) => (json!(dir.to_str()), None),
-            Some(Upper::Memory(size)) => (json!("memory"), size.clone()),
+            Some(Place::Beside) => (json!("beside"), None),
+            Some(Place::In(dir)) => (json!(dir.to_str()), None),
+            Some(Place::Memory(size)) => (json!("memory"), size.clone()),
         };
+        let userxattr = self.upper.as_ref().is_some_and(|it| it.userxattr);
         let Self { branch, lease, view, owner: Owner { boot, pid, start }, .. } = self;
         let text = json!({ "branch": branch, "lease": lease, "view": view, "upper": upper,
-            "size": size, "boot": boot, "pid": pid, "start": start });
+            "size": size, "userxattr": userxattr, "boot": boot, "pid": pid, "start": start });
         let (path, new) = (dir.join("session"), dir.join("session.new"));
         let written = File::create(&new).and_then(|mut file| {
             file.write_all(text.to_string().as_bytes())?;
@@ -203,16 +279,17 @@ impl Session {
     }
 
     /// Reads a session; `None` if the directory has none.
-    fn read(dir: PathBuf) -> Option<Self> {
+    pub(crate) fn read(dir: PathBuf) -> Option<Self> {
         let text = fs::read(dir.join("session")).ok()?;
         let value: Value = serde_json::from_slice(&text).ok()?;
         let text = |key: &str| value[key].as_str().map(str::to_owned);
-        let upper = match value["upper"].as_str() {
-            None => None,
-            Some("beside") => Some(Upper::Beside),
-            Some("memory") => Some(Upper::Memory(text("size"))),
-            Some(dir) => Some(Upper::In(dir.into())),
-        };
+        let userxattr = value["userxattr"].as_bool() == Some(true);
+        let upper = value["upper"].as_str().map(|place| match place {
+            "beside" => Place::Beside,
+            "memory" => Place::Memory(text("size")),
+            dir => Place::In(dir.into()),
+        });
+        let upper = upper.map(|place| Upper { place, userxattr });
         let pid = value["pid"].as_u64()?.try_into().ok()?;
         let owner = Owner { boot: text("boot")?, pid, start: text("start")? };
         let (branch, lease, view) = (text("branch")?, text("lease")?, text("view")?);
@@ -231,13 +308,27 @@ impl Session {
         Ok(dirs)
     }
 
+    fn place(&self) -> Option<&Place> {
+        self.upper.as_ref().map(|it| &it.place)
+    }
+
+    /// Returns whether its changes are lost with its process.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        matches!(self.place(), Some(Place::Memory(_)))
+    }
+
     /// Returns the directory with the upper layer, and what else the overlay needs.
     pub(crate) fn upper_dir(&self) -> PathBuf {
-        match (&self.upper, &self.memory) {
-            (Some(Upper::In(dir)), _) => dir.clone(),
+        match (self.place(), &self.memory) {
+            (Some(Place::In(dir)), _) => dir.clone(),
             (Some(_), Some(memory)) => format!("/proc/self/fd/{}", memory.as_raw_fd()).into(),
-            _ => self.dir.join("changes"),
+            _ => self.changes(),
         }
+    }
+
+    /// Returns the directory of changes that are in the one of the session, or mounted there.
+    pub(crate) fn changes(&self) -> PathBuf {
+        self.dir.join("changes")
     }
 
     /// Makes the changes above the view in the branch. Returns the branch that has them, if that
@@ -245,12 +336,18 @@ impl Session {
     pub(crate) fn ingest(&self, branches: &Branches<'_>) -> Result<Option<String>, Failure> {
         let (base, view, dir) = (&*self.lease, &self.view(), self.upper_dir());
         let [upper, work] = &["upper", "work"].map(|name| dir.join(name));
-        branches.ingest(&self.branch, Overlay { base, view, upper, work })
+        let userxattr = self.upper.as_ref().is_some_and(|it| it.userxattr);
+        branches.ingest(&self.branch, Overlay { base, view, upper, work, userxattr })
     }
 
-    /// Returns whether the process is alive that has made it, or another one has the view in use.
+    /// Returns whether the process is alive that has made it, or another one has the view or the
+    /// overlay in use.
     pub(crate) fn is_in_use(&self) -> bool {
-        self.owner.is_alive() || is_open(&self.view())
+        // An overlay of a user is above a mount, and keeps no view open.
+        let is_of_user = self.upper.as_ref().is_some_and(|it| it.userxattr);
+        self.owner.is_alive()
+            || is_open(&self.view())
+            || is_of_user && is_mounted(&self.dir.join("root"))
     }
 
     /// Returns the process that has made it, for messages.
@@ -261,8 +358,8 @@ impl Session {
     /// Returns whether it has changes that can be taken into the branch. Without a lease they are
     /// in it already.
     pub(crate) fn has_changes(&self, branches: &[BranchInfo]) -> bool {
-        match &self.upper {
-            None | Some(Upper::Memory(_)) => false,
+        match self.place() {
+            None | Some(Place::Memory(_)) => false,
             Some(_) => self.is_leased(branches) && self.upper_dir().join("upper").is_dir(),
         }
     }
@@ -281,7 +378,7 @@ impl Session {
         } else if self.is_leased(&branches.list()?) {
             branches.delete(&self.lease)?;
         }
-        if let Some(Upper::In(dir)) = &upper {
+        if let Some(Upper { place: Place::In(dir), .. }) = &upper {
             remove(&dir.join("upper"))?;
             remove(&dir.join("work"))?;
         }
@@ -296,10 +393,32 @@ impl Session {
 }
 
 fn remove(dir: &Path) -> Result<(), Failure> {
-    match fs::remove_dir_all(dir) {
+    let mut removed = fs::remove_dir_all(dir);
+    let is_denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+    if removed.as_ref().is_err_and(is_denied) && !rustix::process::geteuid().is_root() {
+        // A user may not even see what is in some directories, such as that of Linux's own work.
+        open_all(dir).map_err(failed(dir))?;
+        removed = fs::remove_dir_all(dir);
+    }
+    match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         removed => removed.map_err(failed(dir)),
     }
+}
+
+/// Lets the owner do everything in a directory and those in it.
+fn open_all(dir: &Path) -> io::Result<()> {
+    let mut left = vec![dir.to_owned()];
+    while let Some(dir) = left.pop() {
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o700))?;
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                left.push(entry.path());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Returns whether a directory is this user's alone: sessions in another one may name anything.
@@ -323,13 +442,14 @@ pub(crate) fn all(image: &Path) -> Vec<Session> {
 }
 
 /// Ends sessions whose process is gone and that have nothing to be kept, and removes views that are
-/// not in use, but for the latest ones. Sessions of this process are of an attempt to begin one.
+/// not in use, but for the latest ones. Those of the process that the lock is for are of an attempt
+/// to begin one.
 pub(crate) fn clean(
-    (image, _lock): (&Path, &Lock),
+    (image, lock): (&Path, &Lock),
     branches: &Branches<'_>,
     kept_max: Option<usize>,
 ) -> Result<(), Failure> {
-    let (infos, own) = (branches.list()?, std::process::id());
+    let infos = branches.list()?;
     let mut left = Vec::new();
     for dir in dirs(image) {
         // A process that makes or removes one has the lock.
@@ -338,7 +458,7 @@ pub(crate) fn clean(
         }
     }
     for session in all(image) {
-        let is_own = session.owner.pid == own && session.owner.is_alive();
+        let is_own = session.owner.pid == lock.owner && session.owner.is_alive();
         if !is_own && (session.is_in_use() || session.has_changes(&infos)) {
             left.push(session.view);
         } else {
@@ -354,6 +474,13 @@ pub(crate) fn clean(
         fs::remove_file(view).map_err(failed(view))?;
     }
     Ok(())
+}
+
+/// Returns whether something is mounted at a directory in the namespace of any process.
+fn is_mounted(dir: &Path) -> bool {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let is_there = |table: Vec<u8>| lines(&table).any(|mount| mount.dir() == dir);
+    entries.filter_map(|entry| fs::read(entry.path().join("mountinfo")).ok()).any(is_there)
 }
 
 /// Returns whether a process or the kernel has a file open; true if that can't be found out.

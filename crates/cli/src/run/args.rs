@@ -7,7 +7,7 @@ use clap::Args;
 use crate::child::CommandArgs;
 use crate::source::args::{ServeArgs, SourceArgs};
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) source: SourceArgs,
@@ -22,11 +22,21 @@ pub(crate) struct RunArgs {
     #[arg(long, conflicts_with = "memory")]
     pub(crate) discard: bool,
 
+    /// Run the command in a new branch of this name, which stays when it ends. A missing image is
+    /// created first, and one without branches becomes a pool, see `vfscale branch create`
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["memory", "discard", "branch"])]
+    pub(crate) new: Option<String>,
+
+    /// The branch that the new one is forked from (default: `main`)
+    #[arg(long, value_name = "BRANCH", requires = "new", default_value = vfscale::pool::MAIN)]
+    pub(crate) from: String,
+
     /// Run the command at the kernel's speed: Linux reads the branch in place, and what the command
     /// writes is in a directory of the host until it has ended. Then one commit makes all of it in
-    /// the branch. Needs root, EROFS and overlayfs; without them the branch is mounted as ever. Any
-    /// number of runs can have branches of the image, and others may be mounted. One without
-    /// branches becomes a pool, which can't be undone
+    /// the branch. Needs root, EROFS and overlayfs: any number of runs can have branches of the
+    /// image then, and others may be mounted. As another user, the command reads through a mount,
+    /// and the image is the run's alone. Without namespaces of users or overlayfs the branch is
+    /// mounted as ever. An image without branches becomes a pool, which can't be undone
     #[arg(long, conflicts_with_all = ["memory", "lockstat"])]
     pub(crate) native: bool,
 
@@ -36,6 +46,10 @@ pub(crate) struct RunArgs {
     /// drops it
     #[arg(long, value_name = "DIR", requires = "native")]
     pub(crate) upper: Option<String>,
+
+    /// Say how a native run reads the branch, and which options of its mounts the kernel refuses
+    #[arg(short, long, requires = "native")]
+    pub(crate) verbose: bool,
 
     /// Record lock statistics, and print them to standard error at the end: a table with the
     /// columns of the kernel's lock_stat, times in microseconds
@@ -49,4 +63,11 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(crate) words: CommandArgs,
+}
+
+impl RunArgs {
+    /// Returns the arguments of the same run that is neither native nor a trial.
+    pub(super) fn as_mount(&self) -> Self {
+        Self { native: false, discard: false, upper: None, ..self.clone() }
+    }
 }

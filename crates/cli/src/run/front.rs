@@ -26,8 +26,10 @@ use vfscale_command::say;
 use vfscale_command::signals::{Blocked, Caught};
 use vfscale_command::stderr::Log;
 
+use super::args::RunArgs;
 use crate::child::{exit_code, leave_terminal, program, spawn};
 use crate::error::Failure;
+use crate::options::MountOptions;
 use crate::served::{Served, end_all};
 
 /// Time that users of a mount get to leave it when a signal ends the server.
@@ -55,6 +57,13 @@ const ENDED: u8 = b'e';
 
 /// Signals that end a server whose front has ended.
 const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+/// Runs the command of a run, whose mount is at a directory.
+pub(super) type Inside<'i> = &'i dyn Fn(&Path, Blocked) -> Result<ExitStatus, Failure>;
+
+/// Mounts a file system, and runs the command of a run inside.
+pub(super) type Mounting<'m> =
+    &'m dyn Fn(&RunArgs, &MountOptions, Inside<'_>) -> Result<ExitCode, Failure>;
 
 /// The process that the shell knows.
 pub(super) struct Front {
@@ -144,11 +153,9 @@ impl Front {
     /// Runs the command when the server has mounted, and waits for the end of both, or until the
     /// server goes on for others. Returns the status of the server if that has failed, which has
     /// said why.
-    pub(super) fn run(self, command: &[OsString]) -> Result<Ran, Failure> {
+    pub(super) fn run(self, inside: Inside<'_>) -> Result<Ran, Failure> {
         let status = match self.next() {
-            Some((MOUNTED, dir)) => {
-                Some(run_in(Path::new(OsStr::from_bytes(&dir)), command, self.signals))
-            }
+            Some((MOUNTED, dir)) => Some(inside(Path::new(OsStr::from_bytes(&dir)), self.signals)),
             Some((BUSY, why)) => {
                 wait(self.server)?;
                 let restored = self.signals.restore();

@@ -11,10 +11,11 @@ use vfscale_command::say;
 use vfscale_command::signals::Blocked;
 
 use super::args::RunArgs;
-use super::front::run_in;
-use super::temporary::{PATIENCE, TempDir, say_forced};
+use super::front::Inside;
 use crate::child::exit_code;
-use crate::elsewhere::{Asked, Elsewhere, Left, Wanted};
+use crate::elsewhere::temporary::{PATIENCE, say_forced};
+use crate::elsewhere::visit::mounted;
+use crate::elsewhere::{Left, Wanted};
 use crate::error::Failure;
 use crate::options::MountOptions;
 use crate::source;
@@ -26,6 +27,7 @@ pub(super) fn join(
     image: &Path,
     options: &MountOptions,
     arguments: &[OsString],
+    inside: Inside<'_>,
 ) -> Result<Option<ExitCode>, Failure> {
     // The command is nothing to the server, but the command line needs one.
     let own = &arguments[..arguments.len().saturating_sub(args.words.command.len())];
@@ -51,7 +53,7 @@ pub(super) fn join(
     };
     tracing::info!("mounted at {}", mounted.dir().display());
     let path = mounted.dir().to_owned();
-    let status = run_in(&path, &args.words.command, signals);
+    let status = inside(&path, signals);
     match mounted.leave(PATIENCE) {
         Ok(Left::Used) => dir.leave(),
         Ok(Left::Ended) => {}
@@ -63,18 +65,4 @@ pub(super) fn join(
         }
     }
     Ok(Some(exit_code(status?)))
-}
-
-fn mounted(asked: Asked, options: &MountOptions) -> Result<(Elsewhere, TempDir), Failure> {
-    match asked {
-        Asked::Ready(ready) => {
-            let dir = TempDir::new(options.allow_other == Some(true))?;
-            Ok((ready.mount(dir.path())?, dir))
-        }
-        Asked::Shared(mounted) => {
-            let dir = TempDir::shared(mounted.dir());
-            let dir = dir.map_err(|e| Failure::TempDir(mounted.dir().to_owned(), e))?;
-            Ok((mounted, dir))
-        }
-    }
 }

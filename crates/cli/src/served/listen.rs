@@ -20,6 +20,7 @@ use super::{
     Entry, Refusal, Served, Shared, Ticket, Untold, device_of, device_text, namespaces,
     start_thread, views,
 };
+use crate::checked::check_open;
 use crate::error::Failure;
 use crate::options::MountOptions;
 use crate::source::args::{ServeArgs, SourceArgs};
@@ -158,6 +159,7 @@ impl Listening {
                 connection.reply(&Reply::Stage(Stage::Waiting))?;
                 tell_end(&self.served, connection, device, || !connection.is_gone())
             }
+            Request::Check(branch, findings) => self.check(connection, &branch, findings),
             Request::State(_) | Request::View(_) | Request::Ingest { .. } => {
                 // A run can't know whether a request was done whose reply it has not got.
                 let _untold = self.served.untold();
@@ -168,6 +170,20 @@ impl Listening {
                 }
             }
             _ => connection.refuse(Errno::INVAL, "this request is none to the process"),
+        }
+    }
+
+    /// Checks a branch as it is now. The process may end meanwhile, and the other one then does so.
+    fn check(&self, connection: &Connection, branch: &str, findings: u64) -> io::Result<()> {
+        let Some(pool) = self.pool_of(connection, "")? else { return Ok(()) };
+        let image = self.image.as_deref().unwrap_or(Path::new("")).display();
+        match check_open(&pool, branch, &format!("{image}:{branch}"), findings) {
+            Ok(checked) => {
+                connection.reply(&Reply::Checked(checked))?;
+                connection.reply(&Reply::End)
+            }
+            Err(Failure::Pool(error)) => connection.refuse(error.errno(), error.to_string()),
+            Err(failure) => connection.refuse(Errno::IO, failure.to_string()),
         }
     }
 
@@ -236,7 +252,9 @@ impl Listening {
     }
 
     fn refuse_without_pool(&self, connection: &Connection) -> io::Result<()> {
-        match (self.served.is_ending(), self.served.maker()) {
+        // A server begins with a mount, and of such an image it gets no other one.
+        let is_ending = self.served.is_ending() || self.served.places().is_empty();
+        match (is_ending, self.served.maker()) {
             (true, _) => connection.refuse(Errno::AGAIN, ENDING),
             (false, Some(_)) => connection.refuse(Errno::NOENT, NO_BRANCHES),
             (false, None) => connection.refuse(Errno::OPNOTSUPP, NO_POOL),

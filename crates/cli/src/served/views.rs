@@ -16,14 +16,18 @@ pub(super) fn answer(pool: &Pool, request: &Request, connection: &Connection) ->
         Request::View(branch) => {
             connection.reply(&Reply::Stage(Stage::Ready))?;
             let (_dir, [out]) = received(connection)?;
-            let view = pool.view(branch, &out);
-            view.map(|view| vec![Reply::Number(view.inodes), Reply::Number(view.bytes)])
+            pool.view(branch, &out).map(|view| {
+                let marked = view.marked.map(|path| Reply::Text(path.into()));
+                let size = [Reply::Number(view.inodes), Reply::Number(view.bytes)];
+                size.into_iter().chain(marked).collect()
+            })
         }
-        Request::Ingest { branch, base } => {
+        Request::Ingest { branch, base, userxattr } => {
             connection.reply(&Reply::Stage(Stage::Ready))?;
             let (_views, [view]) = received(connection)?;
             let (_above, [upper, work]) = received(connection)?;
-            let overlay = Overlay { base, view: &view, upper: &upper, work: &work };
+            let (view, upper, work) = (&*view, &*upper, &*work);
+            let overlay = Overlay { base, view, upper, work, userxattr: *userxattr };
             let done = pool.ingest(branch, overlay);
             done.map(|done| done.kept.map(Reply::Kept).into_iter().collect())
         }

@@ -8,7 +8,7 @@ use crate::error::Failure;
 use crate::options::{self, LongOptions, MountOptions};
 
 /// Options that select the served file system.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct SourceArgs {
     /// A new memory file system, of SIZE at most: bytes, with K, M, G or T, or a share of the
     /// memory such as 50%. Without SIZE the limit is half of the memory: of the machine, or of the
@@ -37,7 +37,7 @@ pub(crate) struct SourceArgs {
 }
 
 /// Options that set how the file system is served.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Show the file system's own state as text in `.vfscale` at its root: mounts, dentry-state,
     /// inode-state, file-nr, lock_stat, scaling. The kernel then caches names and attributes for

@@ -6,13 +6,15 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
+use vfscale::pool::MAIN;
 use vfscale::{BranchInfo, Errno, Escaped, ForkOptions, Pool, PoolError};
 use vfscale_fuse::control::Request;
 
-use crate::elsewhere;
+use super::log::{json_moment, moment};
 use crate::elsewhere::branches::{Access, at_server_or_here, with_pool};
 use crate::error::Failure;
 use crate::output::written;
+use crate::{elsewhere, mounts};
 
 #[derive(Debug, Args)]
 pub(crate) struct BranchArgs {
@@ -30,7 +32,8 @@ enum BranchCommand {
     /// branches refuse the image. The image gets twice the size, and stays sparse. If it is
     /// mounted, calls that change it wait until all changes are written.
     Create(CreateArgs),
-    /// List the branches, with what each has for itself and where it comes from
+    /// List the branches: what deleting each frees, where it comes from, when it was made, and
+    /// where it is mounted
     List(ListArgs),
     /// Delete a branch, and free its space
     Delete(NameArgs),
@@ -38,9 +41,11 @@ enum BranchCommand {
     Rename(RenameArgs),
     /// Give a branch the contents back that it had when it was forked last, or adopted another one
     ///
-    /// Prints what goes by that. It becomes a branch of its own, BRANCH@1 or with the next number
-    /// that is free: adopt it to undo the rollback, or delete it to free its space.
-    Rollback(NameArgs),
+    /// With --to, those of a checkpoint or another branch that can only be read. Prints what goes
+    /// by that. It becomes a branch of its own, BRANCH@1 or with the next number that is free:
+    /// adopt it to undo the rollback, or delete it to free its space. If the branch is mounted, its
+    /// users go on: calls wait meanwhile, and open files that differ fail with ESTALE.
+    Rollback(RollbackArgs),
 }
 
 #[derive(Debug, Args)]
@@ -69,6 +74,10 @@ struct CreateArgs {
 
 #[derive(Debug, Args)]
 struct ListArgs {
+    /// List the checkpoints as well
+    #[arg(short, long)]
+    all: bool,
+
     /// Print JSON instead of words
     #[arg(long)]
     json: bool,
@@ -76,6 +85,21 @@ struct ListArgs {
     /// The image file or block device, mounted or not
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct RollbackArgs {
+    /// The checkpoint that the branch is rolled back to
+    #[arg(long, value_name = "CHECKPOINT")]
+    to: Option<String>,
+
+    /// The image file or block device, mounted or not
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+
+    /// The branch, mounted or not
+    #[arg(value_name = "NAME")]
+    name: String,
 }
 
 #[derive(Debug, Args)]
@@ -107,7 +131,9 @@ struct RenameArgs {
 /// Runs the command.
 pub(crate) fn branch(args: &BranchArgs) -> Result<ExitCode, Failure> {
     match &args.command {
-        BranchCommand::Create(args) => create(args)?,
+        BranchCommand::Create(args) => {
+            fork(&args.image, &args.from, &args.name, (args.read_only, args.as_synced))?;
+        }
         BranchCommand::List(args) => return list(args),
         BranchCommand::Delete(args) => {
             let request = Request::Delete(args.name.clone());
@@ -120,29 +146,36 @@ pub(crate) fn branch(args: &BranchArgs) -> Result<ExitCode, Failure> {
             let request = Request::Rename(args.name.clone(), args.to.clone());
             change(&args.image, &request, |pool| pool.rename(&args.name, &args.to))?;
         }
-        BranchCommand::Rollback(args) => super::rollback::rollback(&args.image, &args.name)?,
+        BranchCommand::Rollback(RollbackArgs { to, image, name }) => {
+            super::rollback::rollback(image, name, to.as_deref())?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn create(args: &CreateArgs) -> Result<(), Failure> {
-    let &CreateArgs { read_only, as_synced, .. } = args;
-    let (parent, name) = (args.from.clone(), args.name.clone());
-    let request = Request::Fork { parent, name, read_only, as_synced, temporary: false };
+/// Makes a branch, in the image or through its mount.
+pub(crate) fn fork(
+    image: &Path,
+    parent: &str,
+    name: &str,
+    (read_only, as_synced): (bool, bool),
+) -> Result<(), Failure> {
+    let (from, new) = (parent.to_owned(), name.to_owned());
+    let request = Request::Fork { parent: from, name: new, read_only, as_synced, temporary: false };
     let ask = |dir: &Path| {
         if !as_synced {
             // First the data that the kernel holds back.
-            elsewhere::sync_kernel(&args.image, dir)?;
+            elsewhere::sync_kernel(image, dir)?;
         }
-        elsewhere::ask(&args.image, dir, |connection| connection.tell(&request))
+        elsewhere::ask(image, dir, |connection| connection.tell(&request))
     };
     let here = || {
-        with_pool(&args.image, Access::Convert, |pool| {
+        with_pool(image, Access::Convert, |pool| {
             let options = ForkOptions::new().read_only(read_only).as_synced(as_synced);
-            pool.fork_with(&args.from, &args.name, options)
+            pool.fork_with(parent, name, options)
         })
     };
-    at_server_or_here(&args.image, "branch", ask, here)
+    at_server_or_here(image, "branch", ask, here)
 }
 
 /// Makes a change, in the image or through its mount.
@@ -163,13 +196,16 @@ fn list(args: &ListArgs) -> Result<ExitCode, Failure> {
     };
     let branches = at_server_or_here(&args.image, "branch", ask, here)?;
     crate::native::tell_left(&args.image, &branches);
+    let mounted = mounted(&args.image);
+    let shown = branches.iter().filter(|info| args.all || !info.is_checkpoint());
+    let shown: Vec<_> = shown.map(|info| (info, dirs_of(info, &mounted))).collect();
     let mut out = io::stdout().lock();
     written(if args.json {
         let text =
-            serde_json::to_string_pretty(&json!(branches.iter().map(as_json).collect::<Vec<_>>()));
+            serde_json::to_string_pretty(&json!(shown.iter().map(as_json).collect::<Vec<_>>()));
         text.map_err(io::Error::from).and_then(|text| writeln!(out, "{text}"))
     } else {
-        branches.iter().try_for_each(|info| writeln!(out, "{}", words(info)))
+        shown.iter().try_for_each(|shown| writeln!(out, "{}", words(shown)))
     })
 }
 
@@ -181,17 +217,52 @@ fn branches(image: &Path, dir: &Path) -> Result<Vec<BranchInfo>, Failure> {
     })
 }
 
-fn as_json(info: &BranchInfo) -> serde_json::Value {
-    let BranchInfo { name, parent, size, read_only, depth, own } = info;
+/// Returns where the image is mounted, which may be named by one of its mounts, and which branch is
+/// served there; nothing without a table of mounts.
+fn mounted(image: &Path) -> Vec<(PathBuf, String)> {
+    let table = mounts::table().unwrap_or_default();
+    let source = mounts::is_dir(image).then(|| mounts::source_around(&table, image)).flatten();
+    let dirs = mounts::of(&table, source.as_deref().unwrap_or(image)).into_iter();
+    let served = dirs.filter_map(|dir| {
+        let branch = elsewhere::serving(&dir).ok()?.branch;
+        Some((dir, branch.unwrap_or_else(|| MAIN.to_owned())))
+    });
+    served.collect()
+}
+
+/// A branch, with the directories at which it is mounted.
+type Shown<'s> = (&'s BranchInfo, Vec<&'s Path>);
+
+fn dirs_of<'s>(info: &BranchInfo, mounted: &'s [(PathBuf, String)]) -> Vec<&'s Path> {
+    mounted.iter().filter(|(_, branch)| *branch == info.name).map(|(dir, _)| &**dir).collect()
+}
+
+fn as_json((info, dirs): &Shown<'_>) -> serde_json::Value {
+    let BranchInfo { name, parent, size, read_only, depth, own, made, text } = info;
+    let dirs: Vec<_> = dirs.iter().map(|dir| dir.to_string_lossy()).collect();
     json!({
         "name": name, "parent": parent, "size": size, "own": own, "read_only": read_only,
-        "depth": depth,
+        "depth": depth, "made": json_moment(*made), "text": text, "mounted": dirs,
     })
 }
 
-fn words(info: &BranchInfo) -> String {
-    let access = if info.read_only { ", read-only" } else { "" };
-    let from = info.parent.as_ref().map(|parent| format!(", from {}", Escaped::new(parent)));
-    let (name, kib, from) = (Escaped::new(&info.name), info.own >> 10, from.unwrap_or_default());
-    format!("{name}: {kib} KiB of its own{from}{access}")
+fn words((info, dirs): &Shown<'_>) -> String {
+    let mut line = format!("{}: {} KiB of its own", Escaped::new(&info.name), info.own >> 10);
+    let mut add = |before: &str, what: String| line += &format!(", {before}{what}");
+    if let Some(parent) = &info.parent {
+        add("from ", Escaped::new(parent).to_string());
+    }
+    if info.read_only {
+        add("", "read-only".into());
+    }
+    if let Some(made) = info.made {
+        add("made ", moment(made));
+    }
+    for dir in dirs {
+        add("mounted at ", Escaped::new(dir).to_string());
+    }
+    if !info.text.is_empty() {
+        line += &format!(": {}", Escaped::message(&info.text));
+    }
+    line
 }

@@ -1,13 +1,17 @@
 //! `vfscale diff` and `vfscale adopt`: what branches differ in, and keeping one.
 
+use std::ffi::OsString;
+use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
-use vfscale::Escaped;
 use vfscale::pool::{Changes, Difference, DifferenceKind};
+use vfscale::{DiffOptions, Escaped};
 use vfscale_fuse::control::{Reply, Request};
 
 use crate::elsewhere;
@@ -32,6 +36,23 @@ pub(crate) struct DiffArgs {
     /// Print only how many files there are of each kind
     #[arg(long, conflicts_with_all = ["json", "name_only"])]
     stat: bool,
+
+    /// Print a patch that makes B of A, for `git apply` and `patch -p1`. What it can't tell is in
+    /// lines that begin with #
+    #[arg(long, conflicts_with_all = ["json", "name_only", "stat"])]
+    patch: bool,
+
+    /// Write a layer that makes B of A, for `vfscale apply`, container engines and tar, to a file
+    /// or to the standard output
+    #[arg(
+        long, value_name = "FILE", num_args = 0..=1, require_equals = true,
+        default_missing_value = "-", conflicts_with_all = ["json", "name_only", "stat", "patch"],
+    )]
+    tar: Option<PathBuf>,
+
+    /// Compare B with the last state that it had in common with A: what it has changed
+    #[arg(long)]
+    base: bool,
 
     /// The image file or block device, mounted or not
     #[arg(value_name = "IMAGE")]
@@ -69,11 +90,16 @@ pub(crate) struct AdoptArgs {
 /// Prints the differences. Exits as diff(1) does: 0 without differences, 1 with some, 2 for an
 /// error.
 pub(crate) fn diff(args: &DiffArgs) -> Result<ExitCode, Failure> {
-    let mut found = found(args).map_err(|failure| Failure::Diff(Box::new(failure)))?;
-    let paths: Vec<PathBuf> = args.paths.iter().map(|path| Path::new("/").join(path)).collect();
-    found.retain(|difference| paths.is_empty() || is_at(difference, &paths));
+    if let Some(file) = &args.tar {
+        let count = layer(args, file).map_err(|failure| Failure::Diff(Box::new(failure)))?;
+        return Ok(ExitCode::from(u8::from(count > 0)));
+    }
+    let Found { list: found, patch } =
+        found(args).map_err(|failure| Failure::Diff(Box::new(failure)))?;
     let mut out = io::stdout().lock();
-    written(if args.json {
+    written(if args.patch {
+        out.write_all(&patch)
+    } else if args.json {
         let value: Value = found.iter().map(as_json).collect();
         let text = serde_json::to_string_pretty(&value).map_err(io::Error::from);
         text.and_then(|text| writeln!(out, "{text}"))
@@ -84,23 +110,106 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<ExitCode, Failure> {
     } else {
         found.iter().try_for_each(|difference| writeln!(out, "{}", words(difference)))
     })?;
-    Ok(ExitCode::from(u8::from(!found.is_empty())))
+    Ok(ExitCode::from(u8::from(!found.is_empty() || !patch.is_empty())))
+}
+
+/// Writes a layer to a file, which is there when it is whole, or to the standard output. Returns
+/// the number of files in it.
+fn layer(args: &DiffArgs, file: &Path) -> Result<u64, Failure> {
+    let failed = |error| Failure::Write(file.to_owned(), error);
+    if file.as_os_str() == "-" {
+        let out = io::stdout().as_fd().try_clone_to_owned().map_err(failed)?;
+        return write_layer(args, &File::from(out), file);
+    }
+    let name = file.file_name().unwrap_or_default();
+    let mut part = OsString::from(format!(".{}.", std::process::id()));
+    part.push(name);
+    let part = file.with_file_name(part);
+    let out = File::create_new(&part).map_err(failed)?;
+    let count = write_layer(args, &out, file);
+    let count = count.and_then(|count| {
+        fs::rename(&part, file).map_err(failed)?;
+        Ok(count)
+    });
+    if count.is_err() {
+        // An error of this says no more than the first one.
+        let _ = fs::remove_file(&part);
+    }
+    count
+}
+
+/// Writes a layer to a file; the process does that has the image open, if there is one. `name` is
+/// for errors.
+fn write_layer(args: &DiffArgs, mut out: &File, name: &Path) -> Result<u64, Failure> {
+    let DiffArgs { image, a, b, base, paths, .. } = args;
+    let ask = |dir: &Path| {
+        elsewhere::sync_kernel(image, dir)?;
+        let fields = paths.iter().map(|path| path.clone().into_os_string()).collect();
+        elsewhere::ask(image, dir, |it| it.layer((a, b), *base, fields, out.as_fd()))
+    };
+    let here = || {
+        let mut written = Ok(());
+        let count = with_pool(image, Access::Read, |pool| {
+            let options = DiffOptions::new().with_base(*base).paths(paths);
+            pool.layer(a, b, &options, &mut |part| {
+                written = out.write_all(part);
+                written.is_ok()
+            })
+        })?;
+        written.map_err(|error| Failure::Write(name.to_owned(), error))?;
+        Ok(count)
+    };
+    at_server_or_here(image, COMMAND, ask, here)
+}
+
+/// The differences, or a patch, which tells of each of them.
+#[derive(Default)]
+struct Found {
+    list: Vec<Difference>,
+    patch: Vec<u8>,
+}
+
+impl Found {
+    /// Adds what a reply tells; returns whether it tells something.
+    fn take(&mut self, reply: Reply) -> bool {
+        if let Reply::Text(part) = reply {
+            self.patch.extend_from_slice(part.as_bytes());
+            return true;
+        }
+        take(reply, &mut self.list)
+    }
 }
 
 /// Returns the differences, which the process finds that has the image open, if there is one.
-fn found(args: &DiffArgs) -> Result<Vec<Difference>, Failure> {
-    let DiffArgs { image, a, b, .. } = args;
-    let request = Request::Diff(a.clone(), b.clone());
+fn found(args: &DiffArgs) -> Result<Found, Failure> {
+    let DiffArgs { image, a, b, base, patch, paths, .. } = args;
+    let (a, b, with_base, as_patch) = (a.clone(), b.clone(), *base, *patch);
+    let fields = paths.iter().map(|path| path.clone().into_os_string()).collect();
+    let request = Request::Diff { a: a.clone(), b: b.clone(), with_base, as_patch, paths: fields };
     let ask = |dir: &Path| {
         // First the data that the kernel holds back.
         elsewhere::sync_kernel(image, dir)?;
-        let mut found = Vec::new();
+        let mut found = Found::default();
         elsewhere::ask(image, dir, |connection| {
-            connection.ask(&request, |reply| take(reply, &mut found))
+            connection.ask(&request, |reply| found.take(reply))
         })?;
         Ok(found)
     };
-    let here = || with_pool(image, Access::Read, |pool| pool.diff(a, b));
+    let options = DiffOptions::new().with_base(with_base).paths(paths);
+    let here = || {
+        with_pool(image, Access::Read, |pool| {
+            let mut found = Found::default();
+            if !as_patch {
+                found.list = pool.diff_with(&a, &b, &options)?;
+                return Ok(found);
+            }
+            pool.patch(&a, &b, &options, &mut |part| {
+                found.patch.extend_from_slice(part);
+                true
+            })?;
+            Ok(found)
+        })
+    };
     at_server_or_here(image, COMMAND, ask, here)
 }
 
@@ -116,7 +225,11 @@ pub(super) fn take(reply: Reply, found: &mut Vec<Difference>) -> bool {
 /// Gives a branch the contents of its child.
 pub(crate) fn adopt(args: &AdoptArgs) -> Result<ExitCode, Failure> {
     let request = Request::Adopt(args.parent.clone(), args.child.clone());
-    let ask = |dir: &Path| elsewhere::ask(&args.image, dir, |it| it.tell(&request));
+    let ask = |dir: &Path| {
+        // First the data that the kernel holds back.
+        elsewhere::sync_kernel(&args.image, dir)?;
+        elsewhere::ask(&args.image, dir, |it| it.tell(&request))
+    };
     let here = || {
         with_pool(&args.image, Access::Write, |pool| {
             pool.adopt(&args.parent, &args.child)?;
@@ -125,16 +238,6 @@ pub(crate) fn adopt(args: &AdoptArgs) -> Result<ExitCode, Failure> {
     };
     at_server_or_here(&args.image, COMMAND, ask, here)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Returns whether a difference is at one of these paths, or below it.
-fn is_at(difference: &Difference, paths: &[PathBuf]) -> bool {
-    let from = match &difference.kind {
-        DifferenceKind::Moved { from } => Some(from),
-        _ => None,
-    };
-    let mut places = [&difference.path].into_iter().chain(from);
-    places.any(|place| paths.iter().any(|path| place.starts_with(path)))
 }
 
 /// Returns how many differences there are of each kind, in words; `None` without any.

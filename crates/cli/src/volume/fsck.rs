@@ -9,22 +9,23 @@ use std::sync::Arc;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
+use vfscale::Pool;
 use vfscale::block::Device;
-use vfscale::{Escaped, Pool};
 use vfscale_command::say;
-use vfscale_diskfs::{
-    OpenError, check, check::Discarded, check::Finding, check::LogState, check::Options,
-    check::Phase, check::Report, check::Watch, copies,
-};
+use vfscale_diskfs::check::{self, Finding, Options, Phase, Watch};
+use vfscale_diskfs::{OpenError, copies};
+
+use vfscale_fuse::control::{Checked, Connection, Reply, Request};
 
 use super::open_log;
+use crate::checked::{CORRECTED, LEFT, Way, line, status, value, words};
 use crate::device::open;
-use crate::error::Failure;
+use crate::elsewhere::ask;
+use crate::elsewhere::branches::at_server_or_here;
+use crate::error::{Failure, NOT_MOUNTED};
+use crate::mounts::{device_of, is_dir};
+use crate::served::device_text;
 
-/// Exit status of `fsck(8)`: all findings were repaired.
-pub(crate) const CORRECTED: u8 = 1;
-/// Exit status: findings are left.
-pub(crate) const LEFT: u8 = 4;
 /// Exit status: the check could not be made.
 pub(crate) const OPERATIONAL: u8 = 8;
 /// Exit status: the command line is invalid.
@@ -32,6 +33,10 @@ pub(crate) const USAGE: u8 = 16;
 
 /// The number of findings that are printed by default.
 pub(crate) const FINDINGS: usize = 1000;
+/// The reason why a volume without branches is not checked.
+const ONLY: &str = "only branches are checked while they are in use";
+/// The command to use if another process has the image open, and no mount of it is found.
+const UMOUNT: &str = "umount DIR";
 
 #[derive(Debug, Args)]
 pub(crate) struct FsckArgs {
@@ -87,8 +92,9 @@ pub(crate) struct FsckArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) log_device: Option<PathBuf>,
 
-    /// The image file or block device
-    #[arg(value_name = "IMAGE")]
+    /// The image file or block device; a branch that is in use is checked as it is now. A directory
+    /// names the branch that is mounted there
+    #[arg(value_name = "IMAGE|DIR")]
     pub(crate) image: PathBuf,
 }
 
@@ -147,7 +153,7 @@ impl Watch for Teller {
         self.told += 1;
         if !self.is_json && self.told <= self.findings {
             // The reader of a pipe may have closed it; the exit status still reports the findings.
-            let line = || writeln!(io::stdout(), "{finding} [{}]", finding.severity.name());
+            let line = || writeln!(io::stdout(), "{}", line(finding));
             self.bar.suspend(line).unwrap_or_default();
         }
     }
@@ -181,6 +187,17 @@ pub(crate) fn fsck(args: &FsckArgs) -> Result<ExitCode, Failure> {
 
 /// Checks what the image has, and returns the exit status and the result as JSON.
 fn try_fsck(args: &FsckArgs) -> Result<(u8, Value), Failure> {
+    let is_read = !args.repair && !args.discard_log && args.log_device.is_none();
+    match is_read {
+        true => {
+            at_server_or_here(&args.image, UMOUNT, |dir| check_open_in(args, dir), || here(args))
+        }
+        false => here(args),
+    }
+}
+
+/// Checks an image that no other process has open.
+fn here(args: &FsckArgs) -> Result<(u8, Value), Failure> {
     let device = open(&args.image, !args.repair)?;
     let is_pool = matches!(copies::read(&*device), Err(OpenError::Pool { .. }));
     if !is_pool && args.branch.is_none() {
@@ -194,6 +211,57 @@ fn try_fsck(args: &FsckArgs) -> Result<(u8, Value), Failure> {
     let checked = checked?;
     closed?;
     Ok(checked)
+}
+
+/// Has the server of a mount check branches as they are now: the one that is named or mounted at
+/// the directory which the command names, or all.
+fn check_open_in(args: &FsckArgs, dir: &Path) -> Result<(u8, Value), Failure> {
+    let place = &args.image;
+    let names = match &args.branch {
+        Some(name) => vec![name.clone()],
+        None if is_dir(place) => vec![branch_at(dir)?],
+        None => {
+            let listed = ask(place, dir, Connection::branches).map_err(|failure| match failure {
+                Failure::Refused(place, why) => Failure::Refused(place, format!("{ONLY}: {why}")),
+                failure => failure,
+            });
+            listed?.into_iter().map(|it| it.name).collect()
+        }
+    };
+    let (mut status, mut values, mut text) = (0, serde_json::Map::new(), String::new());
+    for name in names {
+        let (found, value) = match ask(place, dir, |it| it.check(&name, args.findings as u64)) {
+            // The other branches can be checked all the same.
+            Err(error @ Failure::Refused(..)) if args.branch.is_none() => unchecked(&name, &error),
+            checked => {
+                let Checked { status, words, json } = checked?;
+                text += &words;
+                (status, serde_json::from_str(&json).unwrap_or_default())
+            }
+        };
+        status |= found;
+        values.insert(name, value);
+    }
+    if !args.json {
+        print(write!(io::stdout().lock(), "{text}"))?;
+    }
+    Ok((status, json!({ "branches": values })))
+}
+
+/// Returns the branch that is mounted at a directory.
+fn branch_at(dir: &Path) -> Result<String, Failure> {
+    let device = device_of(dir).map_err(|error| Failure::Read(dir.to_owned(), error))?;
+    let (device, mut found) = (device_text(device), None);
+    ask(dir, dir, |connection| {
+        connection.ask(&Request::Places, |reply| match reply {
+            Reply::Place { branch, device: other, .. } => {
+                found = found.take().or((other == device).then_some(branch));
+                true
+            }
+            _ => false,
+        })
+    })?;
+    found.ok_or_else(|| Failure::Refused(dir.to_owned(), NOT_MOUNTED.into()))
 }
 
 /// Checks the branches, and before that the pool, unless one branch is named.
@@ -228,16 +296,19 @@ fn check_pool(args: &FsckArgs, pool: &Pool) -> Result<(u8, Value), Failure> {
         let checked = device.and_then(|device| check_one(args, device, &label, repair));
         let (found, value) = match checked {
             // The other branches can be checked all the same.
-            Err(error) if args.branch.is_none() => {
-                say(format_args!("vfscale: {label}: {error}"));
-                (OPERATIONAL, json!({ "error": error.to_string() }))
-            }
+            Err(error) if args.branch.is_none() => unchecked(&label, &error),
             checked => checked?,
         };
         status |= found;
         values.insert(info.name, value);
     }
     Ok((status, json!({ "pool": problems, "repaired": repaired, "branches": values })))
+}
+
+/// Tells why a branch was not checked, and returns the status and the result.
+fn unchecked(label: &str, error: &Failure) -> (u8, Value) {
+    say(format_args!("vfscale: {label}: {error}"));
+    (OPERATIONAL, json!({ "error": error.to_string() }))
 }
 
 /// Checks one volume, and tells the result in words unless it is wanted as JSON.
@@ -254,19 +325,12 @@ fn check_one(
     let report = check::check(device, &options, &mut teller);
     teller.bar.finish_and_clear();
     let report = report?;
-    let value = serde_json::to_value(report.to_value()).unwrap_or_default();
+    let value = value(&report);
     if !args.json {
-        print(writeln!(io::stdout().lock(), "{}", words(label, repair, &report)))?;
+        let way = if repair { Way::Repair } else { Way::Read };
+        print(writeln!(io::stdout().lock(), "{}", words(label, way, &report)))?;
     }
     Ok((status(&report), value))
-}
-
-fn status(report: &Report) -> u8 {
-    match (report.count, report.left) {
-        (0, _) => 0,
-        (_, 0) => CORRECTED,
-        _ => LEFT,
-    }
 }
 
 /// Returns the outcome of writing to the standard output, whose reader may have gone.
@@ -277,96 +341,4 @@ fn print(written: io::Result<()>) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
-}
-
-fn words(image: &str, repair: bool, report: &Report) -> String {
-    let mut text = String::new();
-    match report.log {
-        LogState::Clean => {}
-        LogState::Replayed { checkpoints, items } => {
-            let how = if repair { "was replayed" } else { "was replayed in memory only" };
-            text += &format!(
-                "{image}: was not closed; its log ({checkpoints} checkpoints, {items} items) {how}\n"
-            );
-        }
-        LogState::Unusable if report.discarded.is_some() => {}
-        LogState::Unusable => {
-            text += &format!(
-                "{image}: its log can't be used. If its device may be readable another time, wait for that; \
-                 else --repair of a copy of the image, or --repair --give-up-unreadable for a block that stays \
-                 unreadable, may replay it. If nothing else is left, --repair --discard-log makes a new log, \
-                 and loses the changes in this one\n"
-            );
-        }
-    }
-    if let Some(discarded) = &report.discarded {
-        text += &format!("{image}: {}\n", words_of(discarded, repair));
-    }
-    if let Some(stopped) = &report.stopped {
-        let (by, why) = (stopped.by(), Escaped::message(stopped.why()));
-        let now = match (repair, report.left) {
-            (true, 0) => "; that is settled now",
-            (false, 0) => "; nothing is wrong now, and --repair settles it",
-            _ => "",
-        };
-        text += &format!("{image}: a mount has stopped (V{by:03}): {why}{now}\n");
-    }
-    text += &unfinished(image, repair, report);
-    let more = report.count.saturating_sub(report.findings.len() as u64);
-    if more > 0 {
-        text += &format!("{image}: and {more} more\n");
-    }
-    let figures = &report.figures;
-    text += &format!(
-        "{image}: {} inodes, {} of them directories; {} of {} blocks in use\n",
-        figures.inodes, figures.directories, figures.used_blocks, figures.blocks
-    );
-    text += &match (report.count, report.left) {
-        (0, _) => format!("{image}: clean"),
-        (count, 0) => format!("{image}: {count} findings, all repaired"),
-        (count, left) if repair => {
-            format!("{image}: {count} findings, {left} of them left as they are")
-        }
-        (count, _) => format!("{image}: {count} findings; nothing was changed"),
-    };
-    text
-}
-
-/// Describes the loss of a discarded log.
-fn words_of(discarded: &Discarded, is_done: bool) -> String {
-    let Discarded { why, checkpoints, records } = discarded;
-    match (why, is_done) {
-        (None, true) => "has a new log; nothing of the former one was lost".into(),
-        (None, false) => "its log can be used: nothing would be lost with it".into(),
-        (Some(_), is_done) => {
-            let how = if is_done { "was thrown away" } else { "would be thrown away" };
-            let are = if is_done { "are" } else { "would be" };
-            format!(
-                "its log {how}, with {checkpoints} checkpoints in {records} readable records between its tail and \
-                 its head; changes in it, readable or not, that were not yet written in place {are} lost"
-            )
-        }
-    }
-}
-
-/// Describes work that a mount has left to the next one, which is not damage.
-fn unfinished(image: &str, repair: bool, report: &Report) -> String {
-    let (found, finished) = (&report.unfinished, &report.finished);
-    let mut text = String::new();
-    if (finished.removed, finished.cut) != (0, 0) {
-        let (removed, cut) = (finished.removed, finished.cut);
-        text += &format!(
-            "{image}: finished the work of a mount: {removed} inodes removed, {cut} files truncated\n"
-        );
-    } else if (found.removals, found.cuts) != (0, 0) {
-        let (removals, cuts) = (found.removals, found.cuts);
-        text += &format!(
-            "{image}: the next mount removes {removals} more inodes, and truncates {cuts} files\n"
-        );
-    }
-    if found.copies > 0 && !repair {
-        let copies = found.copies;
-        text += &format!("{image}: the next mount writes {copies} copies of the superblock\n");
-    }
-    text
 }

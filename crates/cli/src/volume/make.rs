@@ -22,6 +22,8 @@ use crate::files::copy;
 use crate::options;
 use crate::output::spinner;
 
+const BLOCK: u64 = 4096;
+
 #[derive(Debug, Args)]
 pub(crate) struct MkfsArgs {
     /// The size of the volume: bytes, or with K, M, G or T. A missing image file is created, a
@@ -81,7 +83,6 @@ pub(crate) struct MkfsArgs {
 
 /// Makes a volume.
 pub(crate) fn mkfs(args: &MkfsArgs) -> Result<ExitCode, Failure> {
-    const BLOCK: u64 = 4096;
     let size = args.size.map(bytes).transpose()?;
     let log_size = args.log_size.map(bytes).transpose()?;
     let root = root(args)?;
@@ -171,7 +172,7 @@ fn open_or_create(path: &Path, size: Option<u64>) -> Result<(Arc<dyn Guarded>, b
     match (options.exists(path)?, size) {
         (false, Some(size)) => {
             // An image consists of whole blocks; the size of the volume is rounded down, too.
-            Ok((options.create(path, size / 4096 * 4096)?, true))
+            Ok((options.create(path, size / BLOCK * BLOCK)?, true))
         }
         (false, None) => Err(Failure::Usage(format!(
             "{} does not exist: set the size of a new image with --size",

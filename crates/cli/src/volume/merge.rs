@@ -1,4 +1,4 @@
-//! `vfscale merge`: what one branch has changed, in another one.
+//! `vfscale merge` and `vfscale rebase`: what one branch has changed, in another one.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::{Value, json};
-use vfscale::{Conflict, ConflictKind, Escaped, MergeOptions, Merged, Strategy};
+use vfscale::{Conflict, ConflictKind, Escaped, MergeOptions, Merged, Pool, PoolError, Strategy};
 use vfscale_fuse::control::{Reply, Request};
 
 use crate::elsewhere;
@@ -15,14 +15,12 @@ use crate::elsewhere::branches::{Access, at_server_or_here, with_pool};
 use crate::error::Failure;
 use crate::output::{path_members, written};
 
+/// Options of both commands.
 #[derive(Debug, Args)]
-pub(crate) struct MergeArgs {
-    /// The branch that takes the changes, which must not be mounted
-    #[arg(long, value_name = "BRANCH", default_value = vfscale::pool::MAIN)]
-    into: String,
-
-    /// The way to decide conflicts: the file of FROM stands beside (both), INTO's or FROM's is
-    /// taken (ours, theirs), or nothing is changed at all (fail)
+pub(crate) struct HowArgs {
+    /// The way to decide conflicts: the file of the branch stands beside that of the tree which
+    /// takes its changes (both), the tree's or the branch's is taken (ours, theirs), or nothing is
+    /// changed at all (fail)
     #[arg(long, default_value = Strategy::Both.name(), value_parser = strategies())]
     strategy: Strategy,
 
@@ -37,10 +35,40 @@ pub(crate) struct MergeArgs {
     /// The image file or block device. Other branches of it may be mounted
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MergeArgs {
+    /// The branch that takes the changes, mounted or not
+    #[arg(long, value_name = "BRANCH", default_value = vfscale::pool::MAIN)]
+    into: String,
+
+    #[command(flatten)]
+    how: HowArgs,
 
     /// The branch whose changes are taken
     #[arg(value_name = "FROM")]
     from: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RebaseArgs {
+    /// The branch that it is put onto, which stays as it is and may be mounted
+    #[arg(long, value_name = "NEWBASE")]
+    onto: String,
+
+    #[command(flatten)]
+    how: HowArgs,
+
+    /// The branch that gets another base, which must not be mounted
+    #[arg(value_name = "BRANCH")]
+    branch: String,
+}
+
+/// Puts a branch onto another one, and prints what was done as a merge does.
+pub(crate) fn rebase(args: RebaseArgs) -> Result<ExitCode, Failure> {
+    let RebaseArgs { onto, how, branch } = args;
+    join(&MergeArgs { into: onto, how, from: branch }, true)
 }
 
 fn strategies() -> impl TypedValueParser<Value = Strategy> {
@@ -50,9 +78,13 @@ fn strategies() -> impl TypedValueParser<Value = Strategy> {
 
 /// Merges, and prints what was done. Exits as git merge does.
 pub(crate) fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
-    let merged = merged(args).map_err(|failure| Failure::Diff(Box::new(failure)))?;
+    join(args, false)
+}
+
+fn join(args: &MergeArgs, is_rebase: bool) -> Result<ExitCode, Failure> {
+    let merged = merged(args, is_rebase).map_err(|failure| Failure::Diff(Box::new(failure)))?;
     let mut out = io::stdout().lock();
-    written(if args.json {
+    written(if args.how.json {
         let text = serde_json::to_string_pretty(&as_json(&merged)).map_err(io::Error::from);
         text.and_then(|text| writeln!(out, "{text}"))
     } else {
@@ -61,11 +93,18 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::from(!merged.conflicts.is_empty())))
 }
 
+type Act = fn(&Pool, &str, &str, MergeOptions) -> Result<Merged, PoolError>;
+
 /// Has the process merge that has the image open, if there is one.
-fn merged(args: &MergeArgs) -> Result<Merged, Failure> {
-    let MergeArgs { image, from, into, strategy, dry_run, .. } = args;
-    let (strategy, dry_run) = (*strategy, *dry_run);
-    let request = Request::Merge { from: from.clone(), into: into.clone(), strategy, dry_run };
+fn merged(args: &MergeArgs, is_rebase: bool) -> Result<Merged, Failure> {
+    let MergeArgs { into, how, from } = args;
+    let &HowArgs { strategy, dry_run, ref image, .. } = how;
+    let (names, act): (_, Act) = match is_rebase {
+        true => ("rebase DIR BRANCH --onto NEWBASE", Pool::rebase),
+        false => ("merge DIR FROM", Pool::merge),
+    };
+    let (a, b) = (from.clone(), into.clone());
+    let request = Request::Merge { from: a, into: b, strategy, dry_run, is_rebase };
     let ask = |dir: &Path| {
         // First the data that the kernel holds back.
         elsewhere::sync_kernel(image, dir)?;
@@ -89,25 +128,28 @@ fn merged(args: &MergeArgs) -> Result<Merged, Failure> {
         let access = if dry_run { Access::Read } else { Access::Write };
         with_pool(image, access, |pool| {
             let options = MergeOptions::new().strategy(strategy).dry_run(dry_run);
-            let merged = pool.merge(from, into, options)?;
+            let merged = act(pool, from, into, options)?;
             if !dry_run {
                 pool.reap()?;
             }
             Ok(merged)
         })
     };
-    at_server_or_here(image, "merge DIR FROM", ask, here)
+    at_server_or_here(image, names, ask, here)
 }
 
 fn print(out: &mut impl Write, args: &MergeArgs, merged: &Merged) -> io::Result<()> {
     for conflict in &merged.conflicts {
         writeln!(out, "conflict {}", words(conflict, args))?;
     }
+    if let Some(kept) = &merged.kept {
+        writeln!(out, "{kept} has what the branch had")?;
+    }
     let Merged { added, removed, moved, changed, texts, is_done, .. } = merged;
-    let done = match (is_done, args.dry_run) {
+    let done = match (is_done, args.how.dry_run) {
         (true, _) => "done",
         (false, true) => "planned",
-        (false, false) if args.strategy == Strategy::Fail && !merged.conflicts.is_empty() => {
+        (false, false) if args.how.strategy == Strategy::Fail && !merged.conflicts.is_empty() => {
             "nothing was changed"
         }
         (false, false) => "nothing to do",
@@ -140,12 +182,16 @@ fn words(conflict: &Conflict, args: &MergeArgs) -> String {
 }
 
 fn as_json(merged: &Merged) -> Value {
-    let Merged { added, removed, moved, changed, texts, is_done, conflicts } = merged;
+    let Merged { added, removed, moved, changed, texts, kept, is_done, conflicts } = merged;
     let conflicts: Vec<Value> = conflicts.iter().map(conflict_as_json).collect();
-    json!({
+    let mut value = json!({
         "added": added, "removed": removed, "moved": moved, "changed": changed, "texts": texts,
         "done": is_done, "conflicts": conflicts,
-    })
+    });
+    if let Some(kept) = kept {
+        value["kept"] = kept.as_str().into();
+    }
+    value
 }
 
 fn conflict_as_json(conflict: &Conflict) -> Value {

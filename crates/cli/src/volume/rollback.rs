@@ -1,4 +1,5 @@
-//! `vfscale branch rollback`: back to the last fork or adoption, and what goes by that.
+//! `vfscale branch rollback`: back to the last fork or adoption, or to a checkpoint, and what goes
+//! by that.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -20,17 +21,21 @@ const SHOWN_MAX: usize = 10;
 type Gone = (Option<String>, Result<Vec<Difference>, Failure>);
 
 /// Rolls a branch back, and prints what goes.
-pub(super) fn rollback(image: &Path, name: &str) -> Result<(), Failure> {
+pub(super) fn rollback(image: &Path, name: &str, to: Option<&str>) -> Result<(), Failure> {
     let here = || {
         with_pool(image, Access::Write, |pool| {
-            let kept = pool.rollback(name)?;
+            let kept = match to {
+                Some(to) => pool.rollback_to(name, to)?,
+                None => pool.rollback(name)?,
+            };
             // The image is this process's alone, so this is what went.
             let gone = kept.as_ref().map(|kept| pool.diff(name, kept)).transpose();
             pool.reap()?;
             Ok((kept, gone.map(Option::unwrap_or_default).map_err(Failure::from)))
         })
     };
-    let (kept, gone) = at_server_or_here(image, "branch", |dir| served(image, dir, name), here)?;
+    let (kept, gone) =
+        at_server_or_here(image, "branch", |dir| served(image, dir, (name, to)), here)?;
     if let Some(kept) = kept {
         written(print(image, name, &kept, gone.as_deref().ok()))?;
     }
@@ -38,9 +43,11 @@ pub(super) fn rollback(image: &Path, name: &str) -> Result<(), Failure> {
 }
 
 /// Has the process that has the image open roll the branch back. Fails if that is not done.
-fn served(image: &Path, dir: &Path, name: &str) -> Result<Gone, Failure> {
+fn served(image: &Path, dir: &Path, (name, to): (&str, Option<&str>)) -> Result<Gone, Failure> {
     let (mut kept, mut gone) = (None, Vec::new());
-    let request = Request::Rollback(name.to_owned());
+    let request = Request::Rollback(name.to_owned(), to.map(str::to_owned));
+    // First the data that the kernel holds back.
+    elsewhere::sync_kernel(image, dir)?;
     let done = elsewhere::ask(image, dir, |connection| {
         connection.ask(&request, |reply| match reply {
             Reply::Kept(name) => kept.replace(name).is_none(),

@@ -87,7 +87,7 @@ fn branches_are_made_listed_renamed_and_deleted() {
     assert_eq!(image.names(), ["a", "kept", "main"]);
     // A fork of a branch that has changed nothing is one of its parent.
     let words = image.good(&["branch", "list"], &[]);
-    assert!(words.contains("kept: 0 KiB of its own, from main, read-only\n"), "{words}");
+    assert!(words.contains("kept: 0 KiB of its own, from main, read-only, made 2"), "{words}");
     image.good(&["branch", "rename"], &["a", "b"]);
     image.write("b", "/f", "changed");
     let says = image.good(&["branch", "rollback"], &["b"]);
@@ -142,8 +142,21 @@ fn differences_are_shown_and_a_branch_adopted() {
         assert_eq!(output.status.code(), Some(status), "{options:?} {paths:?}");
     }
     image.bad(2, &["diff"], &["main", "none"]);
+    let patch = "diff --git a/f b/f\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-base\n+new\n\\ No newline";
+    for paths in [&["main", "trial"][..], &["main", "trial", "f"], &["main", "trial", "none"]] {
+        let output = image.call(&["diff", "--patch"], paths);
+        let is_some = paths.last() != Some(&"none");
+        assert_eq!(output.status.code(), Some(i32::from(is_some)));
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text.starts_with(patch), is_some, "{text}");
+        assert_eq!(text.contains("+++ \"b/g\\012h\"\n"), paths.len() == 2, "{text}");
+    }
 
     image.write("main", "/other", "x");
+    let both = image.call(&["diff", "--stat"], &["main", "trial"]);
+    assert_eq!(String::from_utf8(both.stdout).unwrap(), "1 added, 1 removed, 1 changed\n");
+    let own = image.call(&["diff", "--stat", "--base"], &["main", "trial"]);
+    assert_eq!(String::from_utf8(own.stdout).unwrap(), "1 added, 1 changed\n");
     let says = image.bad(1, &["adopt"], &["trial"]);
     assert!(says.contains("/other"), "{says}");
     image.good(&["branch", "rollback"], &["main"]);
@@ -343,6 +356,12 @@ fn branches_of_a_mounted_image() {
     assert_eq!(String::from_utf8(list.stdout).unwrap().lines().count(), 3);
     let output = image.call(&["diff"], &["main", "trial"]);
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "added /g\n");
+    for (path, status, parts) in [("/g", 1, 2), ("/none", 0, 1)] {
+        let output = image.call(&["diff", "--base", "--patch"], &["main", "trial", path]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{text}");
+        assert_eq!(text.split("\n+++ b/g\n@@ -0,0 +1 @@\n+later\n").count(), parts, "{text}");
+    }
     let unmounted = vfscale().arg("umount").arg(&dir).status().unwrap();
     assert!(unmounted.success());
     let pool = vfscale::pool(image.path()).open().unwrap();

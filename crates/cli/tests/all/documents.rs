@@ -1,43 +1,45 @@
-//! The console blocks of README and of the guides: pasted in order, they do what they show.
+//! The `console` and `sh` blocks of README and of the guides: pasted in order, they do what they
+//! show.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::common::{can_mount, skipped, vfscale};
 
-/// The program that the documents call `agent`: it changes one file and adds another.
-const AGENT: &str = r#"#!/bin/sh -e
-src=$(ls -d src project/src 2>/dev/null || true)
-echo "// $1" >>"$src/main.rs"
-echo 1 >"$src/../bench.txt"
-"#;
+/// The guide whose first block of `sh` makes what all documents use.
+const AGENTS: &str = include_str!("../../../../docs/guides/agents.md");
 
-/// Makes the repository that the documents clone.
-const PROJECT: &str = r#"
-git config --global user.email nobody@example.org
-git config --global user.name nobody
-git config --global safe.directory '*'
-git init -q project && mkdir project/src && echo 'fn main() {}' >project/src/main.rs
-git -C project add -A && git -C project commit -qm first
-"#;
+/// Programs that a test can't call: they need a checkout, a registry of images, or a machine that
+/// systemd has started. Blocks of `sh` with them are parsed only.
+const ELSEWHERE: [&str; 4] = ["cargo ", "podman ", "scripts/", "systemctl "];
 
-/// Returns the commands of the console blocks, each with the lines that it prints.
-fn commands(markdown: &str) -> Vec<(String, String)> {
+/// Returns the fenced blocks of a document, each with its language.
+fn blocks(markdown: &str) -> impl Iterator<Item = (&str, &str)> {
+    markdown.split("```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'))
+}
+
+/// Returns the commands of the blocks in some languages, each with the lines that it prints. A
+/// block of `sh` is one command, which shows nothing.
+fn commands(markdown: &str, languages: &[&str]) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
-    let blocks = markdown.split("```console\n").skip(1);
-    for line in blocks.flat_map(|block| block.split("```").next().unwrap_or_default().lines()) {
-        match (line.strip_prefix("$ "), found.last_mut()) {
-            (Some(command), _) => found.push((command.to_owned(), String::new())),
-            (None, Some((_, printed))) => *printed += &format!("{line}\n"),
-            (None, None) => panic!("{line}: printed by no command"),
+    for (language, block) in blocks(markdown).filter(|(name, _)| languages.contains(name)) {
+        if language == "sh" {
+            found.push((block.to_owned(), String::new()));
+            continue;
+        }
+        for line in block.lines() {
+            match (line.strip_prefix("$ "), found.last_mut()) {
+                (Some(command), _) => found.push((command.to_owned(), String::new())),
+                (None, Some((_, printed))) => *printed += &format!("{line}\n"),
+                (None, None) => panic!("{line}: printed by no command"),
+            }
         }
     }
     found
 }
 
-/// Runs a script in a directory with this command, and `agent`, in the path. Returns its output.
+/// Runs a script in a directory with this command in the path. Returns its output.
 fn run(dir: &Path, script: &str) -> String {
     let bin = Path::new(env!("CARGO_BIN_EXE_vfscale")).parent().unwrap();
     let path = std::env::var("PATH").unwrap();
@@ -45,7 +47,7 @@ fn run(dir: &Path, script: &str) -> String {
         .args(["-euc", script])
         .current_dir(dir)
         .env("HOME", dir)
-        .env("PATH", format!("{}:{}:{path}", bin.display(), dir.join("bin").display()))
+        .env("PATH", format!("{}:{path}", bin.display()))
         .stdin(Stdio::null())
         .output()
         .unwrap();
@@ -65,17 +67,23 @@ impl Drop for Mounts<'_> {
     }
 }
 
+/// Types a document, after what makes `agent` and the repository that it clones.
 fn paste(name: &str, markdown: &str) {
     let dir = tempfile::tempdir().unwrap();
     let _mounts = Mounts(dir.path());
-    let agent = dir.path().join("bin/agent");
-    fs::create_dir(dir.path().join("bin")).unwrap();
-    fs::write(&agent, AGENT).unwrap();
-    fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
-    run(dir.path(), PROJECT);
-    let commands = commands(markdown);
-    assert!(!commands.is_empty(), "{name}: no console blocks");
-    let script = commands.iter().fold(String::new(), |script, (command, _)| {
+    let (_, setup) = blocks(AGENTS).find(|(language, _)| *language == "sh").unwrap();
+    let mut commands = commands(markdown, &["console", "sh"]);
+    assert!(commands.iter().any(|(_, shown)| !shown.is_empty()), "{name}: shows nothing");
+    commands.retain(|(command, _)| {
+        let is_elsewhere =
+            command.lines().any(|line| ELSEWHERE.iter().any(|p| line.starts_with(p)));
+        if is_elsewhere {
+            println!("{name}: parsed only: {command}");
+            run(dir.path(), &format!("set -n\n{command}"));
+        }
+        !is_elsewhere && command != setup
+    });
+    let script = commands.iter().fold(format!("{setup}\n"), |script, (command, _)| {
         format!("{script}{command}\nprintf '\\n---\\n'\n")
     });
     let printed = run(dir.path(), &script);
@@ -98,7 +106,7 @@ fn recording(markdown: &str) -> String {
         let text = serde_json::to_string(&text.replace('\n', "\r\n")).unwrap();
         events += &format!("[{}.{:03}, \"o\", {text}]\n", now / 1000, now % 1000);
     };
-    for (command, printed) in commands(markdown) {
+    for (command, printed) in commands(markdown, &["console"]) {
         say(1000, "$ ");
         command.chars().for_each(|letter| say(40, letter.encode_utf8(&mut [0; 4])));
         say(300, &format!("\n{printed}"));
@@ -121,7 +129,7 @@ fn the_recorded_session_is_that_of_the_readme() {
 }
 
 #[test]
-fn console_blocks_of_documents_do_what_they_show() {
+fn blocks_of_documents_do_what_they_show() {
     if !can_mount() {
         return;
     }
@@ -129,7 +137,8 @@ fn console_blocks_of_documents_do_what_they_show() {
         return skipped("git is not installed: the commands of the documents can't be tried");
     }
     paste("README.md", include_str!("../../../../README.md"));
-    paste("agents.md", include_str!("../../../../docs/guides/agents.md"));
+    paste("agents.md", AGENTS);
+    paste("branches.md", include_str!("../../../../docs/guides/branches.md"));
     paste("operating.md", include_str!("../../../../docs/guides/operating.md"));
     paste("containers.md", include_str!("../../../../docs/guides/containers.md"));
     paste("backup.md", include_str!("../../../../docs/guides/backup.md"));

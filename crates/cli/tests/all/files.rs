@@ -219,9 +219,24 @@ fn a_mounted_image_is_used_through_its_mount() {
     assert!(!dir.join("mnt/in").exists() && host.exists());
     assert!(bad(dir, 1, &["rm", "-r", "disk.vfs:/"]).contains("root directory"));
     good(dir, &["rm", "-f", "disk.vfs:/none"]);
-    // Of a branch that is not mounted, the way to use it is told.
-    let told = bad(dir, 1, &["ls", "disk.vfs:trial"]);
-    assert!(told.contains("not this branch") && told.contains("-o branch=NAME"), "{told}");
+    // So are those of branches that are not mounted.
+    good(dir, &["checkpoint", "disk.vfs", "trial"]);
+    for branch in ["disk.vfs:trial", "disk.vfs:trial@1"] {
+        assert_eq!(good(dir, &["ls", branch]), "f\n");
+        assert_eq!(good(dir, &["cat", &format!("{branch}:/f")]), "base\n");
+    }
+    let told = bad(dir, 1, &["rm", "disk.vfs:trial@1:/f"]);
+    assert!(told.contains("trial@1") && told.contains("read"), "{told}");
+    let told = bad(dir, 1, &["ls", "disk.vfs:none"]);
+    assert!(told.contains("none"), "{told}");
+    good(dir, &["cp", "-q", "secret", "disk.vfs:trial:/new"]);
+    assert_eq!(good(dir, &["cat", "disk.vfs:trial:/new"]), "host");
+    good(dir, &["rm", "disk.vfs:trial:/new"]);
+    let names: Vec<String> = good(dir, &["branch", "list", "--all", "disk.vfs"])
+        .lines()
+        .map(|line| line.split(':').next().unwrap().to_owned())
+        .collect();
+    assert_eq!(names, ["main", "trial", "trial@1"]);
     good(dir, &["umount", "mnt"]);
     assert_eq!(good(dir, &["ls", "disk.vfs:trial"]), "f\n");
     good(dir, &["fsck", "disk.vfs"]);

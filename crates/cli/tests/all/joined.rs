@@ -30,6 +30,11 @@ impl Place {
         Place::with(tempfile::tempdir().unwrap(), vec![program])
     }
 
+    /// Makes one if this machine allows mounting.
+    fn mountable() -> Option<Place> {
+        can_mount().then(Place::new)
+    }
+
     fn with(dir: tempfile::TempDir, prefix: Vec<String>) -> Place {
         let place = Place { dir, prefix };
         let script = format!("umask 0; mkdir {}; echo base > f", place.temporary().display());
@@ -180,10 +185,7 @@ fn forty_commands_of_another_user_share_an_image() {
 /// Race: Runs that make the image, all at once.
 #[test]
 fn runs_make_a_missing_image_together() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     for _ in 0..3 {
         fs::remove_file(place.image()).unwrap();
         thread::scope(|scope| {
@@ -193,6 +195,32 @@ fn runs_make_a_missing_image_together() {
         });
         assert_eq!(good(&mut place.run(&[], "wc -l < log")), "10\n");
     }
+}
+
+/// Race: Runs that make the image and branches of their own, all at once.
+#[test]
+fn runs_make_branches_of_their_own() {
+    let Some(place) = Place::mountable() else { return };
+    good(&mut place.run(&["--new", "first"], "echo first > f"));
+    thread::scope(|scope| {
+        for n in 0..10 {
+            let (place, name) = (&place, format!("b{n}"));
+            scope.spawn(move || {
+                let mut run = place.run(&["--new", &name, "--from", "first"], "cat f; echo > own");
+                assert_eq!(good(&mut run), "first\n");
+            });
+        }
+    });
+    assert_eq!(good(&mut place.run(&["--branch", "b7"], "ls")), "f\nown\n");
+    assert_eq!(good(&mut place.run(&[], "cat f; ls")), "base\nf\n");
+    for wrong in [["--new", "b7"].as_slice(), &["--new", "x", "--from", "none"]] {
+        let output = place.run(wrong, "echo has run").output().unwrap();
+        assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
+        assert!(!output.stderr.is_empty());
+    }
+    let both = place.run(&["--new", "x", "-o", "branch=b7"], "true").output().unwrap();
+    assert_eq!(both.status.code(), Some(2), "{both:?}");
+    place.is_clean();
 }
 
 /// A run that goes on until its standard input ends.
@@ -243,10 +271,7 @@ fn is_mounted(dir: &Path) -> bool {
 /// Runs of one branch are in one directory, until the last has ended.
 #[test]
 fn runs_of_one_branch_share_their_directory() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     let (mut first, mut second) = (Waiting::new(&place, &[]), Waiting::new(&place, &[]));
     let dir = first.dir.clone();
     assert_eq!(second.dir, dir);
@@ -274,10 +299,7 @@ fn runs_of_one_branch_share_their_directory() {
 /// Runs are killed one after the other, the first one as well, and the others go on.
 #[test]
 fn a_killed_run_ends_no_other() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     place.branches(10);
     let start = |n| Waiting::new(&place, &["--branch", &format!("b{n}")]);
     let mut runs: Vec<Waiting> = (0..10).map(start).collect();
@@ -300,10 +322,7 @@ fn a_killed_run_ends_no_other() {
 /// The server of several runs is killed.
 #[test]
 fn a_killed_server_leaves_all_branches() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     place.branches(2);
     let mut runs = [
         Waiting::new(&place, &["--branch", "b0"]),
@@ -338,10 +357,7 @@ fn a_killed_server_leaves_all_branches() {
 /// A run that only reads its branch lets others write theirs.
 #[test]
 fn a_branch_that_is_read_is_in_nobodys_way() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     place.branches(2);
     let mut reader = Waiting::new(&place, &["--branch", "b0", "--read-only"]);
     good(&mut place.run(&["--branch", "b1"], "echo x > g"));
@@ -355,10 +371,7 @@ fn a_branch_that_is_read_is_in_nobodys_way() {
 /// Trials of an image without branches run at once, and leave it one.
 #[test]
 fn trials_in_memory_share_an_image() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     let mut trial = Waiting::new(&place, &["--discard"]);
     thread::scope(|scope| {
         for _ in 0..10 {
@@ -379,10 +392,7 @@ fn trials_in_memory_share_an_image() {
 /// A server that was started with a relative path, and has left its directory.
 #[test]
 fn a_relative_path_is_found_again() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     place.branches(2);
     let mut mount = vfscale();
     let dir = place.dir.path().join("m");
@@ -400,10 +410,7 @@ fn a_relative_path_is_found_again() {
 /// One message for a process that goes on in the mount.
 #[test]
 fn what_is_left_behind_is_told_once() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     let mut others = Vec::new();
     for _ in 0..2 {
         let script = "sleep 60 >/dev/null 2>&1 & echo $!";

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod applies;
 mod branches;
 mod command;
 #[path = "../common/mod.rs"]
@@ -15,9 +16,12 @@ mod fixed_device;
 mod for_all;
 mod freeze;
 mod full_host;
+mod history;
 mod joined;
 mod json;
+mod live;
 mod native;
+mod native_user;
 mod odd_names;
 mod on_volume;
 mod server;

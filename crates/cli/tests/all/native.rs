@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
+use vfscale::posix::At;
+use vfscale::{FileType, Mode, Task};
 
 use super::branches::Image;
 use crate::common::{skipped, vfscale};
@@ -131,6 +133,64 @@ fn a_change_by_a_name_that_is_gone_is_kept() {
         assert_eq!(image.read(&format!("/h{number}")), "base\nmore\n", "{number}");
     }
     assert_eq!(left(&image), nothing());
+}
+
+/// The process with the lock of the runs is named, and not waited for without end.
+#[test]
+fn native_runs_make_a_missing_image() {
+    let image = Image::new(true);
+    if !is_native(&image) {
+        return;
+    }
+    let made = image.0.path().join("made.vfs");
+    let run = |branch: &[&str], script: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vfscale"));
+        command.args(["run", "--native", "--size", "64M"]).args(branch).arg(&made);
+        command.args(["--", "sh", "-c", script]).output().unwrap()
+    };
+    let refused = run(&["--branch", "other"], "echo > f");
+    assert!(!refused.status.success() && !made.exists(), "{refused:?}");
+    let ran = run(&[], "echo > f");
+    assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
+    let ran = run(&[], "test -e f");
+    assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
+}
+
+#[test]
+fn a_native_run_does_not_wait_for_ever() {
+    let image = Image::new(true);
+    if !is_native(&image) {
+        return;
+    }
+    let lock = fs::File::open(image.0.path().join("disk.vfs.native")).unwrap();
+    lock.lock().unwrap();
+    let begin = Instant::now();
+    let said = image.bad(1, &["run", "--native"], &["--", "true"]);
+    assert!(said.contains("disk.vfs.native: process "), "{said}");
+    assert!(said.contains(&std::process::id().to_string()), "{said}");
+    assert!(begin.elapsed() > Duration::from_secs(5), "it does not wait at all");
+    let mut waiting = vfscale();
+    waiting.args(["run", "--native"]).arg(image.path()).args(["--", "true"]);
+    let mut waiting = waiting.spawn().unwrap();
+    vfscale_harness::stays("it waits", Duration::from_millis(300), || {
+        waiting.try_wait().unwrap().is_none()
+    });
+    lock.unlock().unwrap();
+    assert!(waiting.wait().unwrap().success());
+}
+
+/// How a run reads the branch is told if that is asked for.
+#[test]
+fn a_native_run_tells_how_it_mounts() {
+    let image = Image::new(true);
+    if !is_native(&image) {
+        return;
+    }
+    let output = image.call(&["run", "--native", "-v"], &["--", "true"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("an overlay above a view of the branch"), "{said}");
+    image.bad(2, &["run", "-v"], &["--", "true"]);
 }
 
 /// The root of the overlay has the attributes of the base, also those that are changed.
@@ -368,11 +428,18 @@ fn servers_come_and_go_beside_native_runs() {
         image.call(&["diff"], &["main", "trial"]).stdout,
         b"changed /f (content, attributes)\nadded /new\n"
     );
-    // Of a branch that is mounted meanwhile, the changes are a branch of their own.
+    // A branch that is mounted meanwhile takes the changes, and the mount goes on with them.
+    let (run, _out) = start(&image, &[], "echo more >> f");
+    let served = Served::new(&image, "main");
+    assert_eq!(go_on(run), 0);
+    assert_eq!(fs::read_to_string(served.path("f")).unwrap(), "kept\nmore\nmore\n");
+    drop(served);
+    // If it has been changed as well, they are a branch of their own.
     let (run, _out) = start(&image, &[], "echo lost > f");
     let served = Served::new(&image, "main");
+    fs::write(served.path("other"), "").unwrap();
     assert_eq!(go_on(run), 1);
-    assert_eq!(fs::read_to_string(served.path("f")).unwrap(), "kept\nmore\n");
+    assert_eq!(fs::read_to_string(served.path("f")).unwrap(), "kept\nmore\nmore\n");
     drop(served);
     assert!(image.names().contains(&"main@native 0".to_owned()), "{:?}", image.names());
     assert_eq!(left(&image), nothing());
@@ -484,6 +551,64 @@ impl Drop for Unmounted<'_> {
     }
 }
 
+/// Overlays would hide what has their own marks: a run mounts the branch, and a view shows it.
+#[test]
+fn a_branch_with_marks_of_overlays_is_mounted() {
+    let image = Image::new(true);
+    if !can_serve(&image) {
+        return;
+    }
+    let change = |act: &dyn Fn(&Task)| {
+        let pool = vfscale::pool(image.path()).open().unwrap();
+        let main = pool.open("main").unwrap();
+        act(&main.task());
+        main.close().unwrap();
+        pool.close().unwrap();
+    };
+    let run = |script: &str| {
+        let output = image.call(&["run", "--native"], &["--", "sh", "-ec", script]);
+        assert!(output.status.success(), "{script}: {output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    change(&|task| {
+        task.create_dir("/d").unwrap();
+        task.write("/d/f", "below\n").unwrap();
+        let (kind, mode) = (FileType::CharacterDevice, Mode::from(0o600));
+        task.posix().mknodat(At::Cwd, "/d/w", kind, mode, 0).unwrap();
+    });
+    let dir = image.0.path().join("mnt");
+    fs::create_dir(&dir).unwrap();
+    for _ in 0..2 {
+        let said = run("test -c d/w; cat d/f; echo > d/new; rm d/new");
+        assert!(said.contains("not native: /d/w: ") && said.contains("is mounted"), "{said}");
+        // Mounted twice: the second run finds a view that is in use.
+        let told = image.call(&["view"], &["main", dir.to_str().unwrap()]);
+        assert!(told.status.success(), "{told:?}");
+    }
+    for _ in 0..2 {
+        let kind = dir.join("d/w").symlink_metadata().unwrap().file_type();
+        assert!(std::os::unix::fs::FileTypeExt::is_char_device(&kind));
+        unmount(&dir, UnmountFlags::DETACH).unwrap();
+    }
+    for name in ["trusted.overlay.opaque", "user.overlay.x"] {
+        change(&|task| {
+            let _ = task.remove_file("/d/w");
+            task.set_xattr("/d/f", name, b"y").unwrap();
+        });
+        let said = run("chmod 600 d/f");
+        assert!(said.contains("not native: /d/f: "), "{said}");
+        change(&|task| {
+            assert_eq!(task.xattr("/d/f", name).unwrap().unwrap(), b"y");
+            task.remove_xattr("/d/f", name).unwrap();
+        });
+    }
+    assert_eq!(run("rm -r d"), "");
+    vfscale_harness::wait_until("the views have gone", || {
+        image.good(&["view", "--gc"], &[]);
+        left(&image) == nothing()
+    });
+}
+
 /// A mounted view keeps what it shows, whatever is done with the branch.
 #[test]
 fn a_mounted_view_keeps_its_blocks() {
@@ -545,7 +670,7 @@ fn arguments_of_native_runs_that_are_wrong() {
     let said = image.bad(1, &["run", "--native", "--branch", "none"], &["--", "true"]);
     assert!(said.contains("none"), "{said}");
     let missing = Command::new(env!("CARGO_BIN_EXE_vfscale"))
-        .args(["run", "--native", "/nowhere/disk.vfs", "--", "true"])
+        .args(["run", "--native", "--discard", "/nowhere/disk.vfs", "--", "true"])
         .output()
         .unwrap();
     assert!(String::from_utf8_lossy(&missing.stderr).contains("vfscale mkfs"), "{missing:?}");

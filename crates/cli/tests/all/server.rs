@@ -22,6 +22,11 @@ impl Place {
         place
     }
 
+    /// Makes one if this machine allows mounting.
+    fn mountable() -> Option<Place> {
+        can_mount().then(Place::new)
+    }
+
     fn image(&self) -> PathBuf {
         self.0.path().join("disk.vfs")
     }
@@ -92,10 +97,7 @@ fn a_limit_of_the_size_of_files_is_an_error_like_others() {
 
 #[test]
 fn the_background_reports_only_a_mount_that_is_served() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     let mut failed = 0;
     for files in 6..=20 {
         let limits = format!("ulimit -n {files}");
@@ -173,10 +175,7 @@ fn a_stopped_command_stops_no_mount() {
 /// The server of a killed run unmounts in its place, and closes the volume.
 #[test]
 fn the_server_of_a_killed_run_closes_the_volume() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     let mut run = vfscale();
     run.arg("run").arg(place.image()).args(["--", "sh", "-c", "echo kept > f; pwd; exec sleep 60"]);
     let mut run = run.stdout(Stdio::piped()).spawn().unwrap();
@@ -271,10 +270,7 @@ fn only_mounts_of_vfscale_are_trimmed() {
 /// A server that does not reply: commands say so within a time.
 #[test]
 fn a_server_that_hangs_is_not_waited_for() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     let mut server = vfscale().args(["mount"]).arg(place.image()).arg(place.dir()).spawn().unwrap();
     vfscale_harness::wait_until("the mount", || place.is_mounted());
     fs::metadata(place.dir().join("none")).unwrap_err();

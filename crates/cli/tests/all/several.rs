@@ -29,6 +29,11 @@ impl Place {
         place
     }
 
+    /// Makes one if this machine allows mounting.
+    fn mountable() -> Option<Place> {
+        can_mount().then(Place::new)
+    }
+
     fn image(&self) -> PathBuf {
         self.0.path().join("disk.vfs")
     }
@@ -151,10 +156,7 @@ fn is_free(image: &Path) -> bool {
 
 #[test]
 fn branches_are_mounted_at_several_directories() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     place.good("a", "1");
     place.good("b", "2");
     // Without a name it is the volume itself.
@@ -198,10 +200,7 @@ fn branches_are_mounted_at_several_directories() {
 
 #[test]
 fn mounted_branches_grow_and_are_frozen_together() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     place.good("a", "1");
     place.good("b", "2");
     let size = |dir: &str| {
@@ -246,10 +245,7 @@ fn mounted_branches_grow_and_are_frozen_together() {
 
 #[test]
 fn each_process_in_the_foreground_ends_with_its_mount() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     let mut first = place.foreground("a", "1");
     let mut second = place.foreground("b", "2");
     place.write("2", "b");
@@ -273,10 +269,7 @@ fn each_process_in_the_foreground_ends_with_its_mount() {
 
 #[test]
 fn a_signal_to_the_server_ends_all_mounts() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     let mut first = place.foreground("a", "1");
     let mut second = place.foreground("b", "2");
     place.good("main", "3");
@@ -295,10 +288,7 @@ fn a_signal_to_the_server_ends_all_mounts() {
 
 #[test]
 fn a_killed_server_ends_all_mounts_and_each_branch_is_recovered() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     let mut first = place.foreground("a", "1");
     let mut second = place.foreground("b", "2");
     place.good("main", "3");
@@ -322,10 +312,7 @@ fn a_killed_server_ends_all_mounts_and_each_branch_is_recovered() {
 
 #[test]
 fn commands_run_in_branches_of_a_mounted_image() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     place.good("a", "1");
     place.write("1", "unsynced");
     let run = |options: &[&str], command: &str| {
@@ -351,10 +338,7 @@ fn commands_run_in_branches_of_a_mounted_image() {
 /// The server compares, with what was not synced, and has a branch adopt another.
 #[test]
 fn mounted_branches_are_compared_and_others_adopted() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     let call = |arguments: &[&str], behind: &[&str]| {
         let mut command = vfscale();
         command.args(arguments).arg(place.image()).args(behind);
@@ -388,9 +372,10 @@ fn mounted_branches_are_compared_and_others_adopted() {
     let mut main = vfscale();
     main.args(["mount", "--background"]).arg(place.image()).arg(place.dir("3"));
     succeeds(main);
-    assert!(fails(call(&["adopt"], &["a"]), 1).contains("in use"));
-    place.umount("3");
+    // The parent may be mounted, and goes on.
     succeeds(call(&["adopt"], &["a"]));
+    assert_eq!(fs::read_to_string(place.dir("3").join("f")).unwrap(), "unsynced");
+    place.umount("3");
     assert_eq!(succeeds(call(&["branch", "list"], &[])).lines().count(), 2);
     // The parent is another one since.
     let says = fails(call(&["adopt"], &["b"]), 1);
@@ -402,10 +387,7 @@ fn mounted_branches_are_compared_and_others_adopted() {
 /// An image that is mounted for reading only has no branch that can be written.
 #[test]
 fn reading_only_and_read_only_branches() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     succeeds(branch(&place, &["create", "--read-only"], "kept"));
     place.good("a", "1");
     let says = fails(place.mount(&["--background"], "kept", "2"), 1);
@@ -468,6 +450,59 @@ fn another_user_is_refused_and_serves_itself() {
     place.umount("1");
 }
 
+/// Checks branches of an image, or the one that is mounted at a directory, and returns the result.
+fn checked(place: &Path, status: i32) -> serde_json::Value {
+    let output = vfscale().args(["fsck", "--json"]).arg(place).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(status), "{told}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn fsck_checks_branches_that_are_mounted() {
+    let Some(place) = Place::mountable() else { return };
+    {
+        let pool = vfscale::pool(place.image()).open().unwrap();
+        // A superblock's copy, and the tree of inodes of the first group.
+        let device = pool.device("b").unwrap();
+        device.write_at(8 * 4096, &[1; 4096]).unwrap();
+        device.flush().unwrap();
+        drop(device);
+        pool.close().unwrap();
+    }
+    place.good("main", "1");
+    place.good("a", "2");
+    let open = fs::File::create(place.dir("1").join("open")).unwrap();
+    fs::remove_file(place.dir("1").join("open")).unwrap();
+    for number in 0..100 {
+        fs::write(place.dir("1").join(number.to_string()), "new").unwrap();
+    }
+    let all = checked(&place.image(), 4);
+    let counts = |name: &str| [&all["branches"][name]["left"], &all["branches"][name]["inodes"]];
+    assert_eq!(counts("main"), [0, 103], "{all}");
+    assert_eq!(counts("a")[0], 0, "{all}");
+    assert_ne!(counts("b")[0], 0, "{all}");
+    let one = checked(&place.dir("2"), 0);
+    assert_eq!(one["branches"].as_object().unwrap().keys().collect::<Vec<_>>(), ["a"]);
+    let mut words = vfscale();
+    words.arg("fsck").arg(place.dir("1"));
+    let text = succeeds(words);
+    assert!(text.ends_with(":main: clean\n") && !text.contains("its log"), "{text}");
+
+    for (option, said) in [("--branch=none", "none"), ("--repair", "in use by process")] {
+        let mut bad = vfscale();
+        bad.args(["fsck", option]).arg(place.image());
+        let text = fails(bad, 8);
+        assert!(text.contains(said), "{text}");
+    }
+    drop(open);
+    place.write("1", "after");
+    for dir in ["1", "2"] {
+        place.umount(dir);
+    }
+    place.has(&[("main", "after"), ("a", "base")]);
+}
+
 /// Root may have the server of a user serve a mount, without rights that it could give.
 fn root_is_served_without_rights(place: &Place, mut users: Command) {
     if !users.output().unwrap().status.success() {
@@ -487,10 +522,7 @@ fn root_is_served_without_rights(place: &Place, mut users: Command) {
 /// Each of three branches reads the same 24 MiB, with memory for one of them.
 #[test]
 fn branches_share_the_memory_of_their_server() {
-    if !can_mount() {
-        return;
-    }
-    let place = Place::new();
+    let Some(place) = Place::mountable() else { return };
     let pool = vfscale::pool(place.image()).open().unwrap();
     let main = pool.open("main").unwrap();
     main.task().write("/large", vec![7; 24 << 20]).unwrap();

@@ -1,7 +1,7 @@
 use super::Inodes;
 
 #[test]
-fn one_inode_is_one_inode_of_the_other_side() {
+fn inodes_of_both_sides_pair_up() {
     let mut inodes = Inodes::default();
     assert!(inodes.pair((1, 5), (70, 8)));
     assert!(inodes.pair((1, 6), (70, 9)));

@@ -1,4 +1,4 @@
-//! The directory that `vfscale run` mounts at.
+//! The directory of a mount for a time, as that of `vfscale run`.
 
 use std::ffi::OsStr;
 use std::fs::DirBuilder;
@@ -13,7 +13,6 @@ use vfscale::Escaped;
 use vfscale_command::say;
 use vfscale_fuse::control;
 
-use crate::elsewhere;
 use crate::error::Failure;
 use crate::mounts;
 
@@ -27,14 +26,14 @@ const PREFIX: &str = "vfscale-";
 const PID_MAX: u32 = 1 << 22;
 
 /// Time that processes left behind by the command get to leave the file system.
-pub(super) const PATIENCE: Duration = Duration::from_millis(500);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// An empty directory to mount at, in a directory of its own. Both are removed when this is
 /// dropped, never their contents.
 ///
 /// Each process that uses the outer one has a shared lock of it until it ends. If nobody has, the
 /// runs were killed.
-pub(super) struct TempDir {
+pub(crate) struct TempDir {
     outer: PathBuf,
     inner: PathBuf,
     _lock: OwnedFd,
@@ -43,7 +42,7 @@ pub(super) struct TempDir {
 impl TempDir {
     /// Makes it, and removes the dead mounts and the directories of runs that were killed. Other
     /// users may search it if it is `for_all`.
-    pub(super) fn new(for_all: bool) -> Result<TempDir, Failure> {
+    pub(crate) fn new(for_all: bool) -> Result<TempDir, Failure> {
         let parent = std::env::temp_dir();
         let failed = |e| Failure::TempDir(parent.clone(), e);
         let parent = parent.canonicalize().map_err(failed)?;
@@ -68,7 +67,7 @@ impl TempDir {
     }
 
     /// Uses the directory that another run has made.
-    pub(super) fn shared(inner: &Path) -> io::Result<TempDir> {
+    pub(crate) fn shared(inner: &Path) -> io::Result<TempDir> {
         let outer = inner.parent().unwrap_or(inner).to_owned();
         let lock = rustix::fs::open(&outer, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         flock(&lock, FlockOperation::LockShared)?;
@@ -76,12 +75,12 @@ impl TempDir {
     }
 
     /// Returns the directory to mount at.
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.inner
     }
 
     /// Leaves it to others, who use it.
-    pub(super) fn leave(mut self) {
+    pub(crate) fn leave(mut self) {
         self.outer.clear();
     }
 }
@@ -137,7 +136,7 @@ fn remove_unused(outer: &Path) {
         return;
     };
     let is_own = mount.is_ours() && mounts::Trusted::only_self().has_made(&mount);
-    if is_own && elsewhere::is_dead(&dir) {
+    if is_own && super::is_dead(&dir) {
         let _ = unmount_dead(&dir);
     }
 }
@@ -154,7 +153,7 @@ pub(crate) fn unmount_dead(dir: &Path) -> io::Result<()> {
 }
 
 /// Says that processes have lost their file system.
-pub(super) fn say_forced(dir: &Path) {
+pub(crate) fn say_forced(dir: &Path) {
     let dir = Escaped::new(dir);
     say(format_args!(
         "vfscale: processes that the command left behind used {dir}; it was unmounted under them"
