@@ -105,7 +105,7 @@ pub(crate) struct PublishedArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct WorkloadArgs {
-    /// The workloads to run; --list describes them
+    /// The workloads to run; --list describes them, `fxmark` is all of FxMark's
     #[arg(value_name = "WORKLOAD")]
     pub(crate) workloads: Vec<String>,
 

@@ -26,16 +26,17 @@ fn worker_command() -> Vec<OsString> {
 impl WorkloadArgs {
     fn plan(&self) -> Result<Plan, Failure> {
         // Both --target and --before take several values, and so also workloads after them.
-        let is_workload = |word: &&String| workloads::find(word).is_ok();
+        let is_workload = |word: &&String| workloads::find_all(word).is_ok();
         let strays = self.targets.iter().chain(&self.before).filter(is_workload);
-        let all = self.workloads.iter().chain(strays).map(|name| workloads::find(name));
+        let all = self.workloads.iter().chain(strays).map(|name| workloads::find_all(name));
         let targets = self.targets.iter().filter(|word| !is_workload(word));
         let mut targets =
             targets.map(|text| TargetSpec::parse(text)).collect::<Result<Vec<_>, _>>()?;
         if targets.is_empty() {
             targets.push(TargetSpec::Memory);
         }
-        let mut plan = Plan::new(all.collect::<Result<_, _>>()?, targets);
+        let all = all.collect::<Result<Vec<_>, _>>()?.concat();
+        let mut plan = Plan::new(all, targets);
         plan.threads = self.threads.clone();
         plan.processes = self.processes;
         plan.worker_command = worker_command();

@@ -29,6 +29,7 @@ use crate::base::interrupt::Interrupt;
 use crate::base::machine::{self, Machine};
 use crate::report::table::{Columns, number};
 
+mod live;
 mod many;
 mod plan;
 mod rates;

@@ -62,7 +62,7 @@ pub use base::interrupt::Interrupt;
 pub use base::results::Report;
 pub use base::{machine, results, stats};
 pub use published::{
-    CHINNER, KARA, LOCKREF, OWN, OurFigures, PIGGIN, PublishedTable, SEQRWLOCK, TABLES,
+    CHINNER, FXMARK, KARA, LOCKREF, OWN, OurFigures, PIGGIN, PublishedTable, SEQRWLOCK, TABLES,
     cases_to_count,
 };
 pub use report::{html, markdown, plot, table};

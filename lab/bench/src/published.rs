@@ -12,7 +12,9 @@ mod prices;
 mod table;
 
 pub(crate) use prices::price_of;
-pub use table::{CHINNER, KARA, LOCKREF, OWN, OurFigures, PIGGIN, PublishedTable, SEQRWLOCK};
+pub use table::{
+    CHINNER, FXMARK, KARA, LOCKREF, OWN, OurFigures, PIGGIN, PublishedTable, SEQRWLOCK,
+};
 pub(crate) use table::{LOCK_COLUMNS_OF_A_CASE, MIXES};
 
 /// The tables, in the order of the report.

@@ -14,6 +14,7 @@ mod catalogue;
 mod close;
 mod evict;
 pub(crate) mod expect;
+mod fxmark;
 mod handles;
 mod kv;
 mod many;
@@ -29,6 +30,6 @@ mod times;
 mod tree;
 mod workload;
 
-pub use catalogue::{ALL, Description, SourceUnit, find};
+pub use catalogue::{ALL, Description, SourceUnit, find, find_all};
 pub(crate) use catalogue::{Kind, actor, inspect, prepare};
 pub use workload::Scene;

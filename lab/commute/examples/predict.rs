@@ -4,7 +4,8 @@
 //! It prints a row for the default structures, one without each patch that changes the lines the
 //! workload shares, and one without all patches. The target is memory. With the argument `volume`,
 //! it is a volume, and the second row is without all patches that are about volumes (the `volumes`
-//! example has each of them).
+//! example has each of them). With `fxmark` the workloads are FxMark's microbenchmarks; with
+//! `lines` it prints the owners of the lines that two workers share in place of the table.
 
 #[macro_use]
 mod common;
@@ -24,22 +25,49 @@ mod curves {
     const CPUS: usize = 32;
 
     pub fn print() -> io::Result<()> {
-        let on_volumes = match std::env::args().nth(1).as_deref() {
-            None => false,
-            Some("volume") => true,
-            Some(other) => {
-                return Err(io::Error::other(format!("{other}: neither nothing nor `volume`")));
+        let (mut on_volumes, mut names_lines, mut workloads) = (false, false, workload::all());
+        for word in std::env::args().skip(1) {
+            match word.as_str() {
+                "volume" => on_volumes = true,
+                "fxmark" => workloads = workload::fxmark(),
+                "lines" => names_lines = true,
+                _ => {
+                    let text = format!("{word}: none of volume, fxmark and lines");
+                    return Err(io::Error::other(text));
+                }
             }
-        };
+        }
+        if names_lines {
+            return workloads.iter().try_for_each(|of| print_lines(of, on_volumes));
+        }
         let cores: String = CORES.iter().map(|cores| format!(" {cores} |")).collect();
         println!("{LEFT_OUT}\n");
         println!("| workload | before | shared lines |{cores}");
         println!("| --- | --- | ---: |{}", " ---: |".repeat(CORES.len()));
-        let now = if on_volumes { Scaling::with_slots(CPUS) } else { Scaling::default() };
+        let now = options(on_volumes).scaling;
         let of_target: Vec<_> =
             PATCHES.iter().filter(|patch| patch.is_of_volumes() == on_volumes).collect();
-        for workload in workload::all() {
+        for workload in workloads {
             print_workload(&workload, now, &of_target, on_volumes)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the default structures of a target.
+    fn options(on_volumes: bool) -> Options {
+        if on_volumes {
+            let scaling = Scaling::with_slots(CPUS);
+            return Options { scaling, target: Target::Volume, ..Options::default() };
+        }
+        Options::default()
+    }
+
+    /// Prints the owners of the lines that two workers share.
+    fn print_lines(workload: &Workload, on_volumes: bool) -> io::Result<()> {
+        let lines = recorded::shared_lines(workload, options(on_volumes))?;
+        println!("{}: {} shared lines", workload.name, lines.len());
+        for line in lines {
+            println!("    {}: {}; {}", line.owner, line.first, line.second);
         }
         Ok(())
     }
@@ -52,10 +80,8 @@ mod curves {
         patches: &[&Patch],
         on_volumes: bool,
     ) -> io::Result<()> {
-        let program = |scaling| {
-            let target = if on_volumes { Target::Volume } else { Target::Memory };
-            recorded::program_alone(workload, Options { scaling, target, ..Options::default() })
-        };
+        let program =
+            |scaling| recorded::program_alone(workload, Options { scaling, ..options(on_volumes) });
         let before = |scaling: Scaling, patch: &&Patch| scaling.and_before(patch.name());
         let with_all = program(now)?;
         print_line(workload, "as it is", &with_all);

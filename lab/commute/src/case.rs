@@ -41,118 +41,191 @@ pub struct Call {
     pub op: Op,
 }
 
-/// A call's operation. Paths are relative to the working directory, or begin with `/`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "the fields are the arguments of the calls, by their names")]
-pub enum Op {
-    /// `open`, including `O_TMPFILE`; puts the descriptor into `slot`.
-    Open { path: String, flags: OFlags, mode: Mode, slot: u8 },
-    /// `dup`: another descriptor for the open file of `slot`.
-    Dup { slot: u8, to: u8 },
-    /// Gives the open file of `slot` to the other process, in the slot of the same number. For
-    /// starting states.
-    Pass { slot: u8 },
-    /// `close`.
-    Close { slot: u8 },
-    /// `stat`, or `lstat` if `follow` is false.
-    Stat { path: String, follow: bool },
-    /// `statx` of the attributes in `mask` and of those that never change.
-    Statx { path: String, mask: StatMask },
-    /// Reports the mount of the file at a path (`statx`'s device and `STATX_ATTR_MOUNT_ROOT`).
-    Lookup { path: String },
-    /// `fstat`.
-    Fstat { slot: u8 },
-    /// `link`.
-    Link { old: String, new: String },
-    /// `unlink`.
-    Unlink { path: String },
-    /// `renameat2`.
-    Rename { old: String, new: String, flags: RenameFlags },
-    /// `mkdir`.
-    Mkdir { path: String, mode: Mode },
-    /// `rmdir`.
-    Rmdir { path: String },
-    /// `symlink`.
-    Symlink { target: String, path: String },
-    /// `readlink`.
-    Readlink { path: String },
-    /// `truncate`.
-    Truncate { path: String, size: u64 },
-    /// `ftruncate`.
-    Ftruncate { slot: u8, size: u64 },
-    /// `read` of `len` bytes.
-    Read { slot: u8, len: usize },
-    /// `write` of `len` bytes, all equal to `byte`.
-    Write { slot: u8, len: usize, byte: u8 },
-    /// `pread`.
-    Pread { slot: u8, len: usize, offset: u64 },
-    /// `pwrite`.
-    Pwrite { slot: u8, len: usize, byte: u8, offset: u64 },
-    /// `lseek`.
-    Lseek { slot: u8, to: Whence },
-    /// `pipe2` with `O_NONBLOCK`.
-    Pipe { reader: u8, writer: u8 },
-    /// Reads all entries of a directory from its beginning.
-    Readdir { slot: u8 },
-    /// `setxattr` of a value of `len` bytes, all equal to `byte`.
-    Setxattr { path: String, name: String, len: usize, byte: u8, how: XattrFlags },
-    /// `getxattr`.
-    Getxattr { path: String, name: String },
-    /// `chmod`.
-    Chmod { path: String, mode: Mode },
-    /// `getcwd`.
-    Getcwd,
-    /// Returns the path of an open file as `/proc/self/fd` shows it.
-    DPath { slot: u8 },
-    /// `chdir`.
-    Chdir { path: String },
-    /// `fsync`.
-    Fsync { slot: u8 },
-    /// Sets the modification time, in seconds (`futimens`). This operation is for workloads
-    /// only; the model does not support it.
-    Futimens { slot: u8, mtime: i64 },
-    /// Mounts a new memory file system. For starting states.
-    Mount { path: String },
+/// Returns the type of an argument: `path` is a path, `slot` that of the open file that the call
+/// uses, `new` one that it fills.
+macro_rules! type_of {
+    (path) => {
+        String
+    };
+    (slot) => {
+        u8
+    };
+    (new) => {
+        u8
+    };
+    (($type:ty)) => {
+        $type
+    };
 }
 
-/// Kind of a call; the rows and columns of the report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "the names are those of the calls")]
-pub enum CallKind {
-    Open,
-    Tmpfile,
-    Dup,
-    Pass,
-    Close,
-    Stat,
-    Statx,
-    Lookup,
-    Fstat,
-    Link,
-    Unlink,
-    Rename,
-    Mkdir,
-    Rmdir,
-    Symlink,
-    Readlink,
-    Truncate,
-    Ftruncate,
-    Read,
-    Write,
-    Pread,
-    Pwrite,
-    Lseek,
-    Pipe,
-    Readdir,
-    Setxattr,
-    Getxattr,
-    Chmod,
-    Getcwd,
-    DPath,
-    Chdir,
-    Fsync,
-    Futimens,
-    Mount,
+/// Adds an argument to a list if it has this role.
+macro_rules! add {
+    (path, path, $arg:ident, $all:ident) => {
+        $all.push($arg)
+    };
+    (new, new, $arg:ident, $all:ident) => {
+        $all.push($arg)
+    };
+    ($role:ident, $other:tt, $arg:ident, $all:ident) => {
+        _ = $arg
+    };
+}
+
+/// Returns the slot that a call uses, of its arguments and their roles.
+macro_rules! used_slot {
+    () => { None };
+    ($arg:ident: slot $($rest:tt)*) => { Some($arg) };
+    ($arg:ident: $other:tt $($rest:tt)*) => { used_slot!($($rest)*) };
+}
+
+/// Declares the calls, with other kinds that they may have.
+macro_rules! calls {
+    ($($(#[doc = $doc:literal])+ $call:ident $(or $more:ident)?
+        { $($arg:ident: $role:tt),* })+) => {
+        /// A call's operation. Paths are relative to the working directory, or begin with `/`.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        #[allow(missing_docs, reason = "the fields are the arguments of the calls, by their names")]
+        pub enum Op {
+            $($(#[doc = $doc])+ $call { $($arg: type_of!($role)),* },)+
+        }
+
+        /// Kind of a call; the rows and columns of the report.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[allow(missing_docs, reason = "the names are those of the calls")]
+        pub enum CallKind {
+            $($call, $($more,)?)+
+        }
+
+        #[allow(unused_variables, reason = "most arguments have none of these roles")]
+        impl Op {
+            /// Returns the kind of the call.
+            #[must_use]
+            pub fn kind(&self) -> CallKind {
+                match self {
+                    Op::Open { flags, .. } if flags.contains(OFlags::TMPFILE) => CallKind::Tmpfile,
+                    $(Op::$call { .. } => CallKind::$call,)+
+                }
+            }
+
+            /// Returns the slot whose open file the call uses, if it uses one.
+            #[must_use]
+            pub fn slot(&self) -> Option<u8> {
+                let slot = match self {
+                    $(Op::$call { $($arg),* } => used_slot!($($arg: $role)*),)+
+                };
+                slot.copied()
+            }
+
+            /// Returns the paths of the call in the order of its arguments.
+            #[must_use]
+            pub fn paths(&self) -> Vec<&str> {
+                let mut all: Vec<&String> = Vec::new();
+                match self {
+                    $(Op::$call { $($arg),* } => { $(add!(path, $role, $arg, all);)* })+
+                }
+                all.into_iter().map(String::as_str).collect()
+            }
+
+            /// Replaces the paths in the order of [`paths`](Self::paths). Surplus paths of the call
+            /// stay as they are.
+            #[must_use]
+            pub fn with_paths(mut self, paths: &[String]) -> Op {
+                let mut all: Vec<&mut String> = Vec::new();
+                match &mut self {
+                    $(Op::$call { $($arg),* } => { $(add!(path, $role, $arg, all);)* })+
+                }
+                all.into_iter().zip(paths).for_each(|(path, new)| path.clone_from(new));
+                self
+            }
+
+            /// Replaces the slot that the call uses by `uses`, and the first slot that it fills by
+            /// `new`. The second end of a pipe is put into the slot after `new`.
+            #[must_use]
+            pub fn with_slots(mut self, uses: u8, new: u8) -> Op {
+                let mut filled: Vec<&mut u8> = Vec::new();
+                match &mut self {
+                    $(Op::$call { $($arg),* } => { $(add!(new, $role, $arg, filled);)* })+
+                }
+                filled.into_iter().zip(new..).for_each(|(slot, new)| *slot = new);
+                let used: Option<&mut u8> = match &mut self {
+                    $(Op::$call { $($arg),* } => used_slot!($($arg: $role)*),)+
+                };
+                used.into_iter().for_each(|slot| *slot = uses);
+                self
+            }
+        }
+    };
+}
+
+calls! {
+    /// `open`, including `O_TMPFILE`; puts the descriptor into `slot`.
+    Open or Tmpfile { path: path, flags: (OFlags), mode: (Mode), slot: new }
+    /// `dup`: another descriptor for the open file of `slot`.
+    Dup { slot: slot, to: new }
+    /// Gives the open file of `slot` to the other process, in the slot of the same number. For
+    /// starting states.
+    Pass { slot: slot }
+    /// `close`.
+    Close { slot: slot }
+    /// `stat`, or `lstat` if `follow` is false.
+    Stat { path: path, follow: (bool) }
+    /// `statx` of the attributes in `mask` and of those that never change.
+    Statx { path: path, mask: (StatMask) }
+    /// Reports the mount of the file at a path (`statx`'s device and `STATX_ATTR_MOUNT_ROOT`).
+    Lookup { path: path }
+    /// `fstat`.
+    Fstat { slot: slot }
+    /// `link`.
+    Link { old: path, new: path }
+    /// `unlink`.
+    Unlink { path: path }
+    /// `renameat2`.
+    Rename { old: path, new: path, flags: (RenameFlags) }
+    /// `mkdir`.
+    Mkdir { path: path, mode: (Mode) }
+    /// `rmdir`.
+    Rmdir { path: path }
+    /// `symlink`.
+    Symlink { target: (String), path: path }
+    /// `readlink`.
+    Readlink { path: path }
+    /// `truncate`.
+    Truncate { path: path, size: (u64) }
+    /// `ftruncate`.
+    Ftruncate { slot: slot, size: (u64) }
+    /// `read` of `len` bytes.
+    Read { slot: slot, len: (usize) }
+    /// `write` of `len` bytes, all equal to `byte`.
+    Write { slot: slot, len: (usize), byte: (u8) }
+    /// `pread`.
+    Pread { slot: slot, len: (usize), offset: (u64) }
+    /// `pwrite`.
+    Pwrite { slot: slot, len: (usize), byte: (u8), offset: (u64) }
+    /// `lseek`.
+    Lseek { slot: slot, to: (Whence) }
+    /// `pipe2` with `O_NONBLOCK`.
+    Pipe { reader: new, writer: new }
+    /// Reads all entries of a directory from its beginning.
+    Readdir { slot: slot }
+    /// `setxattr` of a value of `len` bytes, all equal to `byte`.
+    Setxattr { path: path, name: (String), len: (usize), byte: (u8), how: (XattrFlags) }
+    /// `getxattr`.
+    Getxattr { path: path, name: (String) }
+    /// `chmod`.
+    Chmod { path: path, mode: (Mode) }
+    /// `getcwd`.
+    Getcwd {}
+    /// Returns the path of an open file as `/proc/self/fd` shows it.
+    DPath { slot: slot }
+    /// `chdir`.
+    Chdir { path: path }
+    /// `fsync`.
+    Fsync { slot: slot }
+    /// Sets the modification time, in seconds (`futimens`). This operation is for workloads
+    /// only; the model does not support it.
+    Futimens { slot: slot, mtime: (i64) }
+    /// Mounts a new memory file system. For starting states.
+    Mount { path: path }
 }
 
 /// Outcome of a call.
@@ -214,139 +287,6 @@ pub struct Attributes {
     pub device: u64,
     /// Inode number, comparable within one world only.
     pub ino: u64,
-}
-
-/// Yields references to the paths of an [`Op`] in the order of its arguments. They are shared or
-/// mutable as `$op` is.
-macro_rules! paths_of {
-    ($op:expr) => {
-        match $op {
-            Op::Open { path, .. }
-            | Op::Stat { path, .. }
-            | Op::Statx { path, .. }
-            | Op::Lookup { path }
-            | Op::Unlink { path }
-            | Op::Mkdir { path, .. }
-            | Op::Rmdir { path }
-            | Op::Symlink { path, .. }
-            | Op::Readlink { path }
-            | Op::Truncate { path, .. }
-            | Op::Setxattr { path, .. }
-            | Op::Getxattr { path, .. }
-            | Op::Chmod { path, .. }
-            | Op::Chdir { path }
-            | Op::Mount { path } => vec![path],
-            Op::Link { old, new } | Op::Rename { old, new, .. } => vec![old, new],
-            _ => Vec::new(),
-        }
-    };
-}
-
-impl Op {
-    /// Returns the kind of the call.
-    #[must_use]
-    pub fn kind(&self) -> CallKind {
-        match self {
-            Op::Open { flags, .. } if flags.contains(OFlags::TMPFILE) => CallKind::Tmpfile,
-            Op::Open { .. } => CallKind::Open,
-            Op::Dup { .. } => CallKind::Dup,
-            Op::Pass { .. } => CallKind::Pass,
-            Op::Close { .. } => CallKind::Close,
-            Op::Stat { .. } => CallKind::Stat,
-            Op::Statx { .. } => CallKind::Statx,
-            Op::Lookup { .. } => CallKind::Lookup,
-            Op::Fstat { .. } => CallKind::Fstat,
-            Op::Link { .. } => CallKind::Link,
-            Op::Unlink { .. } => CallKind::Unlink,
-            Op::Rename { .. } => CallKind::Rename,
-            Op::Mkdir { .. } => CallKind::Mkdir,
-            Op::Rmdir { .. } => CallKind::Rmdir,
-            Op::Symlink { .. } => CallKind::Symlink,
-            Op::Readlink { .. } => CallKind::Readlink,
-            Op::Truncate { .. } => CallKind::Truncate,
-            Op::Ftruncate { .. } => CallKind::Ftruncate,
-            Op::Read { .. } => CallKind::Read,
-            Op::Write { .. } => CallKind::Write,
-            Op::Pread { .. } => CallKind::Pread,
-            Op::Pwrite { .. } => CallKind::Pwrite,
-            Op::Lseek { .. } => CallKind::Lseek,
-            Op::Pipe { .. } => CallKind::Pipe,
-            Op::Readdir { .. } => CallKind::Readdir,
-            Op::Setxattr { .. } => CallKind::Setxattr,
-            Op::Getxattr { .. } => CallKind::Getxattr,
-            Op::Chmod { .. } => CallKind::Chmod,
-            Op::Getcwd => CallKind::Getcwd,
-            Op::DPath { .. } => CallKind::DPath,
-            Op::Chdir { .. } => CallKind::Chdir,
-            Op::Fsync { .. } => CallKind::Fsync,
-            Op::Futimens { .. } => CallKind::Futimens,
-            Op::Mount { .. } => CallKind::Mount,
-        }
-    }
-
-    /// Returns the slot whose open file the call uses, if it uses one.
-    #[must_use]
-    pub fn slot(&self) -> Option<u8> {
-        match *self {
-            Op::Dup { slot, .. }
-            | Op::Pass { slot }
-            | Op::Close { slot }
-            | Op::Fstat { slot }
-            | Op::Ftruncate { slot, .. }
-            | Op::Read { slot, .. }
-            | Op::Write { slot, .. }
-            | Op::Pread { slot, .. }
-            | Op::Pwrite { slot, .. }
-            | Op::Lseek { slot, .. }
-            | Op::Readdir { slot }
-            | Op::DPath { slot }
-            | Op::Fsync { slot }
-            | Op::Futimens { slot, .. } => Some(slot),
-            _ => None,
-        }
-    }
-
-    /// Returns the paths of the call in the order of its arguments.
-    #[must_use]
-    pub fn paths(&self) -> Vec<&str> {
-        paths_of!(self).into_iter().map(String::as_str).collect()
-    }
-
-    /// Replaces the paths in the order of [`paths`](Self::paths). Surplus paths of the call stay as
-    /// they are.
-    #[must_use]
-    pub fn with_paths(mut self, paths: &[String]) -> Op {
-        for (path, new) in paths_of!(&mut self).into_iter().zip(paths) {
-            path.clone_from(new);
-        }
-        self
-    }
-
-    /// Replaces the slot that the call uses by `uses`, and the first slot that it fills by `new`.
-    /// The second end of a pipe is put into the slot after `new`.
-    #[must_use]
-    pub fn with_slots(mut self, uses: u8, new: u8) -> Op {
-        match &mut self {
-            Op::Open { slot, .. } => *slot = new,
-            Op::Pipe { reader, writer } => (*reader, *writer) = (new, new + 1),
-            Op::Dup { slot, to } => (*slot, *to) = (uses, new),
-            Op::Pass { slot }
-            | Op::Close { slot }
-            | Op::Fstat { slot }
-            | Op::Ftruncate { slot, .. }
-            | Op::Read { slot, .. }
-            | Op::Write { slot, .. }
-            | Op::Pread { slot, .. }
-            | Op::Pwrite { slot, .. }
-            | Op::Lseek { slot, .. }
-            | Op::Readdir { slot }
-            | Op::DPath { slot }
-            | Op::Fsync { slot }
-            | Op::Futimens { slot, .. } => *slot = uses,
-            _ => {}
-        }
-        self
-    }
 }
 
 impl CallKind {

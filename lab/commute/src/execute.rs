@@ -259,7 +259,7 @@ fn by_path(task: &Task, op: &Op, buffer: &[u8]) -> vfscale::Result<RawResult> {
             task.posix().getxattrat(cwd, path, name, follow).map(RawResult::Bytes)
         }
         Op::Chmod { path, mode } => task.posix().fchmodat(cwd, path, *mode, follow).map(done),
-        Op::Getcwd => task.posix().getcwd().map(RawResult::Text),
+        Op::Getcwd {} => task.posix().getcwd().map(RawResult::Text),
         Op::Chdir { path } => task.posix().chdir(path).map(done),
         Op::Mount { path } => {
             let fs: Arc<dyn vfscale::driver::FileSystem> = vfscale::MemFs::builder().build();

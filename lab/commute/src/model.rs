@@ -105,7 +105,7 @@ impl State {
             }
             Op::Getxattr { path, name } => self.getxattr(process, path, name),
             Op::Chmod { path, mode } => self.chmod(process, path, *mode),
-            Op::Getcwd => self.getcwd(process),
+            Op::Getcwd {} => self.getcwd(process),
             Op::Chdir { path } => self.chdir(process, path),
             Op::Mount { path } => self.mount(process, path),
             _ => Err(Errno::BADF),

@@ -231,7 +231,7 @@ pub struct Checkpoint {
     pub reserved: u64,
     /// Bytes that it used.
     pub used: u64,
-    /// Bytes that were returned.
+    /// Bytes that were returned, with those of zeros that need not be logged.
     pub returned: u64,
 }
 

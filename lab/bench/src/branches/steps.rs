@@ -13,7 +13,7 @@ use crate::workloads::expect::expect_equal;
 const FILES_PER_DIR: u64 = 1_000;
 
 /// Number of threads that write into a parent.
-const WRITERS: usize = 8;
+pub(super) const WRITERS: usize = 8;
 
 /// Size of the file of which a branch changes a block.
 pub(super) const LARGE: u64 = 50 << 20;
@@ -70,6 +70,8 @@ impl Steps<'_> {
         }
         self.fork_and_open(note)?;
         self.pause(note)?;
+        self.checkpoints(note)?;
+        self.roll_backs(note)?;
         self.change_one_block(note)?;
         self.change_many(note)?;
         self.deepen(note)?;
@@ -276,7 +278,12 @@ impl Steps<'_> {
 
 /// Writes into a file of the writer's own until told to end, and notes the longest call in
 /// nanoseconds.
-fn write_until(task: &Task, n: usize, longest: &AtomicU64, over: &AtomicBool) -> Outcome<()> {
+pub(super) fn write_until(
+    task: &Task,
+    n: usize,
+    longest: &AtomicU64,
+    over: &AtomicBool,
+) -> Outcome<()> {
     let file = task.create(format!("/writer{n}"))?;
     let mut offset = 0;
     while !over.load(Ordering::Relaxed) {

@@ -17,7 +17,7 @@ fn a_run_measures_everything_in_memory_and_in_an_image() {
         let mut watch = |row: &BranchRow| seen.push(row.name.clone());
         let report = branches(&plan, &Interrupt::new(), &mut watch).unwrap();
         let names: Vec<_> = report.rows.iter().map(|row| row.name.clone()).collect();
-        assert_eq!((&names, names.len()), (&seen, 42));
+        assert_eq!((&names, names.len()), (&seen, 51));
         let closed = &report.rows[0];
         assert_eq!(closed.count, 10);
         assert!(report.rows.iter().all(|row| row.median <= row.p99 && row.p99 <= row.max));

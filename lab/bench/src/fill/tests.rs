@@ -23,7 +23,7 @@ fn run(plan: &Fill) -> Result<FillReport> {
 }
 
 #[test]
-fn what_was_made_is_counted_and_removed() {
+fn fill_counts_and_removes_its_files() {
     let dir = tempfile::tempdir().unwrap();
     let plan = plan(&dir);
     assert_eq!((plan.share(0), plan.share(1), plan.directories()), (251, 250, 2 + 3 + 3));
@@ -75,7 +75,7 @@ fn an_image_that_is_kept_is_left_alone() {
 }
 
 #[test]
-fn it_ends_with_too_much_memory_and_when_told_to() {
+fn fill_ends_at_its_memory_limit_and_when_interrupted() {
     let dir = tempfile::tempdir().unwrap();
     // More files than it can create before the first sample.
     let plan = Fill { files: 100_000, memory_max: Some(1), ..plan(&dir) };
@@ -89,7 +89,7 @@ fn it_ends_with_too_much_memory_and_when_told_to() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn fill_refuses_impossible_plans() {
     let dir = tempfile::tempdir().unwrap();
     for plan in [
         Fill { files: 0, ..plan(&dir) },

@@ -15,24 +15,31 @@ const FILES: u64 = 20_000;
 const ALL_PATCHES: &[&str] =
     &["read-mostly", "active-trans", "cil-counters", "cil-lists", "busy-extents"];
 
-/// Patch 1.
-pub(super) const READ_MOSTLY: PublishedTable = PublishedTable {
+/// The parts that most tables have in common.
+const OF_PATCHES: PublishedTable = PublishedTable {
     source: CHINNER,
-    title: "many files removed, before and after fields that are only read are apart",
+    title: "",
     machine: MACHINES,
-    columns: &["machine", "work", "before", "after"],
-    rows: &[&["A", "remove", "13m20s", "8m30s"], &["B", "remove", "5m30s", "5m02s"]],
+    columns: &[],
+    rows: &[],
     workloads: CREATE_AND_REMOVE,
-    before: &["read-mostly"],
+    before: ALL_PATCHES,
     on_volumes: true,
     figures: OurFigures::Rates,
 };
 
+/// Patch 1.
+pub(super) const READ_MOSTLY: PublishedTable = PublishedTable {
+    title: "many files removed, before and after fields that are only read are apart",
+    columns: &["machine", "work", "before", "after"],
+    rows: &[&["A", "remove", "13m20s", "8m30s"], &["B", "remove", "5m30s", "5m02s"]],
+    before: &["read-mostly"],
+    ..OF_PATCHES
+};
+
 /// Patch 2.
 pub(super) const ACTIVE_TRANS: PublishedTable = PublishedTable {
-    source: CHINNER,
     title: "many files created and removed, before and after the count of active transactions is per CPU",
-    machine: MACHINES,
     columns: &["machine", "work", "before", "after"],
     rows: &[
         &["A", "create", "246k+/-15k", "384k+/-10k"],
@@ -40,78 +47,57 @@ pub(super) const ACTIVE_TRANS: PublishedTable = PublishedTable {
         &["A", "remove", "8m30s", "3m09s"],
         &["B", "remove", "5m02s", "4m51s"],
     ],
-    workloads: CREATE_AND_REMOVE,
     before: &["active-trans"],
-    on_volumes: true,
-    figures: OurFigures::Rates,
+    ..OF_PATCHES
 };
 
 /// Patch 3.
 pub(super) const CIL_COUNTERS: PublishedTable = PublishedTable {
-    source: CHINNER,
     title: "the same, before and after the CIL's counters are per CPU",
-    machine: MACHINES,
     columns: &["ways", "work", "before", "after"],
     rows: &[
         &["32", "create", "472k/s+/-9k/s", "533k/s+/-28k/s"],
         &["32", "remove", "3m6s", "2m34"],
     ],
-    workloads: CREATE_AND_REMOVE,
     before: &["cil-counters"],
-    on_volumes: true,
-    figures: OurFigures::Rates,
+    ..OF_PATCHES
 };
 
 /// Patch 4.
 pub(super) const CIL_LISTS: PublishedTable = PublishedTable {
-    source: CHINNER,
     title: "the same, before and after the CIL's lists are per CPU",
-    machine: MACHINES,
     columns: &["ways", "work", "before", "after"],
     rows: &[
         &["32", "create", "533k/s+/-28k/s", "523k/s+/-14k/s"],
         &["32", "remove", "2m34s", "2m00s"],
     ],
-    workloads: CREATE_AND_REMOVE,
     before: &["cil-lists"],
-    on_volumes: true,
-    figures: OurFigures::Rates,
+    ..OF_PATCHES
 };
 
 /// Patch 5.
 pub(super) const BUSY_EXTENTS: PublishedTable = PublishedTable {
-    source: CHINNER,
     title: "the same, before and after the lists of busy extents are per CPU",
-    machine: MACHINES,
     columns: &["ways", "work", "before", "after"],
     rows: &[
         &["32", "create", "523k/s+/-14k/s", "535k/s+/-24k/s"],
         &["32", "remove", "2m00s", "1m51s"],
     ],
-    workloads: CREATE_AND_REMOVE,
     before: &["busy-extents"],
-    on_volumes: true,
-    figures: OurFigures::Rates,
+    ..OF_PATCHES
 };
 
 /// The follow-up to the cover letter.
 pub(super) const ALL: PublishedTable = PublishedTable {
-    source: CHINNER,
     title: "the same, before and after all of these patches",
-    machine: MACHINES,
     columns: &["ways", "work", "before", "after"],
     rows: &[&["16", "create", "245k/s", "492k/s"], &["16", "remove", "150k/s", "420k/s"]],
-    workloads: CREATE_AND_REMOVE,
-    before: ALL_PATCHES,
-    on_volumes: true,
-    figures: OurFigures::Rates,
+    ..OF_PATCHES
 };
 
 /// Times of all patches.
 pub(super) const TIMES: PublishedTable = PublishedTable {
-    source: CHINNER,
     title: "the same, in seconds: times to create, and the time of the CPUs",
-    machine: MACHINES,
     columns: &[
         "patch",
         "machine or ways",
@@ -128,15 +114,12 @@ pub(super) const TIMES: PublishedTable = PublishedTable {
         &["busy extents", "32", "1m49s", "1m48s", "", ""],
         &["all", "16", "", "1m54s", "", ""],
     ],
-    workloads: CREATE_AND_REMOVE,
-    before: ALL_PATCHES,
-    on_volumes: true,
     figures: OurFigures::Seconds(FILES),
+    ..OF_PATCHES
 };
 
 /// Counts of each patch, without a clock.
 pub(super) const COUNTS: PublishedTable = PublishedTable {
-    source: CHINNER,
     title: "the same, counted: cache lines that two CPUs share, and waits for locks",
     machine: "no such count; the documents name what bounced. Ours are the recorded accesses of two pretended \
               CPUs that work on files of their own, on a volume in memory with structures for 4 CPUs, in three recordings; and the \
@@ -150,17 +133,13 @@ pub(super) const COUNTS: PublishedTable = PublishedTable {
         &["CIL lists", "the list under xc_cil_lock"],
         &["busy extents", "the last use of the xc_cil_lock in the commit fast path"],
     ],
-    workloads: CREATE_AND_REMOVE,
-    before: ALL_PATCHES,
-    on_volumes: true,
     figures: OurFigures::Counts,
+    ..OF_PATCHES
 };
 
 /// Transactions of all patches.
 pub(super) const TRANSACTIONS: PublishedTable = PublishedTable {
-    source: CHINNER,
     title: "the same, transactions in a second, before and after each of these patches",
-    machine: MACHINES,
     columns: &["patch", "before", "after"],
     rows: &[
         &["active transactions, machine A", "250k/s", "600k/s"],
@@ -168,8 +147,6 @@ pub(super) const TRANSACTIONS: PublishedTable = PublishedTable {
         &["CIL lists", "750,000/s", "1.05M/s"],
         &["busy extents", "1.05M/s", "1.12M/s"],
     ],
-    workloads: CREATE_AND_REMOVE,
-    before: ALL_PATCHES,
-    on_volumes: true,
     figures: OurFigures::Transactions,
+    ..OF_PATCHES
 };

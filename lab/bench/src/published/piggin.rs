@@ -2,9 +2,21 @@
 
 use super::table::{OurFigures, PIGGIN, PublishedTable};
 
+/// The parts that most tables have in common.
+const OF_SLIDES: PublishedTable = PublishedTable {
+    source: PIGGIN,
+    title: "",
+    machine: "",
+    columns: &[],
+    rows: &[],
+    workloads: &[],
+    before: &["all"],
+    on_volumes: false,
+    figures: OurFigures::Rates,
+};
+
 /// Opening and creating, slides 30 to 32.
 pub(super) const NAMES: PublishedTable = PublishedTable {
-    source: PIGGIN,
     title: "open, close, create and unlink",
     machine: "1 to 8 CPUs. The talk shows graphs of total time (slides 31 and 32); the table quotes \
               its text (slide 30). Renames and the stat of a deep name are ours.",
@@ -26,42 +38,33 @@ pub(super) const NAMES: PublishedTable = PublishedTable {
         "rename-own-dir",
         "rename-cross-dir",
     ],
-    before: &["all"],
-    on_volumes: false,
-    figures: OurFigures::Rates,
+    ..OF_SLIDES
 };
 
 /// Sockets, slide 33.
 pub(super) const SOCKETS: PublishedTable = PublishedTable {
-    source: PIGGIN,
     title: "closing lots of sockets",
     machine: "a graph of total time (slide 33), many processes. In the library ours are threads; with \
               sockets alone, and with as many pipes.",
     columns: &["experiment", "with vfs-scale"],
     rows: &[&["close lots of sockets", "less time (a graph)"]],
     workloads: &["close-sockets", "close-many"],
-    before: &["all"],
-    on_volumes: false,
-    figures: OurFigures::Rates,
+    ..OF_SLIDES
 };
 
 /// The multiuser benchmark, slide 34.
 pub(super) const REAIM: PublishedTable = PublishedTable {
-    source: PIGGIN,
     title: "reaim before and after all patches, jobs per minute",
     machine: "OSDL's reaim 7 with Peter Chubb's workload: a graph with an axis to 3,000,000 jobs per \
               minute (slide 34). The talk does not say which jobs that workload has; ours is aim-short.",
     columns: &["experiment", "with vfs-scale"],
     rows: &[&["maximum of jobs per minute", "more (a graph)"]],
     workloads: &["aim-short"],
-    before: &["all"],
-    on_volumes: false,
-    figures: OurFigures::Rates,
+    ..OF_SLIDES
 };
 
 /// Walks across mounts, slide 11, and inodes by number, slide 28.
 pub(super) const MOUNTS_AND_HANDLES: PublishedTable = PublishedTable {
-    source: PIGGIN,
     title: "crossing a mount, and opening by handle",
     machine: "claims of slides 11, 13 and 28, without a figure.",
     columns: &["structure", "with vfs-scale"],
@@ -71,14 +74,11 @@ pub(super) const MOUNTS_AND_HANDLES: PublishedTable = PublishedTable {
         &["icache hash lock", "made per-bucket, lockless lookup"],
     ],
     workloads: &["mount-cross", "open-handle"],
-    before: &["all"],
-    on_volumes: false,
-    figures: OurFigures::Rates,
+    ..OF_SLIDES
 };
 
 /// Unused dentries and inodes, slides 22 and 28.
 pub(super) const EVICTION: PublishedTable = PublishedTable {
-    source: PIGGIN,
     title: "eviction of names",
     machine: "claims of slides 22 and 28, without a figure. Names in memory alone are never dropped, so \
               ours is a volume.",
@@ -90,7 +90,7 @@ pub(super) const EVICTION: PublishedTable = PublishedTable {
     workloads: &["evict"],
     before: &["lru", "inode-list"],
     on_volumes: true,
-    figures: OurFigures::Rates,
+    ..OF_SLIDES
 };
 
 /// Numbers of CPUs for which the structures of the slow side are made.
@@ -98,7 +98,6 @@ const SLOTS: &[usize] = &[2, 8, 64, 512];
 
 /// The cons, slides 8 and 11.
 pub(super) const SLOW_SIDE: PublishedTable = PublishedTable {
-    source: PIGGIN,
     title: "the slow side: calls that visit the part of every CPU",
     machine: "warnings of slides 8 and 11, without a figure. The CPUs of ours are pretended, and one \
               worker makes the calls.",
@@ -109,13 +108,12 @@ pub(super) const SLOW_SIDE: PublishedTable = PublishedTable {
     ],
     workloads: &["remount", "bind-umount"],
     before: &[],
-    on_volumes: false,
     figures: OurFigures::Slots(SLOTS),
+    ..OF_SLIDES
 };
 
 /// The cons that the patches of volumes share with those of slides 8 and 11.
 pub(super) const SLOW_SIDE_OF_VOLUMES: PublishedTable = PublishedTable {
-    source: PIGGIN,
     title: "the slow side on volumes: push, and freeze by a remount",
     machine: "the same warnings; a push visits the list of every CPU, and a remount to read-only freezes \
               the log, which sums the counters of all CPUs. The CPUs of ours are pretended.",
@@ -125,4 +123,5 @@ pub(super) const SLOW_SIDE_OF_VOLUMES: PublishedTable = PublishedTable {
     before: &[],
     on_volumes: true,
     figures: OurFigures::Slots(SLOTS),
+    ..OF_SLIDES
 };

@@ -17,6 +17,9 @@ pub const KARA: &str = "Kara 2014";
 /// Chinner, "xfs: fix a couple of performance issues", 2020 (per-CPU CIL and counters).
 pub const CHINNER: &str = "Chinner 2020";
 
+/// Min, Kashyap, Maass, Kang, Kim, "Understanding Manycore Scalability of File Systems", ATC 2016.
+pub const FXMARK: &str = "FxMark 2016";
+
 /// Source of a workload that repeats no document.
 pub const OWN: &str = "own";
 

@@ -6,7 +6,7 @@
 //! leaves behind (work in the background, contents of the CPU's caches) affects the next one, so
 //! each round has an order of its own.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use hdrhistogram::Histogram;
@@ -35,6 +35,10 @@ const ATTEMPTS: usize = 3;
 
 /// Length of the intervals of [`OverTime`].
 const INTERVAL_NANOS: u64 = 100_000_000;
+
+/// Held while locks are recorded: the statistics belong to the process, in which other runs may be
+/// under way.
+static LOCKSTAT: Mutex<()> = Mutex::new(());
 
 /// An observer of the progress of a run.
 pub trait Watch {
@@ -386,6 +390,7 @@ impl Run<'_> {
         let is_library = !matches!(case.file_system, CaseTarget::Directory(_));
         let (wanted, nanos) = (self.plan.lockstat && is_library, self.nanos_of(case));
         let (true, Some(team)) = (wanted, &mut case.team) else { return Ok(()) };
+        let _alone = LOCKSTAT.lock().unwrap_or_else(PoisonError::into_inner);
         lockstat::reset();
         lockstat::record_for(case.file_system.thread_owner());
         let done = team.round(nanos, Timing::Throughput);

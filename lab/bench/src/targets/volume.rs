@@ -164,7 +164,7 @@ impl Volume {
             items: ticket.items,
             reserved: ticket.reserved,
             used: ticket.used,
-            returned: ticket.returned,
+            returned: ticket.returned + ticket.spared,
         });
         Some(JournalLook {
             commits: stats.commits,

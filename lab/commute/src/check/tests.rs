@@ -58,7 +58,7 @@ fn a_model_that_says_something_else_is_noticed() {
         by(Op::Open { path: "a".into(), flags: OFlags::CREATE | OFlags::RDWR, mode, slot: 0 });
     // The model has whole pages only.
     let write = by(Op::Pwrite { slot: 0, len: 10, byte: 1, offset: 0 });
-    let case = Case::new("test".into(), vec![open], write, by(Op::Getcwd));
+    let case = Case::new("test".into(), vec![open], write, by(Op::Getcwd {}));
     let difference = check(&case, memory, Compares::All).unwrap_err();
     assert!(difference.contains("the model says Error"), "{difference}");
 }

@@ -29,8 +29,8 @@ fn processes_have_slots_and_directories_of_their_own() {
     let mkdir = Op::Mkdir { path: "d".into(), mode: Mode::RWXU };
     assert_eq!(world.call(&call(0, mkdir)), Outcome::Done);
     assert_eq!(world.call(&call(1, Op::Chdir { path: "d".into() })), Outcome::Done);
-    assert_eq!(world.call(&call(0, Op::Getcwd)), Outcome::Text("/".into()));
-    assert_eq!(world.call(&call(1, Op::Getcwd)), Outcome::Text("/d".into()));
+    assert_eq!(world.call(&call(0, Op::Getcwd {})), Outcome::Text("/".into()));
+    assert_eq!(world.call(&call(1, Op::Getcwd {})), Outcome::Text("/d".into()));
     assert_eq!(world.call(&call(0, Op::Mount { path: "d".into() })), Outcome::Done);
     let pipe = Op::Pipe { reader: 0, writer: 1 };
     assert_eq!(world.call(&call(1, pipe)), Outcome::Done);

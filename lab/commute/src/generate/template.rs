@@ -177,6 +177,6 @@ fn simple(kind: CallKind) -> Op {
         CallKind::Readdir => Op::Readdir { slot: 0 },
         CallKind::DPath => Op::DPath { slot: 0 },
         CallKind::Fsync => Op::Fsync { slot: 0 },
-        _ => Op::Getcwd,
+        _ => Op::Getcwd {},
     }
 }

@@ -25,7 +25,7 @@ impl State {
         let mut seen = BTreeSet::new();
         for (process, slots) in self.slots.iter().enumerate() {
             let by = |op| Call { process: process as u8, op };
-            calls.push(by(Op::Getcwd));
+            calls.push(by(Op::Getcwd {}));
             calls.push(by(Op::Lookup { path: ".".into() }));
             for (slot, file) in slots.iter().enumerate() {
                 if let Some(file) = *file {

@@ -85,7 +85,7 @@ fn the_number_of_links_is_seen_by_stat_only() {
 }
 
 #[test]
-fn who_looks_at_times_does_not_commute_with_who_changes_them() {
+fn reads_of_times_do_not_commute_with_changes_of_them() {
     let state = after([mkdir("d"), create("d/a", 0), create("d/b", 1), link("d/b", "d/c")]);
     let chmod = |path: &str| Op::Chmod { path: path.into(), mode: Mode::from(0o600) };
     let rest = StatMask::MODE | StatMask::UID | StatMask::GID;
@@ -132,7 +132,7 @@ fn pages_are_written_in_any_order_unless_both_write_one() {
 }
 
 #[test]
-fn what_is_left_counts_though_no_outcome_shows_it() {
+fn the_state_left_decides_whether_calls_commute() {
     let mut state = after([create("a", 0), create("b", 1), mkdir("d"), mkdir("e")]);
     assert_eq!(state.call(&by(0, Op::Pass { slot: 0 })), Outcome::Done);
     let seek = |page| Op::Lseek { slot: 0, to: Whence::Set(page * PAGE) };

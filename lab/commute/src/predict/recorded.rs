@@ -5,12 +5,15 @@
 //! whether an access takes or releases a lock. Reader-writer locks taken shared and seqlocks count
 //! as ordinary lines, so workloads that wait for their writers are predicted too fast.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use super::workload::Workload;
 use super::{Program, Role, Touch};
 use crate::case::Outcome;
 use crate::runner::{Options, Runner};
+use crate::trace::conflict::conflicts;
+use crate::trace::owner::{NamedConflict, describe};
 use crate::trace::record::{Access, Step, Trace};
 use crate::trace::symbols::{Frame, Symbols};
 
@@ -26,18 +29,50 @@ const LINE_BITS: u32 = 6;
 /// Returns the errors of `Runner::record_all`, and that of a failed call; no call of a workload
 /// should fail.
 pub fn program(workload: &Workload, options: Options) -> io::Result<Program> {
-    let mut runner = Runner::new(options)?;
-    let look = |recorded: &[Vec<(Outcome, Trace)>; 2], symbols: &mut Symbols| {
-        let mut touches = [Vec::new(), Vec::new()];
-        for (touches, recorded) in touches.iter_mut().zip(recorded) {
-            for (outcome, trace) in recorded {
-                if let Outcome::Error(errno) = outcome {
-                    return Err(io::Error::from_raw_os_error(errno.raw_os_error()));
+    record(workload, options, |recorded, symbols| {
+        let touches = recorded.each_ref().map(|traces| {
+            traces.iter().flat_map(|trace| touched(trace, symbols)).collect::<Vec<_>>()
+        });
+        Program::new(&touches[0], &touches[1])
+    })
+}
+
+/// Names the lines that the two workers of a workload share, each once.
+///
+/// # Errors
+/// As [`program`].
+pub fn shared_lines(workload: &Workload, options: Options) -> io::Result<Vec<NamedConflict>> {
+    record(workload, options, |[first, second], symbols| {
+        let mut seen = BTreeSet::new();
+        let mut named = Vec::new();
+        for (a, b) in first.iter().flat_map(|a| second.iter().map(move |b| (a, b))) {
+            for conflict in conflicts(a, b) {
+                if seen.insert(conflict.line) {
+                    named.extend(describe(&conflict, a, b, symbols));
                 }
-                touches.extend(touched(trace, symbols));
             }
         }
-        Ok(Program::new(&touches[0], &touches[1]))
+        named
+    })
+}
+
+/// Records the calls of both workers and returns what `look` finds in them.
+fn record<R>(
+    workload: &Workload,
+    options: Options,
+    look: impl FnOnce([&[&Trace]; 2], &mut Symbols) -> R,
+) -> io::Result<R> {
+    let mut runner = Runner::new(options)?;
+    let look = |recorded: &[Vec<(Outcome, Trace)>; 2], symbols: &mut Symbols| {
+        let traces = |worker: usize| {
+            let calls = recorded[worker].iter().map(|(outcome, trace)| match outcome {
+                Outcome::Error(errno) => Err(io::Error::from_raw_os_error(errno.raw_os_error())),
+                _ => Ok(trace),
+            });
+            calls.collect::<io::Result<Vec<_>>>()
+        };
+        let (first, second) = (traces(0)?, traces(1)?);
+        Ok(look([&first, &second], symbols))
     };
     // The warm-up excludes one-time costs: of the first execution, and of the first one after the
     // promotion.

@@ -28,7 +28,7 @@ fn assert_near(value: f64, expected: f64) {
 }
 
 #[test]
-fn what_shares_nothing_scales() {
+fn threads_without_shared_lines_scale() {
     let program = with(&[]);
     assert_eq!(program.shared_lines(), 0);
     for cores in CORES {
@@ -37,7 +37,7 @@ fn what_shares_nothing_scales() {
 }
 
 #[test]
-fn what_all_only_read_scales() {
+fn threads_that_only_read_a_line_scale() {
     let program = with(&[plain(1, false, 1)]);
     assert_eq!(program.shared_lines(), 0);
     assert_near(at(&program, 512), 512.0 * at(&program, 1));

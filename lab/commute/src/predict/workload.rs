@@ -9,10 +9,12 @@
 //! nothing with a writer, but writers share lines with each other. `create-many-sync` is left out:
 //! it is `create-many` with one sync for thousands of files. So are the workloads of the bench for
 //! the slow side of a patch, the mixes of AIM7 but the short one, and those that repeat a call of
-//! another one with more of its kind (`close-sockets`, `path-jobs`, `cat-fds`, `orphan-unlink`).
+//! another one with more of its kind (`close-sockets`, `path-jobs`, `cat-fds`, `orphan-unlink`),
+//! and of FxMark's those with a third party (`_bg`) and of filebench.
 
 mod aim;
 mod build;
+mod fxmark;
 
 pub use build::Workload;
 
@@ -72,10 +74,16 @@ pub fn all() -> Vec<Workload> {
     ]
 }
 
+/// Returns FxMark's microbenchmarks.
+#[must_use]
+pub fn fxmark() -> Vec<Workload> {
+    fxmark::all()
+}
+
 /// Returns the workload of a name.
 #[must_use]
 pub fn find(name: &str) -> Option<Workload> {
-    all().into_iter().find(|workload| workload.name == name)
+    all().into_iter().chain(fxmark()).find(|workload| workload.name == name)
 }
 
 fn lstat(path: String) -> Op {

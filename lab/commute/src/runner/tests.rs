@@ -57,7 +57,7 @@ pub(crate) fn by_hand() -> Vec<Case> {
         make("pread, pread: one page", &shared, pread(0, 0), pread(1, 0)),
         make("pwrite, pwrite: two pages", &shared, pwrite(0, 0), pwrite(1, 4096)),
         make("pwrite, pwrite: two files", &shared, pwrite(0, 0), pwrite(0, 0)),
-        make("getcwd, getcwd", &files, Op::Getcwd, Op::Getcwd),
+        make("getcwd, getcwd", &files, Op::Getcwd {}, Op::Getcwd {}),
         make("lseek, lseek", &shared, seek(0), seek(1)),
         make("mkdir, mkdir: one directory", &dir, mkdir("d/a"), mkdir("d/b")),
         make("rename, rename: one directory", &files, rename("d/a", "d/x"), rename("d/b", "d/y")),
@@ -92,7 +92,7 @@ fn free(options: Options) -> Vec<String> {
 }
 
 #[test]
-fn what_scales_is_found_free() {
+fn calls_that_scale_are_free_of_conflicts() {
     let free = free(Options::default());
     for name in [
         "stat, stat: two files",

@@ -138,7 +138,7 @@ fn rows_that_are_slower_stand_together_with_the_price_that_is_known() {
 }
 
 #[test]
-fn what_failed_is_told_and_bars_are_no_columns() {
+fn markdown_reports_failures_and_escapes_bars() {
     let mut report = report();
     let case = CaseName { target: "path:/a|b".into(), ..report.results[0].case.clone() };
     report.results[0].case.target = case.target.clone();

@@ -21,7 +21,7 @@ fn a_team_works_at_the_same_time_and_tells_of_failures() {
 }
 
 #[test]
-fn who_can_not_begin_is_no_team() {
+fn a_team_needs_all_its_workers() {
     let make = |worker| -> Outcome<Box<dyn Act>> {
         match worker {
             1 => Err(Fault::unsupported("no")),

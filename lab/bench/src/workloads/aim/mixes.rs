@@ -46,122 +46,47 @@ pub(crate) enum Mix {
 /// The greatest common divisor of all hits.
 const HITS: usize = 5;
 
-const SHORT: &[(Job, usize)] = &[
-    (Job::CreatClo, HITS),
-    (Job::LinkTest, HITS),
-    (Job::DirRtns, HITS),
-    (Job::MiscRtns, HITS),
-    (Job::DiskRr, HITS),
-    (Job::DiskRw, HITS),
-    (Job::DiskRd, HITS),
-    (Job::DiskWrt, HITS),
-    (Job::DiskCp, HITS),
-    (Job::DiskSrc, HITS),
-    (Job::SyncDiskRw, HITS),
-    (Job::SyncDiskWrt, HITS),
-    (Job::SyncDiskCp, HITS),
-    (Job::ExecTest, HITS),
-    (Job::ShellRtns1, HITS),
-    (Job::ShellRtns2, HITS),
-    (Job::ShellRtns3, HITS),
-];
+/// Returns jobs with their hits.
+macro_rules! hits {
+    ($($job:ident $hits:tt,)+) => { &[$((Job::$job, $hits)),+] };
+}
 
-const ALLTESTS: &[(Job, usize)] = &[
-    (Job::CreatClo, 10),
-    (Job::DirRtns, 10),
-    (Job::ExecTest, 20),
-    (Job::LinkTest, 10),
-    (Job::MiscRtns, 10),
-    (Job::PipeCpy, 20),
-    (Job::ShellRtns1, 20),
-    (Job::ShellRtns2, 10),
-    (Job::ShellRtns3, 10),
-    (Job::StreamPipe, 40),
-    (Job::DiskRr, 40),
-    (Job::DiskRw, 40),
-    (Job::DiskRd, 40),
-    (Job::DiskWrt, 40),
-    (Job::DiskCp, 40),
-    (Job::SyncDiskRw, 40),
-    (Job::SyncDiskWrt, 20),
-    (Job::SyncDiskCp, 20),
-    (Job::DiskSrc, 20),
-];
+const SHORT: &[(Job, usize)] = hits! {
+    CreatClo HITS, LinkTest HITS, DirRtns HITS, MiscRtns HITS, DiskRr HITS, DiskRw HITS,
+    DiskRd HITS, DiskWrt HITS, DiskCp HITS, DiskSrc HITS, SyncDiskRw HITS, SyncDiskWrt HITS,
+    SyncDiskCp HITS, ExecTest HITS, ShellRtns1 HITS, ShellRtns2 HITS, ShellRtns3 HITS,
+};
 
-const FIVE_SEC: &[(Job, usize)] = &[
-    (Job::DirRtns, 20),
-    (Job::DiskCp, 20),
-    (Job::DiskRd, 20),
-    (Job::DiskRr, 20),
-    (Job::DiskRw, 20),
-    (Job::DiskSrc, 20),
-    (Job::DiskWrt, 20),
-    (Job::LinkTest, 20),
-];
+const ALLTESTS: &[(Job, usize)] = hits! {
+    CreatClo 10, DirRtns 10, ExecTest 20, LinkTest 10, MiscRtns 10, PipeCpy 20, ShellRtns1 20,
+    ShellRtns2 10, ShellRtns3 10, StreamPipe 40, DiskRr 40, DiskRw 40, DiskRd 40, DiskWrt 40,
+    DiskCp 40, SyncDiskRw 40, SyncDiskWrt 20, SyncDiskCp 20, DiskSrc 20,
+};
 
-const FSERVER: &[(Job, usize)] = &[
-    (Job::CreatClo, 20),
-    (Job::DirRtns, 20),
-    (Job::DiskCp, 30),
-    (Job::DiskRd, 30),
-    (Job::DiskRr, 30),
-    (Job::DiskRw, 30),
-    (Job::DiskSrc, 30),
-    (Job::DiskWrt, 30),
-    (Job::LinkTest, 20),
-    (Job::MiscRtns, 20),
-    (Job::SyncDiskCp, 5),
-    (Job::SyncDiskRw, 5),
-    (Job::SyncDiskWrt, 5),
-    (Job::StreamPipe, 50),
-];
+const FIVE_SEC: &[(Job, usize)] = hits! {
+    DirRtns 20, DiskCp 20, DiskRd 20, DiskRr 20, DiskRw 20, DiskSrc 20, DiskWrt 20, LinkTest 20,
+};
 
-const HIGH_SYSTIME: &[(Job, usize)] = &[
-    (Job::CreatClo, 20),
-    (Job::DirRtns, 10),
-    (Job::ExecTest, 20),
-    (Job::LinkTest, 20),
-    (Job::MiscRtns, 10),
-    (Job::PipeCpy, 30),
-    (Job::ShellRtns1, 20),
-    (Job::ShellRtns2, 10),
-    (Job::ShellRtns3, 10),
-    (Job::StreamPipe, 40),
-];
+const FSERVER: &[(Job, usize)] = hits! {
+    CreatClo 20, DirRtns 20, DiskCp 30, DiskRd 30, DiskRr 30, DiskRw 30, DiskSrc 30, DiskWrt 30,
+    LinkTest 20, MiscRtns 20, SyncDiskCp 5, SyncDiskRw 5, SyncDiskWrt 5, StreamPipe 50,
+};
 
-const NEW_FSERVER: &[(Job, usize)] = &[
-    (Job::CreatClo, 20),
-    (Job::DirRtns, 20),
-    (Job::DiskCp, 30),
-    (Job::DiskRd, 30),
-    (Job::DiskRr, 30),
-    (Job::DiskRw, 30),
-    (Job::DiskSrc, 30),
-    (Job::DiskWrt, 30),
-    (Job::LinkTest, 20),
-    (Job::MiscRtns, 20),
-    (Job::StreamPipe, 50),
-];
+const HIGH_SYSTIME: &[(Job, usize)] = hits! {
+    CreatClo 20, DirRtns 10, ExecTest 20, LinkTest 20, MiscRtns 10, PipeCpy 30, ShellRtns1 20,
+    ShellRtns2 10, ShellRtns3 10, StreamPipe 40,
+};
 
-const SHARED: &[(Job, usize)] = &[
-    (Job::CreatClo, 10),
-    (Job::DirRtns, 10),
-    (Job::DiskCp, 20),
-    (Job::DiskRd, 20),
-    (Job::DiskRr, 20),
-    (Job::DiskRw, 20),
-    (Job::DiskSrc, 20),
-    (Job::DiskWrt, 20),
-    (Job::ExecTest, 20),
-    (Job::LinkTest, 10),
-    (Job::MiscRtns, 10),
-    (Job::PipeCpy, 10),
-    (Job::ShellRtns1, 20),
-    (Job::StreamPipe, 40),
-    (Job::SyncDiskCp, 10),
-    (Job::SyncDiskRw, 10),
-    (Job::SyncDiskWrt, 10),
-];
+const NEW_FSERVER: &[(Job, usize)] = hits! {
+    CreatClo 20, DirRtns 20, DiskCp 30, DiskRd 30, DiskRr 30, DiskRw 30, DiskSrc 30, DiskWrt 30,
+    LinkTest 20, MiscRtns 20, StreamPipe 50,
+};
+
+const SHARED: &[(Job, usize)] = hits! {
+    CreatClo 10, DirRtns 10, DiskCp 20, DiskRd 20, DiskRr 20, DiskRw 20, DiskSrc 20, DiskWrt 20,
+    ExecTest 20, LinkTest 10, MiscRtns 10, PipeCpy 10, ShellRtns1 20, StreamPipe 40,
+    SyncDiskCp 10, SyncDiskRw 10, SyncDiskWrt 10,
+};
 
 impl Mix {
     /// Returns the kinds of jobs with their hits.

@@ -294,105 +294,125 @@ fn play(workload: &Description, bug: Bug) -> Outcome<()> {
 
 /// Returns the bugs that a mix of AIM7 must detect.
 fn noticed_in_mix(mix: aim::Mix) -> &'static [Bug] {
+    use Bug::*;
     match mix {
-        aim::Mix::FiveSec => &[
-            Bug::UnlinkDoesNothing,
-            Bug::ListsNothing,
-            Bug::WritesNothing,
-            Bug::ReadsNothing,
-            Bug::OpensSomethingElse,
-        ],
+        aim::Mix::FiveSec => {
+            &[UnlinkDoesNothing, ListsNothing, WritesNothing, ReadsNothing, OpensSomethingElse]
+        }
         aim::Mix::Fserver | aim::Mix::NewFserver | aim::Mix::Shared => &[
-            Bug::UnlinkDoesNothing,
-            Bug::ListsNothing,
-            Bug::WritesNothing,
-            Bug::ReadsNothing,
-            Bug::OpensSomethingElse,
-            Bug::PassesNothing,
+            UnlinkDoesNothing,
+            ListsNothing,
+            WritesNothing,
+            ReadsNothing,
+            OpensSomethingElse,
+            PassesNothing,
         ],
         aim::Mix::HighSystime | aim::Mix::Alltests => &[
-            Bug::UnlinkDoesNothing,
-            Bug::RenameDoesNothing,
-            Bug::ListsNothing,
-            Bug::ReadsNothing,
-            Bug::OpensSomethingElse,
-            Bug::PassesNothing,
+            UnlinkDoesNothing,
+            RenameDoesNothing,
+            ListsNothing,
+            ReadsNothing,
+            OpensSomethingElse,
+            PassesNothing,
         ],
         aim::Mix::Short => &[
-            Bug::UnlinkDoesNothing,
-            Bug::RenameDoesNothing,
-            Bug::ListsNothing,
-            Bug::WritesNothing,
-            Bug::ReadsNothing,
-            Bug::OpensSomethingElse,
+            UnlinkDoesNothing,
+            RenameDoesNothing,
+            ListsNothing,
+            WritesNothing,
+            ReadsNothing,
+            OpensSomethingElse,
         ],
+    }
+}
+
+/// Returns the bugs that a microbenchmark of blocks must detect.
+fn noticed_in_blocks(call: BlockCall) -> &'static [Bug] {
+    use Bug::*;
+    match call {
+        BlockCall::Read => &[ReadsNothing],
+        BlockCall::Overwrite | BlockCall::Sync => &[WritesNothing, ReadsNothing],
+        BlockCall::Append => &[WritesNothing, ReadsNothing, StatLies],
+        BlockCall::Truncate => &[TruncateDoesNothing, WritesNothing, StatLies],
+    }
+}
+
+/// Returns the bugs that a microbenchmark of names must detect.
+fn noticed_in_names(call: NameCall) -> &'static [Bug] {
+    use Bug::*;
+    match call {
+        NameCall::Stat => &[StatLies, ListsNothing],
+        NameCall::List => &[ListsNothing],
+        NameCall::Create => &[UnlinkDoesNothing, OpensSomethingElse, StatLies, Litters],
+        NameCall::CreateWrite => &[UnlinkDoesNothing, WritesNothing, StatLies, Litters],
+        NameCall::Unlink => &[UnlinkDoesNothing, OpensSomethingElse, Litters],
+        NameCall::Rename => &[RenameDoesNothing, RenameCopies, UnlinkDoesNothing],
+        NameCall::Change => &[],
+    }
+}
+
+/// Returns the bugs that a personality of filebench must detect.
+fn noticed_in_filebench(personality: fxmark::Filebench) -> &'static [Bug] {
+    use Bug::*;
+    match personality {
+        fxmark::Filebench::Webserver => &[ReadsNothing, PassesNothing, StatLies, ListsNothing],
+        _ => &[UnlinkDoesNothing, WritesNothing, ReadsNothing, OpensSomethingElse, StatLies],
     }
 }
 
 /// Returns the bugs that a workload must detect.
 fn noticed(kind: Kind) -> &'static [Bug] {
+    use Bug::*;
     match kind {
-        Kind::OpenClose(_) => &[Bug::OpensSomethingElse, Bug::OpensAnything, Bug::ListsNothing],
+        Kind::OpenClose(_) => &[OpensSomethingElse, OpensAnything, ListsNothing],
         Kind::CreateUnlink(Layout::Own) => {
-            &[Bug::UnlinkDoesNothing, Bug::OpensSomethingElse, Bug::StatLies, Bug::Litters]
+            &[UnlinkDoesNothing, OpensSomethingElse, StatLies, Litters]
         }
-        Kind::CreateUnlink(_) => {
-            &[Bug::UnlinkDoesNothing, Bug::OpensSomethingElse, Bug::ListsNothing, Bug::Litters]
-        }
-        Kind::StatDeep => &[Bug::StatLies, Bug::OpensSomethingElse],
-        Kind::Rename(_) => &[Bug::RenameDoesNothing, Bug::RenameCopies, Bug::ListsNothing],
-        Kind::CloseMany(_) => &[Bug::PipesAreOne],
-        Kind::OpenHandle => &[Bug::HandleOpensSomethingElse, Bug::ReadsNothing, Bug::ListsNothing],
-        Kind::MountCross => &[Bug::BindDoesNothing, Bug::UmountDoesNothing, Bug::StatLies],
-        Kind::BindUmount => &[Bug::BindDoesNothing, Bug::UmountDoesNothing, Bug::ListsNothing],
-        Kind::Remount => &[Bug::RemountDoesNothing, Bug::ListsNothing],
-        Kind::Evict => &[Bug::EvictsNothing, Bug::StatLies, Bug::ListsNothing],
-        Kind::CatFds => &[Bug::PathIsShort, Bug::OpensSomethingElse, Bug::ListsNothing],
-        Kind::PathJobs => &[Bug::PathIsShort, Bug::OpensSomethingElse, Bug::ListsNothing],
+        Kind::CreateUnlink(_) => &[UnlinkDoesNothing, OpensSomethingElse, ListsNothing, Litters],
+        Kind::StatDeep => &[StatLies, OpensSomethingElse],
+        Kind::Rename(_) => &[RenameDoesNothing, RenameCopies, ListsNothing],
+        Kind::CloseMany(_) => &[PipesAreOne],
+        Kind::OpenHandle => &[HandleOpensSomethingElse, ReadsNothing, ListsNothing],
+        Kind::MountCross => &[BindDoesNothing, UmountDoesNothing, StatLies],
+        Kind::BindUmount => &[BindDoesNothing, UmountDoesNothing, ListsNothing],
+        Kind::Remount => &[RemountDoesNothing, ListsNothing],
+        Kind::Evict => &[EvictsNothing, StatLies, ListsNothing],
+        Kind::CatFds => &[PathIsShort, OpensSomethingElse, ListsNothing],
+        Kind::PathJobs => &[PathIsShort, OpensSomethingElse, ListsNothing],
         Kind::Aim(mix) => noticed_in_mix(mix),
-        Kind::DPath => &[Bug::PathIsShort, Bug::ListsNothing],
-        Kind::Tree(tree::Walk::FindSize) => &[Bug::StatLies, Bug::ListsNothing],
-        Kind::Tree(tree::Walk::GitDiff) => {
-            &[Bug::StatLies, Bug::ReadsNothing, Bug::OpensSomethingElse]
+        Kind::DPath => &[PathIsShort, ListsNothing],
+        Kind::Tree(tree::Walk::FindSize) => &[StatLies, ListsNothing],
+        Kind::Tree(tree::Walk::GitDiff) => &[StatLies, ReadsNothing, OpensSomethingElse],
+        Kind::Tree(tree::Walk::ReaddirStat) => &[ListsNothing],
+        Kind::Slob => &[WritesNothing, ReadsNothing, PathIsShort, StatLies],
+        Kind::OrphanTruncate => &[TruncateDoesNothing, StatLies, ReadsNothing],
+        Kind::OrphanUnlink => {
+            &[UnlinkDoesNothing, OpensSomethingElse, StatLies, WritesNothing, ReadsNothing, Litters]
         }
-        Kind::Tree(tree::Walk::ReaddirStat) => &[Bug::ListsNothing],
-        Kind::Slob => &[Bug::WritesNothing, Bug::ReadsNothing, Bug::PathIsShort, Bug::StatLies],
-        Kind::OrphanTruncate => &[Bug::TruncateDoesNothing, Bug::StatLies, Bug::ReadsNothing],
-        Kind::OrphanUnlink => &[
-            Bug::UnlinkDoesNothing,
-            Bug::OpensSomethingElse,
-            Bug::StatLies,
-            Bug::WritesNothing,
-            Bug::ReadsNothing,
-            Bug::Litters,
-        ],
-        Kind::OrphanCut => {
-            &[Bug::TruncateDoesNothing, Bug::StatLies, Bug::WritesNothing, Bug::ListsNothing]
-        }
-        Kind::Touch { .. } => &[Bug::TouchDoesNothing, Bug::ListsNothing],
-        Kind::Many(_) => &[Bug::UnlinkDoesNothing, Bug::ListsNothing, Bug::OpensSomethingElse],
-        Kind::Bytes(bytes::Transfer::Read) => &[Bug::ReadsNothing],
-        Kind::Bytes(_) => &[Bug::WritesNothing, Bug::ReadsNothing, Bug::StatLies],
-        Kind::Pieces(pieces::PieceCall::Read) => &[Bug::ReadsNothing],
-        Kind::Pieces(pieces::PieceCall::Write) => {
-            &[Bug::WritesNothing, Bug::ReadsNothing, Bug::StatLies]
-        }
+        Kind::OrphanCut => &[TruncateDoesNothing, StatLies, WritesNothing, ListsNothing],
+        Kind::Touch { .. } => &[TouchDoesNothing, ListsNothing],
+        Kind::Many(_) => &[UnlinkDoesNothing, ListsNothing, OpensSomethingElse],
+        Kind::Bytes(bytes::Transfer::Read) => &[ReadsNothing],
+        Kind::Bytes(_) => &[WritesNothing, ReadsNothing, StatLies],
+        Kind::Pieces(pieces::PieceCall::Read) => &[ReadsNothing],
+        Kind::Pieces(pieces::PieceCall::Write) => &[WritesNothing, ReadsNothing, StatLies],
         Kind::Pieces(pieces::PieceCall::Truncate) => {
-            &[Bug::TruncateDoesNothing, Bug::WritesNothing, Bug::ReadsNothing, Bug::StatLies]
+            &[TruncateDoesNothing, WritesNothing, ReadsNothing, StatLies]
         }
         Kind::Pieces(pieces::PieceCall::Punch) => {
-            &[Bug::PunchDoesNothing, Bug::WritesNothing, Bug::ReadsNothing, Bug::StatLies]
+            &[PunchDoesNothing, WritesNothing, ReadsNothing, StatLies]
         }
-        Kind::Store(kv::StoreCall::Get) => {
-            &[Bug::ReadsNothing, Bug::OpensSomethingElse, Bug::ListsNothing]
-        }
+        Kind::Store(kv::StoreCall::Get) => &[ReadsNothing, OpensSomethingElse, ListsNothing],
+        Kind::Blocks(blocks) => noticed_in_blocks(blocks.call),
+        Kind::Names(names) => noticed_in_names(names.call),
+        Kind::Filebench(personality) => noticed_in_filebench(personality),
         Kind::Store(_) => &[
-            Bug::RenameDoesNothing,
-            Bug::RenameCopies,
-            Bug::WritesNothing,
-            Bug::OpensSomethingElse,
-            Bug::ListsNothing,
-            Bug::Litters,
+            RenameDoesNothing,
+            RenameCopies,
+            WritesNothing,
+            OpensSomethingElse,
+            ListsNothing,
+            Litters,
         ],
     }
 }

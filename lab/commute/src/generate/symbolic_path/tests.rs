@@ -16,7 +16,7 @@ fn two_paths_are_the_same_or_share_a_directory_or_nothing() {
 }
 
 #[test]
-fn what_is_below_a_name_needs_the_name() {
+fn a_symbolic_path_needs_its_parent() {
     let spots = [
         SymbolicPath::Child(0, 0),
         SymbolicPath::Top,

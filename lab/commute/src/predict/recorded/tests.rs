@@ -28,7 +28,7 @@ fn opening_scales_now_and_did_not_with_the_kernels_structures() {
 /// page to the other CPU.
 #[test]
 fn workloads_share_nothing_in_memory() {
-    for workload in workload::all() {
+    for workload in workload::all().into_iter().chain(workload::fxmark()) {
         let program = program_alone(&workload, Options::default()).unwrap();
         assert_eq!(program.shared_lines(), 0, "{}", workload.name);
     }
@@ -47,7 +47,7 @@ fn counts_before_are_lines_that_two_creators_share() {
 /// directory, their mount, and an inode that each opens by a different link. Neither writes a line
 /// that the other touches.
 #[test]
-fn what_everybody_uses_is_written_by_nobody() {
+fn lines_that_all_threads_use_are_not_written() {
     for name in ["open-close-one-file", "stat-deep", "d-path"] {
         assert_eq!(program_of(name, Scaling::default()).shared_lines(), 0, "{name}");
     }
@@ -69,7 +69,7 @@ fn what_everybody_uses_is_written_by_nobody() {
     // Both workers use one working directory. One-time costs are excluded.
     let calls = |process: u8| {
         let stat = Op::Stat { path: path(process), follow: true };
-        [open(&path(process), OFlags::RDONLY), close.clone(), stat, Op::Getcwd]
+        [open(&path(process), OFlags::RDONLY), close.clone(), stat, Op::Getcwd {}]
             .map(|op| call(process, op))
             .to_vec()
     };

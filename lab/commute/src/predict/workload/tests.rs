@@ -6,7 +6,7 @@ use crate::execute::World;
 
 #[test]
 fn every_worker_can_repeat_its_calls_for_ever() {
-    for workload in all() {
+    for workload in all().into_iter().chain(fxmark()) {
         let mut world = World::new(vfscale::memory().size(16 << 20).build().unwrap());
         let again = (0..3).flat_map(|_| workload.once());
         for call in workload.setup.iter().chain(again) {
@@ -46,9 +46,18 @@ fn they_are_those_of_the_bench() {
         "pread",
         "write-truncate",
         "punch-write",
+        "DRBL_bg",
+        "DRBM_bg",
+        "DRBH_bg",
+        "MRPM_bg",
+        "MRDL_bg",
+        "MRDM_bg",
+        "varmail",
+        "fileserver",
+        "webserver",
     ];
     assert_eq!(missing.collect::<Vec<_>>(), left_out);
-    for workload in all() {
+    for workload in all().into_iter().chain(fxmark()) {
         assert!(vfscale_bench::workloads::find(workload.name).is_ok(), "{}", workload.name);
     }
 }

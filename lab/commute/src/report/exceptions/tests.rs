@@ -12,7 +12,7 @@ fn cases() -> Vec<Case> {
     let setup = vec![call(0, mkdir("d")), call(0, mkdir("e"))];
     let case =
         |name: &str, a: Op, b: Op| Case::new(name.into(), setup.clone(), call(0, a), call(1, b));
-    let getcwd = || Op::Getcwd;
+    let getcwd = || Op::Getcwd {};
     let chmod = |path: &str| Op::Chmod { path: path.into(), mode: Mode::RUSR };
     vec![case("free", getcwd(), getcwd()), case("not free", chmod("d"), chmod("d"))]
 }

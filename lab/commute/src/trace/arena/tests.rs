@@ -63,7 +63,7 @@ fn blocks_of_host_code_are_used_again_by_host_code() {
 }
 
 #[test]
-fn what_is_aligned_is_aligned() {
+fn arenas_align_allocations() {
     let _arena = Arena::new().unwrap();
     for align in [64, 128, 4096, 65536] {
         let layout = Layout::from_size_align(100, align).unwrap();
