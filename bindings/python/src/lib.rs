@@ -36,6 +36,7 @@ mod raw_file;
 mod results;
 mod task;
 mod tree;
+mod view;
 
 use pyo3::prelude::*;
 
@@ -51,6 +52,8 @@ mod module {
     use crate::task::Task;
     #[pymodule_export]
     use crate::tree::{Memory, Volume};
+    #[pymodule_export]
+    use crate::view::{_ingest, _view};
     use pyo3::prelude::*;
 
     #[pymodule_init]

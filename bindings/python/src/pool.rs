@@ -1,15 +1,19 @@
 //! Pools: the branches of an image.
 
 use std::ffi::OsStr;
+use std::time::UNIX_EPOCH;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use vfscale::pool::{Difference, DifferenceKind};
+use vfscale::pool::{Difference, DifferenceKind, LogEntry};
 use vfscale::{ForkOptions, PoolError};
 
 use crate::cell::Cell;
 use crate::error::{closed, pool_error};
 use crate::path::FsPath;
+
+mod apply;
+mod merge;
 
 /// The branches of an image. `vfscale.open_pool` opens them.
 #[pyclass(frozen, subclass, module = "vfscale._vfscale")]
@@ -25,7 +29,7 @@ impl Pool {
     }
 
     /// Runs a call without the interpreter's lock.
-    fn call<T: Send>(
+    pub(crate) fn call<T: Send>(
         &self,
         py: Python<'_>,
         call: impl FnOnce(&vfscale::Pool) -> Result<T, PoolError> + Send,
@@ -40,6 +44,18 @@ type Told<'py> = (Bound<'py, PyAny>, &'static str, Option<Bound<'py, PyAny>>, Ve
 
 /// The members of a branch: name, size, own bytes, whether it can only be read, depth.
 type Listed = (String, u64, u64, bool, u32);
+
+/// The members of an entry of the history: node, kind, time, text, parent, merges, branches.
+type Logged =
+    (u64, &'static str, Option<i64>, String, Option<u64>, Vec<(u64, String)>, Vec<String>);
+
+fn logged(entry: LogEntry) -> Logged {
+    let LogEntry { node, kind, time, text, parent, merges, branches } = entry;
+    let since = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let time = since.and_then(|since| i64::try_from(since.as_nanos()).ok());
+    let merges = merges.into_iter().map(|it| (it.node, it.branch)).collect();
+    (node, kind.name(), time, text, parent, merges, branches)
+}
 
 fn told<'py>(py: Python<'py>, difference: &Difference) -> PyResult<Told<'py>> {
     let name = |path: &OsStr| path.into_pyobject(py).map(Bound::into_any);
@@ -143,12 +159,33 @@ impl Pool {
         self.call(py, |pool| pool.rename(name, to))
     }
 
-    /// Gives a branch the contents back that it had at its last fork or adoption. Returns the name
-    /// of the branch that has those until now; `None` if the branch has written nothing.
+    /// Gives a branch the contents back that it had at its last fork or adoption, or those of `to`,
+    /// a checkpoint or another read-only branch. Returns the name of the branch that has those
+    /// until now; `None` if the branch has written nothing.
     ///
-    /// Raises `OSError` with `ENOENT`, `EBUSY` if it is open, or `EINVAL` if the state is gone.
-    fn rollback(&self, py: Python<'_>, name: &str) -> PyResult<Option<String>> {
-        self.call(py, |pool| pool.rollback(name))
+    /// Raises `OSError` with `ENOENT`, `EBUSY` if it is open, or `EINVAL` if the state is gone or
+    /// `to` can be written.
+    #[pyo3(signature = (name, to=None))]
+    fn rollback(&self, py: Python<'_>, name: &str, to: Option<&str>) -> PyResult<Option<String>> {
+        self.call(py, |pool| match to {
+            Some(to) => pool.rollback_to(name, to),
+            None => pool.rollback(name),
+        })
+    }
+
+    /// Makes a checkpoint of a branch, which may be open: a read-only branch, with a text of one
+    /// line. Returns its name. Durable at the return.
+    ///
+    /// Raises `OSError` with `ENOENT`, `EINVAL` if the text is no line or has more than 128 bytes
+    /// with the name, or `ENOSPC` if the pool is full.
+    #[pyo3(signature = (branch="main", text=""))]
+    fn checkpoint(&self, py: Python<'_>, branch: &str, text: &str) -> PyResult<String> {
+        self.call(py, |pool| pool.checkpoint(branch, text))
+    }
+
+    fn _log(&self, py: Python<'_>, branch: &str) -> PyResult<Vec<Logged>> {
+        let found = self.call(py, |pool| pool.log(branch))?;
+        Ok(found.into_iter().map(logged).collect())
     }
 
     /// Gives `parent` the contents of `child`, which was forked from it or from one that it comes

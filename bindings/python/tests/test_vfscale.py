@@ -11,6 +11,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
@@ -18,6 +19,7 @@ import unittest
 import warnings
 
 import vfscale
+import vfscale.patch
 from vfscale import _vfscale
 
 
@@ -46,12 +48,16 @@ class Branches(WithHost):
         self.assertEqual(raised.exception.errno, number, raised.exception)
         return raised.exception
 
-    def test_the_best_of_twenty_is_kept(self):
+    def lines(self, word):
+        """Returns the example of the manual that has a word, with the path of the image."""
         manual = os.path.join(os.path.dirname(__file__), "../../../docs/PYTHON.md")
         with open(manual, encoding="utf-8") as file:
             blocks = [block.split("```")[0] for block in file.read().split("```python\n")[1:]]
-        (lines,) = [block for block in blocks if "open_pool" in block]
-        image, lines = self.image, lines.replace("work.vfs", self.image)
+        (lines,) = [block for block in blocks if word in block]
+        return lines.replace("work.vfs", self.image)
+
+    def test_the_best_of_twenty_is_kept(self):
+        image, lines = self.image, self.lines("pool.adopt")
         with vfscale.open_volume(image, 256 << 20) as volume:
             volume.task().write_bytes("/score", b"-1")
         names = {"attempt": lambda task, n: task.write_bytes("/score", b"%d" % (n * 7 % 20))}
@@ -60,6 +66,71 @@ class Branches(WithHost):
             self.assertEqual(volume.task().read_bytes("/score"), b"19")
         with vfscale.open_pool(image) as pool:
             self.assertEqual([branch.name for branch in pool.branches()], ["main"])
+
+    def test_the_best_of_twenty_and_what_goes_with_it_are_merged(self):
+        with vfscale.open_volume(self.image, 256 << 20):
+            pass
+
+        def attempt(task, n):
+            # Two attempts each want the same file.
+            task.write_bytes(f"/part{n % 10}", b"%d" % n)
+            return n * 7 % 20
+
+        exec(self.lines("pool.merge"), {"attempt": attempt})
+        with vfscale.open_volume(self.image) as volume:
+            task = volume.task()
+            for part in range(10):
+                best = max(part, part + 10, key=lambda n: n * 7 % 20)
+                self.assertEqual(task.read_bytes(f"/part{part}"), b"%d" % best)
+            self.assertEqual(len(task.listdir("/")), 10)
+
+    def test_a_merge_tells_its_conflicts(self):
+        with small_pool(self.image) as pool:
+            for name in ("a", "b"):
+                pool.fork("main", name)
+                with pool.open(name) as volume:
+                    volume.task().write_bytes(b"/n\xffw", name.encode())
+            self.assertTrue(pool.merge("a", dry_run=True).added == 1)
+            self.assertTrue(pool.merge("a").done)
+            conflict = vfscale.Conflict("/n\udcffw", "name", None)
+            refused = pool.merge("b", strategy="fail")
+            self.assertEqual((refused.done, refused.conflicts), (False, [conflict]))
+            merged = pool.merge("b", into="main")
+            self.assertEqual(merged.conflicts, [conflict._replace(beside="/n\udcffw.b")])
+            self.assertRaises(ValueError, pool.merge, "b", strategy="mine")
+            self.raises(errno.EINVAL, pool.merge, "b", "b")
+            with pool.open():
+                self.raises(errno.EBUSY, pool.merge, "b")
+
+    def test_differences_are_written_and_applied_and_branches_get_another_base(self):
+        with small_pool(self.image) as pool:
+            pool.fork("main", "a")
+            with pool.open("a") as volume:
+                volume.task().write_bytes("/new", b"line\n")
+            patch, layer = pool.patch("main", "a"), self.image + ".tar"
+            self.assertIn(b"+++ b/new\n", patch)
+            self.assertEqual(pool.layer("main", "a", layer), 2)
+            with tarfile.open(layer) as archive:
+                self.assertEqual(archive.getnames(), [".", "new"])
+                self.assertEqual(archive.extractfile("new").read(), b"line\n")
+            for source, is_layer in (patch, False), (memoryview(patch), False), (layer, True):
+                pool.fork("main", "b")
+                self.assertFalse(pool.apply("b", source, dry_run=True).done)
+                applied = pool.apply("b", source)
+                self.assertEqual((applied.is_layer, applied.done), (is_layer, True))
+                with pool.open("b") as volume:
+                    self.assertEqual(volume.task().read_bytes("/new"), b"line\n")
+                pool.delete("b")
+            with self.assertRaisesRegex(OSError, "new, line 1: can't be applied"):
+                pool.apply("a", patch)
+            self.raises(errno.ENOENT, pool.apply, "a", layer + ".none")
+            with pool.open() as volume:
+                volume.task().write_bytes("/other", b"1")
+            self.assertEqual(pool.rebase("a", dry_run=True).kept, None)
+            rebased = pool.rebase("a", "main")
+            self.assertEqual((rebased.added, rebased.kept, rebased.done), (1, "a@1", True))
+            self.assertEqual([it.path for it in pool.diff("main", "a")], ["/new"])
+            self.assertFalse(pool.rebase("a").done)
 
     def test_branches_are_made_compared_adopted_and_rolled_back(self):
         with small_pool(self.image) as pool:
@@ -88,6 +159,19 @@ class Branches(WithHost):
             self.assertIn("content", found["/f"][2])
             self.assertEqual(pool.rollback("a"), "a@1")
             self.assertEqual(pool.diff("main", "a"), [])
+            self.assertEqual(pool.checkpoint("a", "text"), "a@2")
+            self.raises(errno.EINVAL, pool.checkpoint, "a", "two\nlines")
+            self.raises(errno.EINVAL, pool.rollback, "a", "main")
+            with pool.open("a") as volume:
+                volume.task().write_bytes("/f", b"333")
+            self.assertEqual(pool.rollback("a", to="a@2"), "a@3")
+            self.assertEqual(pool.diff("a@2", "a"), [])
+            now, before = pool.log("a")[:2]
+            self.assertEqual((now.kind, now.time_ns, now.parent), ("now", None, before.node))
+            self.assertEqual((before.kind, before.text), ("checkpoint", "text"))
+            self.assertTrue(before.time_ns > 0 and "a@2" in before.branches)
+            pool.delete("a@3")
+            pool.delete("a@2")
             pool.delete("a")
             pool.rename("a@1", "b")
             pool.adopt("main", "b")
@@ -121,6 +205,27 @@ class Branches(WithHost):
                 self.assertEqual(one.task().listdir("/"), two.task().listdir("/"))
         with vfscale.open_pool(self.image, read_only=True) as pool:
             self.assertEqual([it.name for it in pool.branches()], ["fixed", "main"])
+
+    def test_what_an_overlay_has_becomes_a_branch(self):
+        folder = os.path.dirname(self.image)
+        view, upper, work = (os.path.join(folder, name) for name in ("view", "upper", "work"))
+        os.mkdir(upper)
+        os.mkdir(work)
+        with open(os.path.join(upper, "f"), "wb") as file:
+            file.write(b"above")
+        places = {"view": view, "upper": upper, "work": work, "userxattr": True}
+        with small_pool(self.image) as pool:
+            pool.fork("main", "base", read_only=True)
+            self.raises(errno.EINVAL, pool.view, "main", view)
+            made = pool.view("base", view)
+            self.assertEqual(made, (1, os.path.getsize(view), None))
+            done = pool.ingest("main", "base", **places)
+            self.assertEqual(done, (2, 0, 5, None))
+            with pool.open() as volume:
+                self.assertEqual(volume.task().read_bytes("/f"), b"above")
+            self.assertEqual(pool.ingest("main", "base", **places).kept, "main@native 0")
+            places["upper"] = os.path.join(folder, "none")
+            self.raises(errno.ENOENT, pool.ingest, "main", "base", **places)
 
     def test_branches_are_used_by_threads(self):
         with small_pool(self.image) as pool:
@@ -613,7 +718,7 @@ assert threads() == 2
 class Documentation(WithHost):
     def examples(self):
         found = {vfscale.__name__: vfscale.__doc__}
-        for module in (vfscale.tree, vfscale.task, vfscale.file, vfscale.path):
+        for module in (vfscale.tree, vfscale.task, vfscale.file, vfscale.path, vfscale.patch):
             for test in doctest.DocTestFinder().find(module):
                 found[test.name] = test.docstring
         for of in vars(_vfscale).values():

@@ -223,6 +223,20 @@ static int commit(const char *name, const char *mode) {
     }
 }
 
+/* Waits until an image can be opened: Linux ends the I/O of a killed process a little after it. */
+static void await_image(const char *name) {
+    int tries, is_open = 0;
+
+    for (tries = 0; !is_open && tries < 500; tries++) {
+        sqlite3 *db = NULL;
+
+        is_open = sqlite3_open_v2(name, &db, SQLITE_OPEN_READWRITE, "vfscale") == SQLITE_OK;
+        sqlite3_close(db);
+        if (!is_open)
+            usleep(10000);
+    }
+}
+
 /* A process that is killed while it commits: what it was told to be committed is there. */
 static void kills(const char *name, const char *mode) {
     int round;
@@ -251,6 +265,7 @@ static void kills(const char *name, const char *mode) {
         waitpid(child, NULL, 0);
         close(fds[0]);
         check(committed > 0, name, "the child committed nothing");
+        await_image(name);
         db = open_db(name, "vfscale");
         expect(db, "PRAGMA integrity_check", "ok|");
         snprintf(sql, sizeof sql, "SELECT count(*) >= %d FROM t", committed);

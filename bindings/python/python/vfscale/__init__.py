@@ -17,20 +17,38 @@ with the numbers of Linux and the paths. `vfscale.fsspec` has the file systems o
 from ._vfscale import DirEntry, __version__
 from .file import File
 from .path import Path
-from .pool import Branch, Difference, Pool, PoolUsage, open_pool
+from .pool import (
+    Applied,
+    Branch,
+    Conflict,
+    Difference,
+    Ingested,
+    LogEntry,
+    Merged,
+    Pool,
+    PoolUsage,
+    View,
+    open_pool,
+)
 from .task import Task
 from .tree import Memory, Volume, memory, open_volume
 
 __all__ = [
+    "Applied",
     "Branch",
+    "Conflict",
     "Difference",
     "DirEntry",
     "File",
+    "Ingested",
+    "LogEntry",
     "Memory",
+    "Merged",
     "Path",
     "Pool",
     "PoolUsage",
     "Task",
+    "View",
     "Volume",
     "__version__",
     "memory",

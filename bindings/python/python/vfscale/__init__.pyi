@@ -18,15 +18,21 @@ _Option: TypeAlias = Union[bool, int, float, _HostPath, None]
 _Text: TypeAlias = Union[str, "Path", os.PathLike[str]]
 
 __all__ = [
+    "Applied",
     "Branch",
+    "Conflict",
     "Difference",
     "DirEntry",
     "File",
+    "Ingested",
+    "LogEntry",
     "Memory",
+    "Merged",
     "Path",
     "Pool",
     "PoolUsage",
     "Task",
+    "View",
     "Volume",
     "__version__",
     "memory",
@@ -70,6 +76,15 @@ class Branch(NamedTuple):
     read_only: bool
     depth: int
 
+class LogEntry(NamedTuple):
+    node: int
+    kind: str
+    time_ns: int | None
+    text: str
+    parent: int | None
+    merges: list[tuple[int, str]]
+    branches: list[str]
+
 class PoolUsage(NamedTuple):
     size: int
     free: int
@@ -79,6 +94,39 @@ class Difference(NamedTuple):
     kind: str
     moved_from: str | None
     parts: tuple[str, ...]
+
+class Conflict(NamedTuple):
+    path: str
+    kind: str
+    beside: str | None
+
+class Merged(NamedTuple):
+    added: int
+    removed: int
+    moved: int
+    changed: int
+    texts: int
+    done: bool
+    kept: str | None
+    conflicts: list[Conflict]
+
+class Applied(NamedTuple):
+    is_layer: bool
+    written: int
+    removed: int
+    untold: int
+    done: bool
+
+class View(NamedTuple):
+    inodes: int
+    bytes: int
+    marked: Optional[str]
+
+class Ingested(NamedTuple):
+    files: int
+    removed: int
+    bytes: int
+    kept: str | None
 
 class Pool:
     def __new__(
@@ -108,8 +156,37 @@ class Pool:
         **options: _Option,
     ) -> Volume: ...
     def diff(self, a: str, b: str) -> list[Difference]: ...
+    def merge(
+        self, branch: str, into: str = "main", *, strategy: str = "both", dry_run: bool = False
+    ) -> Merged: ...
+    def rebase(
+        self, branch: str, onto: str = "main", *, strategy: str = "both", dry_run: bool = False
+    ) -> Merged: ...
+    def patch(self, a: str, b: str, *, base: bool = False) -> bytes: ...
+    def layer(self, a: str, b: str, out: _HostPath, *, base: bool = False) -> int: ...
+    def apply(
+        self,
+        branch: str,
+        source: bytes | bytearray | memoryview | _HostPath,
+        *,
+        dry_run: bool = False,
+        strip: int = 1,
+    ) -> Applied: ...
     def adopt(self, parent: str, child: str) -> None: ...
-    def rollback(self, name: str) -> str | None: ...
+    def rollback(self, name: str, to: str | None = None) -> str | None: ...
+    def checkpoint(self, branch: str = "main", text: str = "") -> str: ...
+    def log(self, branch: str = "main") -> list[LogEntry]: ...
+    def view(self, branch: str, out: _HostPath) -> View: ...
+    def ingest(
+        self,
+        branch: str,
+        base: str,
+        *,
+        view: _HostPath,
+        upper: _HostPath,
+        work: _HostPath,
+        userxattr: bool = False,
+    ) -> Ingested: ...
     def rename(self, name: str, to: str) -> None: ...
     def delete(self, name: str) -> None: ...
     def close(self) -> None: ...
