@@ -87,3 +87,23 @@ install_packages() { # PACKAGE...
     DEBIAN_FRONTEND=noninteractive timeout 600 \
         apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
+
+# Sets `program` to the one that VFSCALE names, or else to the one of a release, which is built.
+find_program() {
+    program=${VFSCALE:-}
+    if [[ -z $program ]]; then
+        (cd "$here/.." && cargo build --release --quiet -p vfscale-cli)
+        program=${CARGO_TARGET_DIR:-$here/../target}/release/vfscale
+    fi
+    program=$(realpath "$program")
+}
+
+# Prints the head of a file for docs/results, but for the end of its last line.
+report_head() { # TITLE COMMAND
+    local cpu
+    cpu=$(sed -n '/^model name/ { s/^[^:]*: //p; q }' /proc/cpuinfo)
+    # shellcheck disable=SC2016 # the quotes are those of Markdown
+    printf '# %s\n\n```sh\n%s\n```\n\n' "$1" "$2"
+    printf '%s UTC, commit `%s`, %s CPUs of %s, Linux %s. ' "$(date -u '+%F %R')" \
+        "$(git -C "$here" rev-parse --short=12 HEAD)" "$(nproc)" "$cpu" "$(uname -r)"
+}
