@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::syncfs;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags as Flags, UnmountFlags, mount};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -321,6 +322,19 @@ impl Attached {
     /// `ENOENT` if the directory is not known.
     pub(crate) fn device(&self) -> io::Result<(u32, u32)> {
         Ok(self.device.ok_or(Errno::NOENT)?)
+    }
+
+    /// Has the kernel send the data that it holds back, and waits until the mount has it. Does
+    /// nothing to a connection that has ended, or that another process has attached. The workers
+    /// must run.
+    ///
+    /// # Errors
+    /// `EINVAL` if this process does not see the mount, or another one lies on it; any error of
+    /// `open(2)` and `syncfs(2)`.
+    pub(crate) fn flush(&self, device: &Device) -> io::Result<()> {
+        let Some(mount) = self.mount.filter(|_| !is_ended(device)) else { return Ok(()) };
+        let (place, _) = mount.find(&self.dir)?;
+        Ok(syncfs(place.open()?)?)
     }
 
     /// Detaches, wherever the mount is, unless it is already detached. A connection that another

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use vfscale::pool::PoolMaker;
 use vfscale::posix::MountFlags;
 use vfscale::volume::{Follower, Freezer, LiveVolume};
 use vfscale::{File, Pool, Vfs};
+use vfscale_sync::thread::spawn;
 
 use self::unserved::Unserved;
 use self::watch::Watch;
@@ -54,6 +56,9 @@ pub struct Builder {
 const THREADS_MIN: usize = 2;
 /// Upper bound of the default number of workers: waking more costs more than it gains.
 const THREADS_MAX: usize = 16;
+
+/// Longest wait for data that the kernel holds back, before an unmount by force.
+const FLUSH_MAX: Duration = Duration::from_secs(10);
 
 impl Builder {
     /// Creates a builder that mounts the root of `vfs`: shared with the library, without caching of
@@ -365,7 +370,9 @@ struct Mount {
 
 /// A mounted file system.
 ///
-/// `Send` and `Sync`. Dropping it unmounts, with force if the mount is in use.
+/// `Send` and `Sync`. Dropping it sends what the kernel holds back, and unmounts by
+/// [force](Unmounter::force): also where another mount namespace has a copy of the mount, as
+/// `unshare --mount` makes one, which keeps it in use after an orderly unmount.
 pub struct Mounted {
     server: Arc<Server>,
     mount: Arc<Mount>,
@@ -488,6 +495,28 @@ impl Mounted {
 }
 
 impl Mount {
+    /// Has the kernel send the data that it holds back, and waits for it, at most [`FLUSH_MAX`]:
+    /// before the mount is ended by force, which ends a wait that takes longer, too.
+    fn flush(self: &Arc<Mount>) {
+        let (done, waiting) = mpsc::channel::<()>();
+        let mount = Arc::clone(self);
+        let flushing = spawn("vfscale-flush", move || {
+            if let Err(error) = mount.attached.flush(&mount.device) {
+                tracing::warn!("cannot flush {}: {error}", mount.attached.dir().display());
+            }
+            drop(done);
+        });
+        match flushing {
+            Ok(_) => {
+                if waiting.recv_timeout(FLUSH_MAX) == Err(RecvTimeoutError::Timeout) {
+                    let dir = self.attached.dir().display();
+                    tracing::warn!("{dir} is unmounted before all data is written to it");
+                }
+            }
+            Err(error) => tracing::warn!("no thread to flush a mount: {error}"),
+        }
+    }
+
     fn notify(&self, message: &[u8]) -> io::Result<()> {
         match self.device.send(message) {
             // The kernel has already forgotten the node or name.
@@ -506,7 +535,8 @@ impl Unmounter {
         self.0.attached.detach(&self.0.device, Detach::Idle)
     }
 
-    /// Unmounts by force; users of the mount get `ENOTCONN` or `ECONNABORTED` from then on.
+    /// Unmounts by force; users of the mount get `ENOTCONN` or `ECONNABORTED` from then on, and
+    /// data in the kernel only are lost.
     ///
     /// A process without the right to unmount directly only detaches the mount: its present users
     /// can use it until this process ends, and no other process sees it.
@@ -517,8 +547,9 @@ impl Unmounter {
         self.0.attached.detach(&self.0.device, Detach::Force)
     }
 
-    /// Unmounts when the mount is no longer in use, or by force after `patience`. Returns whether
-    /// force was needed.
+    /// Unmounts when the mount is no longer in use, or by force after `patience`, when the kernel
+    /// has sent the data that it holds back (for which this waits at most ten seconds more).
+    /// Returns whether force was needed.
     ///
     /// # Errors
     /// Returns any error of `umount2(2)` except `EBUSY`.
@@ -529,6 +560,7 @@ impl Unmounter {
             match self.unmount() {
                 Err(e) if e.kind() == io::ErrorKind::ResourceBusy => {
                     if Instant::now() >= end {
+                        self.0.flush();
                         return self.force().map(|()| true);
                     }
                     std::thread::sleep(STEP);
@@ -541,8 +573,10 @@ impl Unmounter {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let unmounter = self.unmounter();
-        if let Err(e) = unmounter.unmount().or_else(|_| unmounter.force()) {
+        // By force at once: an orderly unmount leaves a mount in use that another mount namespace
+        // has a copy of, and then nobody here can end it.
+        self.mount.flush();
+        if let Err(e) = self.unmounter().force() {
             tracing::error!("cannot unmount {}: {e}", self.dir().display());
             return;
         }

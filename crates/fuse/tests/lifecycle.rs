@@ -6,7 +6,8 @@
 pub(crate) mod common;
 
 use std::fs;
-use std::process::Command;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{BOTH, TestMount, drop_caches, is_root};
@@ -60,7 +61,7 @@ fn force_does_not_wait() {
     assert!(mounted.unmounter().unmount_within(Duration::from_millis(50)).unwrap());
     mounted.wait();
     assert!(!is_mounted(m.dir()));
-    assert!(std::io::Write::write(&mut file, b"x").is_err());
+    assert!(file.write(b"x").is_err());
 }
 
 #[test]
@@ -69,6 +70,50 @@ fn dropping_unmounts() {
     assert!(is_mounted(m.dir()));
     drop(m.take());
     assert!(!is_mounted(m.dir()));
+}
+
+#[test]
+fn data_that_the_kernel_holds_back_is_sent_before_an_unmount_by_force() {
+    for is_dropped in [true, false] {
+        let gathers = |builder: Builder| builder.writeback(true);
+        let Some(mut m) = TestMount::with(Sharing::Exclusive, gathers) else { return };
+        let mut file = fs::File::create(m.path("f")).unwrap();
+        file.write_all(b"held back").unwrap();
+        let mounted = m.take();
+        if is_dropped {
+            drop(mounted);
+        } else {
+            assert!(mounted.unmounter().unmount_within(Duration::ZERO).unwrap());
+        }
+        assert_eq!(m.vfs.task().read_to_string("/f").unwrap(), "held back");
+    }
+}
+
+/// Programs that have a mount namespace of their own have a copy of each mount, until its directory
+/// is removed.
+#[test]
+fn dropping_ends_a_mount_that_another_namespace_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume = vfscale::volume(dir.path().join("image")).create(64 << 20).open().unwrap();
+    let tree = volume.vfs().clone();
+    let Some(mut m) = TestMount::of(tree, Sharing::Exclusive, |builder| builder) else { return };
+    if !is_root() {
+        return;
+    }
+    let mut other = Command::new("unshare");
+    other.args(["--mount", "sh", "-c", "echo; read line"]);
+    let mut other = other.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = [0];
+    other.stdout.as_mut().unwrap().read_exact(&mut line).unwrap();
+    fs::write(m.path("f"), "kept").unwrap();
+    drop(m.take());
+    // A handle of a tree keeps its volume open.
+    m.vfs = common::memory(1 << 20);
+    assert_eq!(volume.task().read_to_string("/f").unwrap(), "kept");
+    let closed = volume.close();
+    drop(other.stdin.take());
+    assert!(other.wait().is_ok());
+    closed.unwrap();
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, open, statx};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, open, openat, statx};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -57,6 +57,15 @@ impl Place {
         let has_id = found.stx_mask & StatxFlags::MNT_ID.bits() != 0;
         let device = (found.stx_dev_major, found.stx_dev_minor);
         Ok(MountId { device, id: has_id.then_some(found.stx_mnt_id) })
+    }
+
+    /// Opens the directory there, with the root of the topmost mount.
+    ///
+    /// # Errors
+    /// Any error of `open(2)`.
+    pub(super) fn open(&self) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        openat(&self.parent, &self.name, flags, Mode::empty())
     }
 
     /// Unmounts the topmost mount there; `dir` is its path, for a process that has no `/proc`.
