@@ -1,6 +1,8 @@
 //! The process that has a device open.
 
 use std::fmt;
+use std::io;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::calendar::moment;
@@ -25,9 +27,31 @@ impl Holder {
         let program = program.as_deref().and_then(|path| path.file_name());
         let program =
             program.map_or_else(|| "?".into(), |name| name.to_string_lossy().into_owned());
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        Self { pid: std::process::id(), program, host, since: SystemTime::now() }
+        Self { pid: std::process::id(), program, host: host_name(), since: SystemTime::now() }
     }
+
+    /// Returns whether the process is of this host, and has ended: it does not exist, or only as
+    /// what its parent has not asked for yet. A process of another process namespace seems so, too.
+    pub(crate) fn has_ended(&self) -> bool {
+        if self.host != host_name() {
+            return false;
+        }
+        match std::fs::read(format!("/proc/{}/stat", self.pid)) {
+            // The state stands behind the name, which may have any bytes.
+            Ok(stat) => stat
+                .iter()
+                .rposition(|byte| *byte == b')')
+                .and_then(|end| stat.get(end + 2))
+                .is_some_and(|state| matches!(state, b'Z' | b'X')),
+            Err(error) => {
+                error.kind() == io::ErrorKind::NotFound && Path::new("/proc/self/stat").exists()
+            }
+        }
+    }
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 impl fmt::Display for Holder {

@@ -71,7 +71,8 @@ const TEXT_BYTES_MAX: usize = 64;
 /// Number of attempts to read a name, and the pause between them.
 const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(5);
-/// Time that a holder gets to close its volume when its mount is gone.
+/// Time that a holder gets to close its volume when its mount is gone, and the kernel to close the
+/// files of one that has ended.
 const CLOSING: Duration = Duration::from_secs(5);
 
 /// The state of a lock that another process holds, with the name of that process, and the number of
@@ -117,7 +118,7 @@ impl Part {
 /// or with [`unlock`].
 ///
 /// Blocks for at most half a second if the holder's name can't be read, and for at most
-/// five seconds if the holder's mount is gone.
+/// five seconds if the holder's mount is gone, or the holder has ended.
 pub(super) fn lock(file: &File, kind: LockKind) -> io::Result<Result<(), HeldBy>> {
     lock_by(file, || {
         ofd_lock(file, kind, LOCK, 1)?;
@@ -151,23 +152,38 @@ fn shared(file: &File, part: &Part) -> io::Result<()> {
 }
 
 fn lock_by(file: &File, attempt: impl Fn() -> io::Result<()>) -> io::Result<Result<(), HeldBy>> {
+    let locked = until_free(file, || match attempt() {
+        Err(error) if is_taken(&error) => Ok(false),
+        locked => locked.map(|()| true),
+    })?;
+    if locked.is_ok() {
+        // The lock is valid without its name as well: other processes still find it taken.
+        let _ = publish(file, &Holder::this_process());
+    }
+    Ok(locked)
+}
+
+/// Asks `is_free` until that is so, or a holder is known that is not about to go.
+fn until_free(
+    file: &File,
+    is_free: impl Fn() -> io::Result<bool>,
+) -> io::Result<Result<(), HeldBy>> {
     let end = Instant::now() + CLOSING;
     let mut attempts = 0..TRIES;
     while attempts.next().is_some() {
-        match attempt() {
-            Ok(()) => {
-                // The lock is valid without its name as well: other processes still find it taken.
-                let _ = publish(file, &Holder::this_process());
-                return Ok(Ok(()));
-            }
-            Err(error) if is_taken(&error) => {}
+        match is_free() {
+            Ok(true) => return Ok(Ok(())),
+            Ok(false) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         }
-        if Instant::now() < end && mounted::are_gone(file) {
+        let holder = holder(file);
+        let is_closing =
+            || mounted::are_gone(file) || holder.as_ref().is_some_and(Holder::has_ended);
+        if Instant::now() < end && is_closing() {
             attempts = 0..TRIES;
-        } else if let Some(holder) = holder(file) {
-            return Ok(Err(HeldBy::of(file, Some(holder))));
+        } else if holder.is_some() {
+            return Ok(Err(HeldBy::of(file, holder)));
         }
         thread::sleep(PAUSE);
     }
@@ -176,18 +192,9 @@ fn lock_by(file: &File, attempt: impl Fn() -> io::Result<()>) -> io::Result<Resu
 
 /// Returns the holder of the lock, if there is one, and takes nothing.
 ///
-/// Blocks for at most half a second if the holder's name can't be read.
+/// Blocks like [`lock`].
 pub(super) fn look(file: &File) -> io::Result<Result<(), HeldBy>> {
-    for _ in 0..TRIES {
-        if ofd_lock_of_others(file, LOCK, 1)?.is_none() {
-            return Ok(Ok(()));
-        }
-        if let Some(holder) = holder(file) {
-            return Ok(Err(HeldBy::of(file, Some(holder))));
-        }
-        thread::sleep(PAUSE);
-    }
-    Ok(Err(HeldBy::of(file, None)))
+    until_free(file, || Ok(ofd_lock_of_others(file, LOCK, 1)?.is_none()))
 }
 
 /// Releases the lock and the name. Closing the file would do that too, but later if another process

@@ -84,8 +84,8 @@ impl FileOptions {
     /// Opens an image file or a block device. Bytes after its last whole block are ignored.
     ///
     /// Blocks for the I/O; for at most five seconds if another process has served it as a mount
-    /// that is gone, and is about to close it; and for at most half a second if another process has
-    /// it open whose name can't be read.
+    /// that is gone, and is about to close it, or has ended; and for at most half a second if
+    /// another process has it open whose name can't be read.
     ///
     /// # Errors
     /// [`Error::Locked`] if another process has it open, or the same bytes through a loop device;
@@ -100,7 +100,7 @@ impl FileOptions {
     /// Fails if another process has the image file or block device at `path` open. Takes no lock,
     /// and opens nothing that other openers notice.
     ///
-    /// Blocks for at most half a second if the name of that process can't be read.
+    /// Blocks as [`open`](Self::open) does.
     ///
     /// # Errors
     /// [`Error::Locked`] if it is in use; [`Error::Io`].

@@ -1,5 +1,7 @@
 use std::fs::OpenOptions;
 
+use vfscale_harness::wait_until;
+
 use super::*;
 
 fn open(path: &std::path::Path) -> File {
@@ -83,4 +85,30 @@ fn a_lock_conflicts_with_a_holder_without_a_name() {
     let (ours, theirs) = (open(&path), open(&path));
     ofd_lock(&theirs, LockKind::Exclusive, 0, 0).unwrap();
     assert!(matches!(lock(&ours, LockKind::Exclusive).unwrap(), Err(HeldBy { holder: None, .. })));
+}
+
+/// The kernel closes the files of a process that was killed a moment after it is gone.
+#[test]
+fn the_lock_of_a_process_that_has_ended_is_awaited() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let is_awaited = |holder: &Holder| {
+        let (ours, theirs) = (open(&path), open(&path));
+        ofd_lock(&theirs, LockKind::Exclusive, LOCK, 1).unwrap();
+        publish(&theirs, holder).unwrap();
+        let closing = thread::spawn(move || {
+            vfscale_harness::pause(Duration::from_millis(100));
+            drop(theirs);
+        });
+        assert!(look(&open(&path)).unwrap().is_ok());
+        assert!(lock(&ours, LockKind::Exclusive).unwrap().is_ok());
+        closing.join().unwrap();
+    };
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let holder = Holder { pid: child.id(), ..Holder::this_process() };
+    wait_until("the end of a child", || holder.has_ended());
+    is_awaited(&holder);
+    child.wait().unwrap();
+    is_awaited(&holder);
+    assert!(!Holder::this_process().has_ended());
 }
