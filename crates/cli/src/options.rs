@@ -145,6 +145,11 @@ impl MountOptions {
         self.cleared.set(flag, !on);
     }
 
+    fn relatime(&mut self) {
+        self.flag(MountFlags::NOATIME, false);
+        self.flag(MountFlags::RELATIME, true);
+    }
+
     /// Applies the options after one `-o`. Later ones win.
     ///
     /// # Errors
@@ -295,14 +300,24 @@ static OPTIONS: &[Row] = &[
     row("exec", "Undo noexec", Flag(MountFlags::NOEXEC, false)),
     row("nosymfollow", "Follow no symbolic links", Flag(MountFlags::NOSYMFOLLOW, true)),
     row("symfollow", "Undo nosymfollow", Flag(MountFlags::NOSYMFOLLOW, false)),
-    row("noatime", "Leave access times as they are", Flag(MountFlags::NOATIME, true)),
-    row("atime", "Undo noatime", Flag(MountFlags::NOATIME, false)),
+    row(
+        "noatime",
+        "Leave access times as they are; the default in branches other than `main`",
+        Flag(MountFlags::NOATIME, true),
+    ),
+    row("atime", "Undo noatime, and as relatime", Word(MountOptions::relatime)),
     row(
         "nodiratime",
         "Leave access times of directories as they are",
         Flag(MountFlags::NODIRATIME, true),
     ),
     row("diratime", "Undo nodiratime", Flag(MountFlags::NODIRATIME, false)),
+    row(
+        "relatime",
+        "Set the access time at an access once a day, and at the first one after a change; the \
+         default, but for branches other than `main`",
+        Word(MountOptions::relatime),
+    ),
     row(
         "strictatime",
         "Set the access time at each access, not only once a day or after a change",
@@ -440,7 +455,6 @@ impl FromArgMatches for LongOptions {
 const IGNORED_WORDS: &[&str] = &[
     "defaults",
     "acl",
-    "relatime",
     "norelatime",
     "auto",
     "noauto",

@@ -207,11 +207,14 @@ pub(crate) fn builder(
     name: Option<&Path>,
 ) -> Result<Builder, Failure> {
     let vfs = &source.vfs()?;
-    let flags = options.apply(MountFlags::empty());
-    if flags.intersects(MountFlags::NOATIME | MountFlags::NODIRATIME | MountFlags::STRICTATIME) {
+    let access_times = options.apply(MountFlags::empty())
+        & (MountFlags::NOATIME
+            | MountFlags::NODIRATIME
+            | MountFlags::STRICTATIME
+            | MountFlags::RELATIME);
+    if !access_times.is_empty() {
         // The kernel leaves access times to the server.
-        let access_times = MountFlags::NOATIME | MountFlags::NODIRATIME | MountFlags::STRICTATIME;
-        vfs.task().posix().remount_bind("/", flags & access_times)?;
+        vfs.task().posix().remount_bind("/", access_times)?;
     }
     if serve.proc {
         mount_state(vfs)?;

@@ -291,8 +291,9 @@ impl Pool {
     /// Returns the options of the volume in a branch; open it with [`open`](VolumeBuilder::open).
     /// Its caches share a [budget](PoolBuilder::cache_budget) with those of the other branches,
     /// unless [`cache_size`](VolumeBuilder::cache_size) gives it caches of its own; and its
-    /// structures are for one CPU, since there may be many. A branch can be opened by one user for
-    /// writing, and a read-only one by many.
+    /// structures are for one CPU, since there may be many. A branch other than `main` leaves
+    /// access times as they are, until its root is remounted with another rule. A branch can be
+    /// opened by one user for writing, and a read-only one by many.
     pub fn branch(&self, name: &str) -> VolumeBuilder {
         let builder = VolumeBuilder::of_branch(self.shared.clone(), name);
         let builder = builder.scaling(Scaling::with_slots(1));

@@ -37,6 +37,7 @@ use vfscale_diskfs::{DiskFs, Fault, OpenError, Settings, copies};
 use vfscale_memfs::MemFs;
 use vfscale_vfs::driver::ErrorCursor;
 use vfscale_vfs::driver::fork::{self, Owned};
+use vfscale_vfs::types::MountFlags;
 use vfscale_vfs::{Errno, FileSystem, Limits, Mode, Scaling, Task, Users, Vfs};
 
 use crate::place::shared::{Access, MAIN, PoolShared};
@@ -381,6 +382,7 @@ impl VolumeBuilder {
         if fork::is_child() {
             return Err(VolumeError::Forked { name });
         }
+        let access_times = self.access_times();
         let (device, is_new) = self.device()?;
         let log = self.log.as_ref().filter(|_| !self.settings.no_recovery);
         let log = log.map(|log| self.open_device(log)).transpose()?;
@@ -393,7 +395,8 @@ impl VolumeBuilder {
             if read_only { device } else { device.or_lower(&name, budget, &present.current) };
         let mut devices = Devices { place, log };
         let fs = open_driver(&mut devices, &settings, read_only, &name)?;
-        let vfs = mount(&fs, settings.journal.scaling, self.limits).map_err(|errno| {
+        let vfs = mount(&fs, settings.journal.scaling, self.limits, access_times);
+        let vfs = vfs.map_err(|errno| {
             fs.abandon();
             VolumeError::Mount { name: name.clone(), errno }
         })?;
@@ -401,6 +404,15 @@ impl VolumeBuilder {
         let held = Owned::new(OpenDriver::new(fs, devices));
         let options = Box::new((settings, self.limits));
         Ok(Volume { vfs, held, name, is_new, present, options })
+    }
+
+    /// Returns the rule for access times of the root mount. In a fork, a read would copy the block
+    /// of the inode.
+    fn access_times(&self) -> MountFlags {
+        match &self.place {
+            Place::Branch(_, name) if name != MAIN => MountFlags::NOATIME,
+            _ => MountFlags::RELATIME,
+        }
     }
 
     fn is_read_only(&self) -> bool {
@@ -523,10 +535,19 @@ fn open_driver(
     opened
 }
 
-/// Creates a tree with the file system mounted as its root.
-fn mount(fs: &Arc<DiskFs>, scaling: Scaling, limits: Limits) -> Result<Vfs, Errno> {
+/// Creates a tree with the file system mounted as its root, with a rule for access times.
+fn mount(
+    fs: &Arc<DiskFs>,
+    scaling: Scaling,
+    limits: Limits,
+    access_times: MountFlags,
+) -> Result<Vfs, Errno> {
     let vfs = Vfs::with_limits(fs.clone(), scaling, limits)?;
     vfs.set_memory_driver(MemFs::builder().slots(scaling.slots()).build())?;
+    if access_times != MountFlags::RELATIME {
+        let mounted = vfs.task().posix().remount_bind("/", access_times);
+        mounted.map_err(|error| error.errno())?;
+    }
     Ok(vfs)
 }
 

@@ -110,6 +110,21 @@ fn a_remount_repeats_what_the_kernel_shows() {
 }
 
 #[test]
+fn the_last_rule_for_access_times_counts() {
+    let rules = MountFlags::NOATIME | MountFlags::RELATIME;
+    for (text, expected) in [
+        ("ro", MountFlags::empty()),
+        ("noatime", MountFlags::NOATIME),
+        ("noatime,relatime", MountFlags::RELATIME),
+        ("noatime,atime", MountFlags::RELATIME),
+    ] {
+        assert_eq!(parse(text).unwrap().apply(MountFlags::empty()) & rules, expected, "{text}");
+    }
+    let both = parse("relatime,noatime").unwrap().apply(MountFlags::empty());
+    assert!(both.contains(MountFlags::NOATIME), "which counts more");
+}
+
+#[test]
 fn unknown_options_are_named() {
     assert_eq!(parse("ro,fast").unwrap_err(), "mount option `fast` is unknown");
     assert_eq!(parse("colour=red").unwrap_err(), "mount option `colour=red` is unknown");
@@ -132,7 +147,7 @@ fn a_mount_without_extended_attributes_may_be_forced() {
 
 #[test]
 fn words_of_fstab_are_known_with_their_opposites() {
-    for word in ["lazytime", "nolazytime", "relatime", "norelatime", "auto", "noauto"] {
+    for word in ["lazytime", "nolazytime", "norelatime", "auto", "noauto"] {
         assert_eq!(parse(word), Ok(MountOptions::default()), "{word}");
     }
 }

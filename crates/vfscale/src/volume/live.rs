@@ -228,8 +228,8 @@ impl Volume {
             fs.abandon();
             (errno, errno.to_string())
         };
-        let vfs = mount(&fs, settings.journal.scaling, *limits).map_err(failed)?;
-        keep_access_times(&self.vfs, &vfs).map_err(|error| failed(error.into()))?;
+        let access_times = access_times(&self.vfs).map_err(|error| failed(error.into()))?;
+        let vfs = mount(&fs, settings.journal.scaling, *limits, access_times).map_err(failed)?;
         self.present.enter(&fs, &devices);
         self.held = Owned::new(OpenDriver::new(fs, devices));
         self.vfs = vfs.clone();
@@ -237,11 +237,13 @@ impl Volume {
     }
 }
 
-/// Has the root of a tree update access times as that of another one does.
-fn keep_access_times(from: &Vfs, to: &Vfs) -> vfscale_vfs::Result<()> {
-    let times = MountFlags::NOATIME | MountFlags::NODIRATIME | MountFlags::STRICTATIME;
-    let flags = from.task().posix().statfs(At::Cwd, "/")?.flags & times;
-    if flags.is_empty() { Ok(()) } else { to.task().posix().remount_bind("/", flags) }
+/// Returns the rule by which the root of a tree updates access times.
+fn access_times(of: &Vfs) -> vfscale_vfs::Result<MountFlags> {
+    let rules = MountFlags::NOATIME
+        | MountFlags::NODIRATIME
+        | MountFlags::STRICTATIME
+        | MountFlags::RELATIME;
+    Ok(of.task().posix().statfs(At::Cwd, "/")?.flags & rules)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use vfscale::posix::MountFlags;
 use vfscale::volume::CacheBudget;
 use vfscale::{OpenOptions, Pool, Volume};
 use vfscale_diskfs::mkfs::{self, MkfsOptions};
@@ -81,6 +82,43 @@ fn a_small_change_in_a_branch_takes_little_space_and_few_writes() {
         pool.open(name).unwrap().close().unwrap();
         assert_eq!((device.state.take().1, used(&pool) - before), (0, taken), "{name}");
     }
+    pool.close().unwrap();
+}
+
+/// Reads of a branch change nothing in it, but where access times are asked for.
+#[test]
+fn reads_of_a_branch_take_no_space() {
+    let (device, pool) = pool();
+    // An access is noted once after each change.
+    let read_all = |volume: &Volume| {
+        let task = volume.task();
+        for n in 0..1000 {
+            assert_eq!(task.read_to_string(format!("/d/f{n}")).unwrap(), n.to_string());
+        }
+        volume.sync().unwrap();
+    };
+    for (name, rule) in [("quiet", None), ("noted", Some(MountFlags::RELATIME))] {
+        pool.fork("main", name).unwrap();
+        // The first opening of a fork may be written down.
+        pool.open(name).unwrap().close().unwrap();
+        let before = used(&pool);
+        let volume = pool.open(name).unwrap();
+        if let Some(rule) = rule {
+            volume.task().posix().remount_bind("/", rule).unwrap();
+        }
+        device.state.take();
+        read_all(&volume);
+        volume.close().unwrap();
+        let (kinds, written) = device.state.take();
+        assert_eq!(written > 0, rule.is_some(), "{name}: {kinds:?}");
+        assert_eq!(used(&pool) > before, rule.is_some(), "{name}");
+    }
+    // `main` is as any volume.
+    let main = pool.open("main").unwrap();
+    device.state.take();
+    read_all(&main);
+    main.close().unwrap();
+    assert!(device.state.take().1 > 0);
     pool.close().unwrap();
 }
 
