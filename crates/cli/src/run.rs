@@ -28,10 +28,12 @@ use crate::source;
 use crate::volume::branch;
 
 use args::RunArgs;
+use checkpoints::Checkpoints;
 use front::{Inside, Ran, Server, Side};
 use trial::Opened;
 
 pub(crate) mod args;
+mod checkpoints;
 mod front;
 mod joined;
 mod native;
@@ -65,7 +67,10 @@ pub(crate) fn run(
     {
         return Ok(status);
     }
-    let inside = |dir: &Path, signals| front::run_in(dir, &args.words.command, signals);
+    let inside = |dir: &Path, signals| {
+        let checkpoints = Checkpoints::of(args, &options, dir);
+        front::run_in(dir, &args.words.command, signals, checkpoints)
+    };
     mounted(args, &options, arguments, parse, &inside)
 }
 

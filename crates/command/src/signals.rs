@@ -6,6 +6,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 /// Signals that end a command, or are passed on to the command it runs.
 const CAUGHT: [i32; 6] =
@@ -75,17 +76,33 @@ impl Blocked {
     /// Waits for the next signal. Blocks until there is one.
     pub fn wait(&self) -> Caught {
         loop {
-            let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
-            // SAFETY: reads an initialised set and fills in `info`.
-            let signal = unsafe { libc::sigwaitinfo(&raw const self.set, info.as_mut_ptr()) };
-            if signal > 0 {
-                // SAFETY: `sigwaitinfo` has filled it in, and zeros would be valid as well.
-                let info = unsafe { info.assume_init() };
-                let from_terminal = info.si_code == libc::SI_KERNEL;
-                return Caught { signal, from_terminal };
+            // An interrupted wait, for example by a debugger, is none.
+            if let Some(caught) = self.wait_until(None) {
+                return caught;
             }
-            // The wait was interrupted, for example by a debugger.
         }
+    }
+
+    /// Waits for the next signal, for at most a time. `None` if there is none.
+    pub fn wait_for(&self, time: Duration) -> Option<Caught> {
+        self.wait_until(Some(time))
+    }
+
+    fn wait_until(&self, time: Option<Duration>) -> Option<Caught> {
+        let time = time.map(|time| libc::timespec {
+            tv_sec: time.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: time.subsec_nanos().into(),
+        });
+        let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+        // SAFETY: reads an initialised set and a time that lives on, if there is one, and fills in
+        // `info`.
+        let signal = unsafe { libc::sigtimedwait(&raw const self.set, info.as_mut_ptr(), time) };
+        (signal > 0).then(|| {
+            // SAFETY: `sigtimedwait` has filled it in, and zeros would be valid as well.
+            let info = unsafe { info.assume_init() };
+            Caught { signal, from_terminal: info.si_code == libc::SI_KERNEL }
+        })
     }
 
     /// Restores the former mask of this thread. A child calls this between `fork` and `exec`, so it

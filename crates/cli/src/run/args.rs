@@ -1,10 +1,12 @@
 //! The arguments of `vfscale run`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
 use crate::child::CommandArgs;
+use crate::options;
 use crate::source::args::{ServeArgs, SourceArgs};
 
 #[derive(Clone, Debug, Args)]
@@ -50,6 +52,14 @@ pub(crate) struct RunArgs {
     /// Say how a native run reads the branch, and which options of its mounts the kernel refuses
     #[arg(short, long, requires = "native")]
     pub(crate) verbose: bool,
+
+    /// Make a checkpoint of the branch each time that these seconds have passed and something has
+    /// changed, see `vfscale checkpoint`: what the command had then can be compared, read and
+    /// rolled back to. An image without branches becomes a pool. Checkpoints stay until `vfscale
+    /// branch delete`
+    #[arg(long, value_name = "SECONDS", value_parser = options::parse_seconds,
+          conflicts_with_all = ["memory", "discard", "native"])]
+    pub(crate) checkpoint_every: Option<Duration>,
 
     /// Record lock statistics, and print them to standard error at the end: a table with the
     /// columns of the kernel's lock_stat, times in microseconds

@@ -27,6 +27,7 @@ use vfscale_command::signals::{Blocked, Caught};
 use vfscale_command::stderr::Log;
 
 use super::args::RunArgs;
+use super::checkpoints::Checkpoints;
 use crate::child::{exit_code, leave_terminal, program, spawn};
 use crate::error::Failure;
 use crate::options::MountOptions;
@@ -206,16 +207,27 @@ fn status(
     Ok(found.map(|(_, status)| ExitStatus::from_raw(status.as_raw())))
 }
 
-/// Runs the command, passes signals on to it, and stops as long as it is stopped. One thread does
-/// all of it, so that no signal is passed on after a later one was acted upon.
+/// Runs the command, passes signals on to it, stops as long as it is stopped, and makes the
+/// checkpoints. One thread does all of it, so that no signal is passed on after a later one was
+/// acted upon.
 pub(super) fn run_in(
     dir: &Path,
     command: &[OsString],
     signals: Blocked,
+    mut checkpoints: Option<Checkpoints<'_>>,
 ) -> Result<ExitStatus, Failure> {
     let child = Pid::from_child(&start(dir, command, signals)?);
     loop {
-        let caught = signals.wait();
+        let caught = match &mut checkpoints {
+            None => signals.wait(),
+            Some(checkpoints) => match signals.wait_for(checkpoints.wait()) {
+                Some(caught) => caught,
+                None => {
+                    checkpoints.make();
+                    continue;
+                }
+            },
+        };
         if caught.signal != libc::SIGCHLD {
             // The child is not waited for yet, so the number is still its own.
             pass_on(caught, child);

@@ -30,23 +30,32 @@ pub(crate) struct CheckpointArgs {
 /// Makes a checkpoint, and prints its name.
 pub(crate) fn checkpoint(args: &CheckpointArgs) -> Result<ExitCode, Failure> {
     let CheckpointArgs { message, image, branch } = args;
-    let request = Request::Checkpoint(branch.clone(), message.clone());
-    let ask = |dir: &Path| {
-        // First the data that the kernel holds back.
-        elsewhere::sync_kernel(image, dir)?;
-        let mut made = String::new();
-        elsewhere::ask(image, dir, |connection| {
-            connection.ask(&request, |reply| match reply {
-                Reply::Kept(name) => {
-                    made = name;
-                    true
-                }
-                _ => false,
-            })
-        })?;
-        Ok(made)
-    };
+    let ask = |dir: &Path| served(image, dir, branch, message);
     let here = || with_pool(image, Access::Convert, |pool| pool.checkpoint(branch, message));
     let name = at_server_or_here(image, "checkpoint DIR BRANCH", ask, here)?;
     written(writeln!(io::stdout().lock(), "{name}"))
+}
+
+/// Has the process that serves the mount at `dir` make a checkpoint of a branch of its image, and
+/// returns its name.
+pub(crate) fn served(
+    image: &Path,
+    dir: &Path,
+    branch: &str,
+    message: &str,
+) -> Result<String, Failure> {
+    let request = Request::Checkpoint(branch.to_owned(), message.to_owned());
+    // First the data that the kernel holds back.
+    elsewhere::sync_kernel(image, dir)?;
+    let mut made = String::new();
+    elsewhere::ask(image, dir, |connection| {
+        connection.ask(&request, |reply| match reply {
+            Reply::Kept(name) => {
+                made = name;
+                true
+            }
+            _ => false,
+        })
+    })?;
+    Ok(made)
 }

@@ -186,15 +186,7 @@ fn found(args: &DiffArgs) -> Result<Found, Failure> {
     let (a, b, with_base, as_patch) = (a.clone(), b.clone(), *base, *patch);
     let fields = paths.iter().map(|path| path.clone().into_os_string()).collect();
     let request = Request::Diff { a: a.clone(), b: b.clone(), with_base, as_patch, paths: fields };
-    let ask = |dir: &Path| {
-        // First the data that the kernel holds back.
-        elsewhere::sync_kernel(image, dir)?;
-        let mut found = Found::default();
-        elsewhere::ask(image, dir, |connection| {
-            connection.ask(&request, |reply| found.take(reply))
-        })?;
-        Ok(found)
-    };
+    let ask = |dir: &Path| served(image, dir, &request);
     let options = DiffOptions::new().with_base(with_base).paths(paths);
     let here = || {
         with_pool(image, Access::Read, |pool| {
@@ -214,6 +206,22 @@ fn found(args: &DiffArgs) -> Result<Found, Failure> {
 }
 
 /// Adds the difference that a reply tells; returns whether it tells one.
+/// Has the process that serves the mount at `dir` compare branches of its image.
+fn served(image: &Path, dir: &Path, request: &Request) -> Result<Found, Failure> {
+    // First the data that the kernel holds back.
+    elsewhere::sync_kernel(image, dir)?;
+    let mut found = Found::default();
+    elsewhere::ask(image, dir, |connection| connection.ask(request, |reply| found.take(reply)))?;
+    Ok(found)
+}
+
+/// Returns whether two branches of the image that is mounted at `dir` differ.
+pub(crate) fn differ(image: &Path, dir: &Path, a: &str, b: &str) -> Result<bool, Failure> {
+    let (a, b, paths) = (a.to_owned(), b.to_owned(), Vec::new());
+    let request = Request::Diff { a, b, with_base: false, as_patch: false, paths };
+    Ok(!served(image, dir, &request)?.list.is_empty())
+}
+
 pub(super) fn take(reply: Reply, found: &mut Vec<Difference>) -> bool {
     let is_one = matches!(reply, Reply::Difference(_));
     if let Reply::Difference(difference) = reply {

@@ -82,3 +82,30 @@ fn the_server_makes_checkpoints_of_what_is_mounted() {
     assert!(says.contains("/f"), "{says}");
     assert_eq!(image.read("/f"), "mounted\n");
 }
+
+/// A run makes a checkpoint of each state that lasts, and none of what has not changed.
+#[test]
+fn a_run_makes_checkpoints_of_what_has_changed() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new(true);
+    // The command goes on when its last change is in a checkpoint.
+    let script = "step() { echo $1 > f; until all | grep -qx $1; do sleep 0.1; done; }
+        all() { for n in 1 2 3; do \"$VFSCALE\" cat \"$IMAGE:trial@$n:/f\" 2>&1; done; }
+        step 1; step 2; sleep 0.5";
+    let mut run = vfscale();
+    run.args(["run", "--branch", "trial", "--checkpoint-every", "0.1"]).arg(image.path());
+    run.args(["--", "sh", "-c", script]);
+    run.env("VFSCALE", env!("CARGO_BIN_EXE_vfscale")).env("IMAGE", image.path());
+    let output = run.output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let log = image.good(&["log"], &["trial"]);
+    let has_made = |number| {
+        let event = format!("checkpoint: while sh ran (trial@{number})");
+        events(&log).contains(&&*event)
+    };
+    // The first one may be of the time before the first change.
+    assert!(has_made(1) && has_made(2) && !has_made(4), "{log}");
+    image.good(&["fsck"], &[]);
+}

@@ -130,7 +130,7 @@ pub(super) fn run_in(
     args: &RunArgs,
     signals: Blocked,
 ) -> Result<ExitStatus, Failure> {
-    let status = front::run_in(dir, &args.words.command, signals);
+    let status = front::run_in(dir, &args.words.command, signals, None);
     // If it is not mounted any more, nobody uses it.
     session.has_users = mounts::end(dir, PATIENCE).unwrap_or_default();
     if session.has_users {
