@@ -128,6 +128,16 @@ pub trait Device: Send + Sync + fmt::Debug {
         self.below()?.discards()
     }
 
+    /// Returns the first range from `offset` on that may have other bytes than zeros, as far as
+    /// that is known without reading: all of it, unless the storage has holes. `None` if there is
+    /// no such byte up to the end. Nobody may write meanwhile what is asked for.
+    fn data_from(&self, offset: u64) -> Option<Range<u64>> {
+        match self.below() {
+            Some(below) => below.data_from(offset),
+            None => Some(offset..self.size()).filter(|data| !data.is_empty()),
+        }
+    }
+
     /// Returns an id that no other device has had, if the device began as a copy of another one and
     /// both are stored on one device below: the storage that one of the copies gives up may show
     /// its contents to the other one. `None` for all other devices.
@@ -293,6 +303,7 @@ where
         fn flush(&self) -> Result<(), Error>;
         fn discard(&self, offset: u64, len: u64) -> Result<(), Error>;
         fn discards(&self) -> Option<Discards>;
+        fn data_from(&self, offset: u64) -> Option<Range<u64>>;
         fn identity(&self) -> Option<[u8; 16]>;
         fn must_reserve(&self) -> bool;
         fn room(&self) -> Option<u64>;

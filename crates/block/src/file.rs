@@ -59,7 +59,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::io::Errno;
 use vfscale_sync::Mutex;
 use vfscale_sync::page::{PAGE_SIZE, PageBox};
 
@@ -395,6 +396,23 @@ impl Device for FileDevice {
             }
             Err(error) => Err(self.error(call, (&error).into())),
             Ok(()) => Ok(()),
+        }
+    }
+
+    /// Asks the file system of an image for its holes.
+    fn data_from(&self, offset: u64) -> Option<Range<u64>> {
+        let size = self.size();
+        let rest = Some(offset..size).filter(|data| !data.is_empty());
+        if self.kind == FileKind::BlockDevice {
+            return rest;
+        }
+        match rustix::fs::seek(&self.file, SeekFrom::Data(offset)) {
+            Ok(start) => {
+                let end = rustix::fs::seek(&self.file, SeekFrom::Hole(start)).unwrap_or(size);
+                Some(start..end.min(size)).filter(|data| !data.is_empty())
+            }
+            Err(Errno::NXIO) => None,
+            Err(_) => rest,
         }
     }
 

@@ -337,6 +337,29 @@ fn sparse_images_are_thin() {
     assert_eq!(device.discards(), None);
 }
 
+/// Ranges that were never written are holes; file systems without holes call all of it data.
+#[test]
+fn holes_of_images_are_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = FileDevice::create(folder.path().join("image"), 64 * MIB).unwrap();
+    device.write_at(20 * MIB, &[1; 4096]).unwrap();
+    let mut at = 0;
+    let mut data = Vec::new();
+    while let Some(range) = device.data_from(at) {
+        assert!(at <= range.start && range.start < range.end && range.end <= 64 * MIB);
+        at = range.end;
+        data.push(range);
+    }
+    let has = |at| data.iter().any(|range| range.contains(&at));
+    assert!(has(20 * MIB) && has(20 * MIB + 4095), "{data:?}");
+    let whole = 0..64 * MIB;
+    if data != std::slice::from_ref(&whole) {
+        assert!(!has(0) && !has(21 * MIB) && !has(64 * MIB - 1), "{data:?}");
+        assert_eq!(device.data_from(20 * MIB + 8).unwrap().start, 20 * MIB + 8);
+    }
+    assert_eq!(device.data_from(64 * MIB), None);
+}
+
 #[test]
 fn block_devices() {
     let folder = tempfile::tempdir().unwrap();
