@@ -35,6 +35,7 @@ pub(crate) mod registry;
 mod relocate;
 mod reserve;
 mod write;
+mod zero;
 
 vfscale_sync::lock_class! {
     /// Flushes of a branch, one at a time, and the place of its next record.

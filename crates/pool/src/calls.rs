@@ -16,3 +16,4 @@ pub(crate) mod rebase;
 pub(crate) mod recovery;
 pub(crate) mod repair;
 pub(crate) mod switch;
+pub(crate) mod travel;

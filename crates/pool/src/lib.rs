@@ -94,3 +94,5 @@ pub use calls::pool::{BranchInfo, Pool, Usage};
 pub use calls::reap::Reaped;
 pub use calls::repair::Repaired;
 pub use calls::switch::Switched;
+pub use calls::travel::receive::Received;
+pub use calls::travel::send::{SendOptions, Sent};

@@ -75,6 +75,33 @@ pub enum Error {
     /// The branch is not what it was when the caller decided on it.
     #[error("branch {0:?} was changed meanwhile")]
     Changed(String),
+    /// A stream of a branch is damaged, was cut, or is none. No branch was made of it.
+    #[error("byte {at} of the stream: {what}; no branch was made of it")]
+    Stream {
+        /// Where the first part begins that is wrong.
+        at: u64,
+        /// The reason.
+        what: &'static str,
+    },
+    /// A stream of a branch can't be read or written any more.
+    #[error("the stream can't be {what} behind byte {at}: {source}")]
+    StreamFailed {
+        /// How far it was read or written.
+        at: u64,
+        /// The call: "read" or "written".
+        what: &'static str,
+        /// The error of the system.
+        source: OsError,
+    },
+    /// A stream goes on from contents that no branch of the pool has that can only be read.
+    #[error(
+        "the stream goes on from {0:?}, which has not come to this pool, or was deleted since: \
+         receive that first, or send without a branch to go on from"
+    )]
+    NoBase(String),
+    /// The contents of a stream are there already.
+    #[error("branch {0:?} has what the stream has")]
+    Received(String),
     /// The branch was closed.
     #[error("the branch was closed")]
     Closed,
@@ -118,6 +145,7 @@ impl Error {
             Self::Device(error) | Self::Unreadable { source: error, .. } => {
                 error.os().unwrap_or(OsError::IO)
             }
+            Self::StreamFailed { source, .. } => *source,
             Self::Full | Self::Nodes(_) => OsError::NO_SPACE,
             _ => OsError::IO,
         }

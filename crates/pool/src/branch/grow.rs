@@ -24,6 +24,14 @@ impl Inner {
     /// [`Error::Full`], errors of the device, in particular of its growth, and [`Error::Failed`].
     pub(crate) fn grow(&self, blocks: u64) -> Result<(), Error> {
         self.shared.grow_with(blocks.saturating_sub(self.blocks()))?;
+        self.grow_in_pool(blocks)
+    }
+
+    /// Makes the branch larger as [`grow`](Self::grow) does, in the pool as it is.
+    ///
+    /// # Errors
+    /// Errors of [`grow`](Self::grow), but of a growth of the device.
+    pub(crate) fn grow_in_pool(&self, blocks: u64) -> Result<(), Error> {
         let mut log = self.flush.lock();
         let mut state = self.shared.state.lock();
         self.shared.alive()?;

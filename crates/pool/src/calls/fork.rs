@@ -38,7 +38,7 @@ pub enum Kind {
 }
 
 /// The reason why nothing is forked from a state.
-const TOO_DEEP: &str = "its history is too deep";
+pub(crate) const TOO_DEEP: &str = "its history is too deep";
 
 /// A branch that is to be made.
 #[derive(Clone, Copy)]
@@ -369,7 +369,7 @@ pub(crate) fn give_up(state: &mut State, id: u64) {
 
 /// Returns a name that no branch has, for a checkpoint of branch `name`, or for what it had before
 /// a rollback.
-fn free_name(table: &Table, name: &str) -> String {
+pub(crate) fn free_name(table: &Table, name: &str) -> String {
     let numbered = |number: u64| {
         let number = format!("@{number}");
         let end = name.floor_char_boundary(NAME_MAX - number.len());
@@ -405,7 +405,7 @@ pub(crate) fn merge_of(state: &Record, id: u64, merged: u64) -> Record {
     Record { flags: FROZEN, merged, ..child(state, id, "") }
 }
 
-fn child(base: &Record, id: u64, name: &str) -> Record {
+pub(crate) fn child(base: &Record, id: u64, name: &str) -> Record {
     Record {
         id,
         parent: base.id,
@@ -421,6 +421,7 @@ fn child(base: &Record, id: u64, name: &str) -> Record {
         marks: 0,
         time: record::now(),
         merged: 0,
+        sent: 0,
         name: name.into(),
         text: String::new(),
     }

@@ -88,6 +88,9 @@ pub(crate) struct Record {
     pub(crate) time: u64,
     /// In the record of a merge of its parent, the node with the result; 0 in other nodes.
     pub(crate) merged: u64,
+    /// The number by which other pools know these contents: of a branch that can only be read, once
+    /// it was sent or has come; else 0.
+    pub(crate) sent: u64,
     /// Empty for a node that is no branch.
     pub(crate) name: String,
     /// The text of a checkpoint, or the branch that was adopted or merged.
@@ -112,6 +115,7 @@ impl Record {
             marks: 0,
             time: now(),
             merged: 0,
+            sent: 0,
             name: String::new(),
             text: String::new(),
         }
@@ -170,6 +174,8 @@ impl Record {
             marks: raw.marks.get() & (PASSING | KEPT | TEMPORARY),
             time: raw.time.get(),
             merged: raw.merged.get(),
+            // Contents that may change are none that others know.
+            sent: if raw.flags.get() & FROZEN == 0 { 0 } else { raw.sent.get() },
             name: name.into(),
             text: text.into(),
         };
@@ -231,7 +237,7 @@ impl Record {
             text_bytes: (self.text.len() as u32).into(),
             time: self.time.into(),
             merged: self.merged.into(),
-            rest: [0; 8],
+            sent: self.sent.into(),
             name,
         };
     }

@@ -31,6 +31,7 @@ use crate::disk::layout::Layout;
 use crate::space::bitmaps::Purse;
 
 mod differing;
+pub(crate) mod walk;
 
 /// Most levels of nodes.
 pub(crate) const LEVELS_MAX: usize = 4;
