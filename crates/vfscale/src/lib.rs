@@ -94,7 +94,10 @@ pub use apply::{Applied, ApplyOptions};
 pub use ingest::{Ingested, Overlay};
 pub use memory::{MemoryBuilder, memory};
 pub use merge::{Conflict, ConflictKind, MergeOptions, Merged, Strategy};
-pub use pool::{BranchInfo, DiffOptions, ForkOptions, Pool, PoolBuilder, PoolError, pool, pool_on};
+pub use pool::{
+    BranchInfo, DiffOptions, ForkOptions, Pool, PoolBuilder, PoolError, Received, SendOptions,
+    Sent, pool, pool_on,
+};
 pub use transfer::{Links, Owners, Transfer, Transferred};
 pub use vfscale_memfs::{MemFs, MemFsBuilder};
 pub use vfscale_procfs::ProcFs;

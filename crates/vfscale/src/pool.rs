@@ -70,6 +70,7 @@ use crate::volume::{CacheBudget, Volume, VolumeBuilder, VolumeError};
 mod compare;
 mod diff_options;
 mod maker;
+mod travel;
 
 pub use crate::diff::{Changes, Difference, DifferenceKind};
 pub use crate::error::pool::PoolError;
@@ -80,6 +81,7 @@ use crate::view;
 pub use crate::view::View;
 pub use diff_options::DiffOptions;
 pub use maker::PoolMaker;
+pub use travel::{Received, SendOptions, Sent};
 
 /// Returns the options of a pool in an image file or on a block device; open it with
 /// [`open`](PoolBuilder::open).

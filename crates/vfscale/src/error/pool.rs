@@ -187,8 +187,10 @@ impl PoolError {
             Self::View { .. } | Self::Layer { .. } => Errno::OVERFLOW,
             Self::Output { error, .. } => Errno::from_io_error(error).unwrap_or(Errno::IO),
             Self::Branches { error, .. } => match error {
-                Error::Exists(_) => Errno::EXIST,
-                Error::NoBranch(_) => Errno::NOENT,
+                Error::Exists(_) | Error::Received(_) => Errno::EXIST,
+                Error::NoBranch(_) | Error::NoBase(_) => Errno::NOENT,
+                Error::Stream { .. } => Errno::BADMSG,
+                Error::StreamFailed { source, .. } => Errno::from_raw_os_error(source.code()),
                 Error::InUse(_) | Error::Changed(_) => Errno::BUSY,
                 Error::Full | Error::Nodes(_) => Errno::NOSPC,
                 Error::Damage { .. } => Errno::UCLEAN,

@@ -115,7 +115,7 @@ fn any(task: &Task, random: &mut Random, is_dir: bool) -> Option<PathBuf> {
 }
 
 /// Makes a random change. Calls that fail change nothing.
-fn change(task: &Task, random: &mut Random) {
+pub(crate) fn change(task: &Task, random: &mut Random) {
     let (Some(dir), Some(other)) = (any(task, random, true), any(task, random, true)) else {
         return;
     };

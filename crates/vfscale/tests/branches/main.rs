@@ -22,6 +22,7 @@ mod patches;
 mod pools;
 mod rebases;
 mod space;
+mod travels;
 #[path = "../tree_common/mod.rs"]
 mod tree_common;
 mod verbs;
