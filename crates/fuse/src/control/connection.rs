@@ -16,7 +16,7 @@ use rustix::net::{
 use vfscale::Applied;
 use vfscale::pool::View;
 use vfscale::posix::FstrimRange;
-use vfscale::{BranchInfo, Errno};
+use vfscale::{BranchInfo, Errno, Received, Sent};
 
 use super::error::Error;
 use super::message::{self, Fields};
@@ -432,6 +432,53 @@ impl Connection {
         let (is_layer, is_done) = (is_layer != 0, is_done != 0);
         self.next()?;
         Ok(Applied { is_layer, written, removed, untold, is_done })
+    }
+
+    /// Writes a branch as a stream to a file ([`Pool::send`](vfscale::Pool::send)), which `out`
+    /// returns when the server is ready to write. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// `ENOENT` if there is no such branch; why it can't be sent or written.
+    pub fn send_branch<'f>(
+        &self,
+        branch: &str,
+        since: Option<&str>,
+        skip: u64,
+        out: impl FnOnce() -> BorrowedFd<'f>,
+    ) -> Result<Sent, Error> {
+        let (branch, since) = (branch.to_owned(), since.map(str::to_owned));
+        self.send(&Request::Send { branch, since, skip })?;
+        self.expect(Stage::Ready)?;
+        self.send_fd(out(), &["".as_ref()])?;
+        let [bytes, data] = self.two_numbers()?;
+        Ok(Sent { bytes, data })
+    }
+
+    /// Makes a branch of a stream in a file ([`Pool::receive`](vfscale::Pool::receive)), which
+    /// `input` returns when the server is ready to read. Blocks for the I/O.
+    ///
+    /// # Errors
+    /// `EBADMSG` if it is damaged, cut or none, `ENOENT` if what it goes on from is not there,
+    /// `EEXIST`, `ENOSPC`.
+    pub fn receive_branch<'f>(
+        &self,
+        name: Option<&str>,
+        input: impl FnOnce() -> BorrowedFd<'f>,
+    ) -> Result<Received, Error> {
+        self.send(&Request::Receive(name.map(str::to_owned)))?;
+        self.expect(Stage::Ready)?;
+        self.send_fd(input(), &["".as_ref()])?;
+        let Some(Reply::Kept(name)) = self.next()? else { return Err(Errno::PROTO.into()) };
+        let [bytes, data] = self.two_numbers()?;
+        Ok(Received { name, bytes, data })
+    }
+
+    /// Receives two numbers, and the end.
+    fn two_numbers(&self) -> Result<[u64; 2], Error> {
+        match [self.next()?, self.next()?, self.next()?] {
+            [Some(Reply::Number(one)), Some(Reply::Number(other)), None] => Ok([one, other]),
+            _ => Err(Errno::PROTO.into()),
+        }
     }
 
     /// Takes over into a branch what was changed above a view of `base`: the file with a name in a

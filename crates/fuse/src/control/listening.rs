@@ -18,7 +18,7 @@ use std::time::Duration;
 use rustix::net::UCred;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, bind, listen, socket_with};
 use vfscale::volume::Freezer;
-use vfscale::{Applied, ApplyOptions, DiffOptions, Errno, Pool};
+use vfscale::{Applied, ApplyOptions, DiffOptions, Errno, Pool, Received, SendOptions, Sent};
 use vfscale_sync::thread::spawn;
 
 use super::connection::{Address, Connection, socket_address};
@@ -202,7 +202,10 @@ impl Control {
                 }
                 Err(error) => refused(error),
             },
-            Request::Layer { .. } | Request::Apply { .. } => match pool() {
+            Request::Layer { .. }
+            | Request::Apply { .. }
+            | Request::Send { .. }
+            | Request::Receive(_) => match pool() {
                 Ok(pool) => with_file(connection, &pool, &request),
                 Err(error) => refused(error),
             },
@@ -283,6 +286,11 @@ fn with_file(connection: &Connection, pool: &Pool, request: &Request) -> io::Res
             let options = ApplyOptions::new().strip(strip).dry_run(*dry_run);
             apply(connection, pool, branch, options)
         }
+        Request::Send { branch, since, skip } => {
+            let options = SendOptions::new().since(since.as_deref()).skip(*skip);
+            send(connection, pool, branch, &options)
+        }
+        Request::Receive(name) => receive(connection, pool, name.as_deref()),
         _ => connection.refuse(Errno::PROTO, "this request has no file"),
     }
 }
@@ -327,6 +335,38 @@ fn apply(
             let Applied { is_layer, written, removed, untold, is_done } = applied;
             let counts = [is_layer.into(), written, removed, untold, is_done.into()];
             counts.into_iter().try_for_each(|count| connection.reply(&Reply::Number(count)))?;
+            connection.reply(&Reply::End)
+        }
+        Err(error) => connection.refuse(error.errno(), error.to_string()),
+    }
+}
+
+/// Writes a branch to a file that is received.
+fn send(
+    connection: &Connection,
+    pool: &Pool,
+    branch: &str,
+    options: &SendOptions,
+) -> io::Result<()> {
+    connection.reply(&Reply::Stage(Stage::Ready))?;
+    let mut out = File::from(connection.receive_fd()?.0);
+    match pool.send(branch, options, &mut out) {
+        Ok(Sent { bytes, data }) => {
+            [bytes, data].iter().try_for_each(|it| connection.reply(&Reply::Number(*it)))?;
+            connection.reply(&Reply::End)
+        }
+        Err(error) => connection.refuse(error.errno(), error.to_string()),
+    }
+}
+
+/// Makes a branch of a file that is received.
+fn receive(connection: &Connection, pool: &Pool, name: Option<&str>) -> io::Result<()> {
+    connection.reply(&Reply::Stage(Stage::Ready))?;
+    let mut input = File::from(connection.receive_fd()?.0);
+    match pool.receive(name, &mut input) {
+        Ok(Received { name, bytes, data }) => {
+            connection.reply(&Reply::Kept(name))?;
+            [bytes, data].iter().try_for_each(|it| connection.reply(&Reply::Number(*it)))?;
             connection.reply(&Reply::End)
         }
         Err(error) => connection.refuse(error.errno(), error.to_string()),

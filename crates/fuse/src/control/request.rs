@@ -122,6 +122,18 @@ pub enum Request {
         /// Whether it is only tried.
         dry_run: bool,
     },
+    /// Write a branch as a stream ([`Pool::send`](vfscale::Pool::send)) to a file, which follows.
+    Send {
+        /// The branch.
+        branch: String,
+        /// The branch to go on from.
+        since: Option<String>,
+        /// How many bytes of the stream are left out.
+        skip: u64,
+    },
+    /// Make a branch of a stream ([`Pool::receive`](vfscale::Pool::receive)), which is in a file
+    /// that follows, with this name or the one that it had.
+    Receive(Option<String>),
     /// Compare two branches.
     Diff {
         /// A branch.
@@ -211,6 +223,11 @@ impl Request {
             Self::Apply { branch, strip, dry_run } => {
                 vec!["apply".into(), branch.clone(), strip.to_string(), dry_run.to_string()]
             }
+            Self::Send { branch, since, skip } => {
+                let words = ["send".into(), branch.clone(), skip.to_string()];
+                words.into_iter().chain(since.clone()).collect()
+            }
+            Self::Receive(name) => ["receive".into()].into_iter().chain(name.clone()).collect(),
             Self::Layer { a, b, with_base, paths } => {
                 let words = ["layer".to_owned(), a.clone(), b.clone(), with_base.to_string()];
                 let fields = words.into_iter().map(OsString::from);
@@ -278,6 +295,16 @@ impl Request {
                 strip: strip.parse().ok()?,
                 dry_run: dry_run.parse().ok()?,
             },
+            ["send", branch, skip] => {
+                Self::Send { branch: branch.into(), since: None, skip: skip.parse().ok()? }
+            }
+            ["send", branch, skip, since] => Self::Send {
+                branch: branch.to_owned(),
+                since: Some(since.to_owned()),
+                skip: skip.parse().ok()?,
+            },
+            ["receive"] => Self::Receive(None),
+            ["receive", name] => Self::Receive(Some(name.to_owned())),
             ["merge", from, into, strategy, dry_run, is_rebase] => Self::Merge {
                 from: from.to_owned(),
                 into: into.to_owned(),

@@ -87,6 +87,10 @@ fn requests_are_decoded_as_they_were_encoded() {
         Request::Check(name(), 3),
         Request::View(name()),
         Request::Apply { branch: name(), strip: 3, dry_run: true },
+        Request::Send { branch: name(), since: None, skip: 0 },
+        Request::Send { branch: name(), since: Some("b".into()), skip: u64::MAX },
+        Request::Receive(None),
+        Request::Receive(Some(name())),
         Request::Layer { a: name(), b: "b".into(), with_base: true, paths: vec![odd.clone()] },
         Request::Ingest { branch: name(), base: "b".into(), userxattr: true },
     ];
