@@ -13,7 +13,7 @@ use vfscale_fuse::control::Connection;
 
 use crate::args::Cli;
 use crate::error::Failure;
-use crate::files::place;
+use crate::files::place::Place;
 use crate::output::written;
 use crate::{device, elsewhere, mounts, options};
 
@@ -65,7 +65,7 @@ impl Line {
             let is_image =
                 |arg: &Arg| value_name(arg).is_some_and(|name| name.starts_with("IMAGE"));
             if self.positional().is_some_and(|arg| is_image(&arg)) {
-                self.image = Some(word.to_owned());
+                self.image = Some(Place::from(word.to_owned()).image.into());
             }
             self.values += 1;
         }
@@ -100,6 +100,11 @@ fn value_name(arg: &Arg) -> Option<&str> {
     arg.get_value_names()?.first().map(|name| name.as_str())
 }
 
+/// Returns whether a value is an image, and may name a branch of it.
+fn is_place(arg: &Arg) -> bool {
+    value_name(arg).is_some_and(|name| name.starts_with("IMAGE[:BRANCH]"))
+}
+
 /// Returns the words that the last one can become. `branches` tells those of an image.
 fn candidates(words: &[OsString], branches: impl Fn(&Path) -> Vec<String>) -> Vec<String> {
     let [_, before @ .., last] = words else { return Vec::new() };
@@ -122,7 +127,7 @@ fn candidates(words: &[OsString], branches: impl Fn(&Path) -> Vec<String>) -> Ve
         },
         (None, _) if !last.starts_with('-') => match line.positional() {
             Some(arg) if line.is_branch(&arg) => of_image(""),
-            Some(arg) if value_name(&arg) == Some(place::FORM) => of_places(&last, branches),
+            Some(arg) if is_place(&arg) => of_places(&last, branches),
             _ => Vec::new(),
         },
         _ => Vec::new(),

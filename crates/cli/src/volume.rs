@@ -11,6 +11,7 @@
 //! | `reached` | the volume that `grow` and `trim` change, mounted or not |
 //! | `apply` | `apply`: a layer or a patch |
 //! | `branch` | `branch`, also of a mounted volume |
+//! | `travel` | `branch send` and `branch receive` |
 //! | `rollback` | `branch rollback`, and what goes by it |
 //! | `checkpoint` | `checkpoint` |
 //! | `log` | `log` |
@@ -43,6 +44,7 @@ mod mount_stat;
 pub(crate) mod reached;
 mod rollback;
 pub(crate) mod show;
+pub(crate) mod travel;
 pub(crate) mod trim;
 pub(crate) mod view;
 

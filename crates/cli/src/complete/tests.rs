@@ -20,6 +20,7 @@ fn branches_of_the_image_are_known() {
         "vfscale mount --branch x d.vfs --branch ",
         "vfscale stat d.vfs --branch ",
         "vfscale branch create d.vfs --from ",
+        "vfscale branch send d.vfs:trial --since ",
     ] {
         assert_eq!(of(line), ["main", "trial"], "{line}");
     }
@@ -28,6 +29,7 @@ fn branches_of_the_image_are_known() {
     assert_eq!(of("vfscale mount d.vfs -o ro,branch=t"), ["ro,branch=trial"]);
     assert_eq!(of("vfscale ls d.vfs:"), ["d.vfs:main", "d.vfs:trial"]);
     assert_eq!(of("vfscale cat -q d.vfs:t"), ["d.vfs:trial"]);
+    assert_eq!(of("vfscale branch send d.vfs:t"), ["d.vfs:trial"]);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use vfscale::{BranchInfo, Errno, Escaped, ForkOptions, Pool, PoolError};
 use vfscale_fuse::control::Request;
 
 use super::log::{json_moment, moment};
+use super::travel::{self, ReceiveArgs, SendArgs};
 use crate::elsewhere::branches::{Access, at_server_or_here, with_pool};
 use crate::error::Failure;
 use crate::output::written;
@@ -46,6 +47,21 @@ enum BranchCommand {
     /// adopt it to undo the rollback, or delete it to free its space. If the branch is mounted, its
     /// users go on: calls wait meanwhile, and open files that differ fail with ESTALE.
     Rollback(RollbackArgs),
+    /// Write a branch to the standard output, for `branch receive` on another image
+    ///
+    /// With --since, only the blocks that differ from a branch which the receiver has: it takes the
+    /// time and the size of the difference. A mounted branch is sent as a fork would have it. What
+    /// was received is the same tree, with the same inode numbers. Each part has a checksum.
+    ///
+    /// Example: vfscale branch send disk.vfs:main@2 --since main@1 | ssh host vfscale branch
+    /// receive copy.vfs
+    Send(SendArgs),
+    /// Make a branch of what `branch send` has written, from the standard input, and print its name
+    ///
+    /// The branch can only be read: fork it to change it, and leave it as long as streams are to
+    /// come that go on from it. It is there when all of the stream has come; a stream that is
+    /// damaged or cut leaves nothing, and so does a power cut.
+    Receive(ReceiveArgs),
 }
 
 #[derive(Debug, Args)]
@@ -146,6 +162,8 @@ pub(crate) fn branch(args: &BranchArgs) -> Result<ExitCode, Failure> {
             let request = Request::Rename(args.name.clone(), args.to.clone());
             change(&args.image, &request, |pool| pool.rename(&args.name, &args.to))?;
         }
+        BranchCommand::Send(args) => return travel::send(args),
+        BranchCommand::Receive(args) => return travel::receive(args),
         BranchCommand::Rollback(RollbackArgs { to, image, name }) => {
             super::rollback::rollback(image, name, to.as_deref())?;
         }

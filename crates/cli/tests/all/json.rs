@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 
@@ -211,8 +212,13 @@ struct Printed<'d> {
 impl Printed<'_> {
     /// Runs the command with words, and takes what it prints as that of `command`.
     fn run(&mut self, command: &str, words: &str) {
-        let output =
-            vfscale().args(words.split(' ')).arg("--json").current_dir(self.dir).output().unwrap();
+        self.run_with(command, words, Stdio::null());
+    }
+
+    fn run_with(&mut self, command: &str, words: &str, input: Stdio) {
+        let mut run = vfscale();
+        run.args(words.split(' ')).arg("--json").current_dir(self.dir).stdin(input);
+        let output = run.output().unwrap();
         let value: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| {
             panic!("{words}: {e}: {}", String::from_utf8_lossy(&output.stderr))
         });
@@ -306,6 +312,12 @@ fn print_all(dir: &Path) -> BTreeMap<String, Vec<Value>> {
     printed.run("rebase", "rebase d.vfs third --onto main");
     fs::write(dir.join("p"), "--- /dev/null\n+++ b/p\n@@ -0,0 +1 @@\n+p\n").unwrap();
     printed.run("apply", "apply d.vfs p");
+    let file = fs::File::create(dir.join("stream")).unwrap();
+    let mut send = vfscale();
+    let sent = send.args(["branch", "send", "d.vfs"]).current_dir(dir).stdout(file).status();
+    assert!(sent.unwrap().success());
+    let stream = fs::File::open(dir.join("stream")).unwrap();
+    printed.run_with("branch receive", "branch receive d.vfs came", stream.into());
     printed.run("stat IMAGE", "stat --branch trial d.vfs");
     printed.run("fsck POOL", "fsck d.vfs");
     printed.found

@@ -26,5 +26,6 @@ mod odd_names;
 mod on_volume;
 mod server;
 mod several;
+mod travels;
 mod views;
 mod volume;
