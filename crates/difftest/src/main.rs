@@ -13,7 +13,7 @@ use vfscale_difftest::campaign::pairing::{
     TmpfsAndMount, TmpfsAndMountedVolume, TmpfsAndVfscale, TmpfsAndVolume, TmpfsTwice,
 };
 use vfscale_difftest::campaign::{self, Event, Pairing, Plan, Summary};
-use vfscale_testkit::generate::Shape;
+use vfscale_testkit::generate::{Focus, Shape};
 
 /// Plays random call sequences on vfscale and on the kernel's tmpfs and prints the differences.
 #[derive(Parser)]
@@ -33,6 +33,9 @@ struct Args {
     /// Number of kinds of differences after which to stop.
     #[arg(long, default_value_t = 1000)]
     kinds: usize,
+    /// Kind of files that the calls are about: files, pipes or locks.
+    #[arg(long, default_value = "files")]
+    focus: Focus,
     /// Plays tmpfs against tmpfs, which shows that the test itself is sound.
     #[arg(long, conflicts_with = "volume")]
     itself: bool,
@@ -53,7 +56,7 @@ struct Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     let seed = args.seed.unwrap_or_else(vfscale_sync::random::fresh_seed);
-    let shape = Shape { steps_max: args.length };
+    let shape = Shape { steps_max: args.length, focus: args.focus };
     let kinds_max = args.kinds;
     let plan = Plan { first: args.first, shape, kinds_max, ..Plan::new(seed, args.calls) };
     println!("seed {seed}");

@@ -3,6 +3,7 @@
 //! Proptest shrinks towards the first alternative, so the simplest one is first.
 
 use std::collections::VecDeque;
+use std::str::FromStr;
 
 use proptest::prelude::prop::strategy::{Union, ValueTree};
 use proptest::prelude::*;
@@ -21,16 +22,43 @@ pub mod pools;
 
 use pools::*;
 
+/// The files that a sequence is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Focus {
+    /// Files of every type, by many names.
+    #[default]
+    Files,
+    /// Pipes and one fifo. Their states show only in many calls on few of them.
+    Pipes,
+    /// The locks of one file, which several open files of each task have.
+    Locks,
+}
+
+impl FromStr for Focus {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Focus, String> {
+        match text {
+            "files" => Ok(Focus::Files),
+            "pipes" => Ok(Focus::Pipes),
+            "locks" => Ok(Focus::Locks),
+            _ => Err(format!("`{text}`: write files, pipes or locks")),
+        }
+    }
+}
+
 /// Shape of sequences.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Maximum number of calls after the set-up.
     pub steps_max: usize,
+    /// The files that they are about.
+    pub focus: Focus,
 }
 
 impl Default for Shape {
     fn default() -> Shape {
-        Shape { steps_max: 300 }
+        Shape { steps_max: 300, focus: Focus::Files }
     }
 }
 
@@ -71,7 +99,14 @@ pub struct Sequences {
 impl Sequences {
     /// Creates a generator for sequences of the given shape.
     pub fn new(shape: Shape) -> Sequences {
-        Sequences { step: step(op()).boxed(), mounting: step(mounting_op()).boxed(), shape }
+        let usual = match shape.focus {
+            Focus::Files => op(),
+            Focus::Pipes => pipe_op(),
+            Focus::Locks => lock_op(),
+        };
+        let step_of = |op| step(op).boxed();
+        let mounting = if shape.focus == Focus::Files { mounting_op() } else { usual.clone() };
+        Sequences { step: step_of(usual), mounting: step_of(mounting), shape }
     }
 
     /// Generates the sequence with this number among the sequences of `seed`.
@@ -82,7 +117,12 @@ impl Sequences {
         let mut rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
         // One sequence in five omits some of the set-up.
         let whole = rng.random_bool(0.8);
-        let mut steps: Vec<_> = set_up().into_iter().map(tame).collect();
+        let set_up = match self.shape.focus {
+            Focus::Files => set_up(),
+            Focus::Pipes => pipe_set_up(),
+            Focus::Locks => lock_set_up(),
+        };
+        let mut steps: Vec<_> = set_up.into_iter().map(tame).collect();
         steps.retain(|_| whole || rng.random_bool(0.7));
         let mut trees: Vec<_> = steps.iter().map(|_| None).collect();
         let kind = if rng.random_bool(0.25) { &self.mounting } else { &self.step };
@@ -181,6 +221,25 @@ fn set_up() -> Vec<Step> {
     ]
 }
 
+/// The fifo of sequences on pipes.
+const FIFO: &str = "/p";
+
+/// Returns the set-up of a sequence on pipes: a fifo that every user may open, and two users.
+fn pipe_set_up() -> Vec<Step> {
+    let fifo = Op::Mknod { at: CWD, path: FIFO.into(), mode: libc::S_IFIFO | 0o666, rdev: 0 };
+    let user = |user| (user, Op::SetUser { user });
+    let steps = [(0, fifo), user(1), user(2)];
+    steps.map(|(task, op)| Step { task, op, probe: None }).to_vec()
+}
+
+/// Returns the set-up of a sequence on locks: several open files of one file in each task.
+fn lock_set_up() -> Vec<Step> {
+    let flags = (libc::O_RDWR | libc::O_CREAT) as u32;
+    let open = || Op::Open { at: CWD, path: "/f".into(), flags, mode: 0o666 };
+    let files = (0..TASKS * 4).map(|n| Step { task: n / 4, op: open(), probe: None });
+    files.collect()
+}
+
 /// Returns the strategy of a call, given those of its arguments.
 macro_rules! call {
     ($call:ident { $($arg:ident: $values:expr),* }) => {
@@ -234,6 +293,80 @@ fn mounting_op() -> BoxedStrategy<Op> {
         (1, attribute_calls()),
         (1, call!(Unshare { into: 0..TASKS })),
     ])
+    .boxed()
+}
+
+/// Returns the strategy of a call on pipes and the fifo.
+fn pipe_op() -> BoxedStrategy<Op> {
+    let fd = || 0i32..6;
+    let flags = |access: std::ops::Range<u32>, direct| {
+        (access, prop::bool::weighted(direct)).prop_map(|(access, direct)| {
+            let direct = if direct { libc::O_DIRECT } else { 0 };
+            access | (direct | libc::O_NONBLOCK) as u32
+        })
+    };
+    let open = call!(Open {
+        at: Just(CWD),
+        path: Just(FIFO.into()),
+        flags: flags(0..4, 0.1),
+        mode: Just(0)
+    });
+    let lens = prop::collection::vec(pipe_length(), 0..4);
+    let parts = prop::collection::vec(pipe_data(), 0..4);
+    let stat = call!(Stat {
+        at: fd(),
+        path: Just(Default::default()),
+        flags: Just(libc::AT_EMPTY_PATH as u32)
+    });
+    Union::new_weighted(vec![
+        (4, call!(Pipe { flags: flags(0..1, 0.2) })),
+        (6, open),
+        (2, call!(Reopen { fd: fd(), flags: flags(0..4, 0.0) })),
+        (1, call!(Dup { fd: fd() })),
+        (1, call!(Fork { into: 0..TASKS })),
+        (7, call!(Close { fd: 0i32..10 })),
+        (13, call!(Read { fd: fd(), len: pipe_length() })),
+        (3, call!(Readv { fd: fd(), lens: lens, off: Just(None) })),
+        (16, call!(Write { fd: fd(), data: pipe_data() })),
+        (4, call!(Writev { fd: fd(), parts: parts, off: Just(None) })),
+        (2, call!(SetFlags { fd: fd(), flags: flags(0..1, 0.5) })),
+        (1, call!(GetFlags { fd: fd() })),
+        (2, call!(SetPipeSize { fd: fd(), bytes: pipe_size() })),
+        (1, call!(PipeSize { fd: fd() })),
+        (1, stat),
+        (1, misplaced_call()),
+    ])
+    .boxed()
+}
+
+/// Returns the strategy of a call on the locks of a file.
+fn lock_op() -> BoxedStrategy<Op> {
+    let open =
+        call!(Open { at: Just(CWD), path: Just("/f".into()), flags: 0u32..3, mode: Just(0) });
+    Union::new_weighted(vec![
+        (40, lock_calls()),
+        (1, open),
+        (1, call!(Dup { fd: fd() })),
+        (1, call!(Close { fd: fd() })),
+        (1, call!(Fork { into: 0..TASKS })),
+    ])
+    .boxed()
+}
+
+/// Returns the strategy of a call that does not apply to a pipe.
+fn misplaced_call() -> BoxedStrategy<Op> {
+    let fd = || 0i32..6;
+    let data = Data::Run { seed: 0, len: 4 };
+    prop_oneof![
+        call!(Lseek { fd: fd(), whence: Just(Seek::Set), off: 0i64..2 }),
+        call!(Lseek { fd: fd(), whence: Just(Seek::Cur), off: 0i64..2 }),
+        call!(Pread { fd: fd(), len: Just(4), off: Just(0) }),
+        call!(Pwrite { fd: fd(), data: Just(data), off: Just(0) }),
+        call!(Readv { fd: fd(), lens: Just(Vec::new()), off: Just(Some(0)) }),
+        call!(Ftruncate { fd: fd(), len: Just(1) }),
+        call!(Fallocate { fd: fd(), mode: Just(0), off: Just(0), len: Just(1) }),
+        call!(Fsync { fd: fd(), data_only: any::<bool>() }),
+    ]
     .boxed()
 }
 

@@ -40,7 +40,7 @@
 //! refers to pending requests weakly.
 //!
 //! The order of the checks and the corner cases follow the Linux manual and the behaviour of its
-//! kernel, with which `tests/all/linux_locks.rs` compares them.
+//! kernel, with which `crates/difftest` compares them.
 
 use rustix::io::Errno;
 

@@ -305,7 +305,8 @@ impl<L: World, R: World> Game<'_, L, R> {
         };
         if expected == *got && paired {
             self.allocated |= allocates(step, got);
-            if matches!((&step.op, got), (Op::Mount { .. }, Outcome::Ok(_))) {
+            // Pipes are in a file system of their own.
+            if matches!((&step.op, got), (Op::Mount { .. } | Op::Pipe { .. }, Outcome::Ok(_))) {
                 self.inodes.mounted();
             }
             self.log.push((step.clone(), expected));

@@ -26,7 +26,9 @@ pub fn play<A: Pairing>(pairing: &A, plan: &Plan) -> Summary {
     let summary = campaign::run(pairing, plan, |_| {}).expect("worlds");
     for (signature, found) in &summary.found {
         eprintln!("{signature}:\n{}", found.difference);
-        eprintln!("again: difftest --seed {} --first {} --calls 1", plan.seed, found.sequence);
+        let focus = format!("{:?}", plan.shape.focus).to_lowercase();
+        let (seed, first) = (plan.seed, found.sequence);
+        eprintln!("again: difftest --seed {seed} --first {first} --calls 1 --focus {focus}");
     }
     assert!(summary.found.is_empty(), "the two sides differ, see above");
     println!("{summary}");

@@ -8,6 +8,7 @@ use vfscale_difftest::campaign::Plan;
 use vfscale_difftest::campaign::pairing::{
     TmpfsAndMount, TmpfsAndMountedVolume, TmpfsAndVfscale, TmpfsAndVolume, TmpfsTwice,
 };
+use vfscale_testkit::generate::{Focus, Shape};
 
 #[test]
 fn vfscale_does_what_tmpfs_does() {
@@ -21,6 +22,28 @@ fn vfscale_does_what_tmpfs_does() {
     assert!(summary.calls >= calls);
     assert!(summary.succeeded * 5 > summary.calls * 2, "most calls fail: they show little");
     assert!(summary.emptied * 2 > summary.sequences, "released space can seldom be determined");
+}
+
+/// Compares pipes and fifos: what each holds, in which buffers, and who holds its ends.
+#[test]
+fn pipes_do_what_those_of_linux_do() {
+    play_on(Focus::Pipes);
+}
+
+#[test]
+fn locks_do_what_those_of_linux_do() {
+    play_on(Focus::Locks);
+}
+
+fn play_on(focus: Focus) {
+    if !permitted() {
+        return;
+    }
+    let seed = variable("VFSCALE_SEED").unwrap_or_else(vfscale_sync::random::fresh_seed);
+    let calls = variable("VFSCALE_CALLS").unwrap_or(30_000);
+    let shape = Shape { focus, ..Shape::default() };
+    let summary = play(&TmpfsAndVfscale::default(), &Plan { shape, ..Plan::new(seed, calls) });
+    assert!(summary.succeeded * 4 > summary.calls, "most calls fail: they show little");
 }
 
 /// Compares a volume, which is reopened after each sequence.

@@ -102,6 +102,8 @@ impl<T> fmt::Debug for Uncompared<T> {
 pub enum Value {
     Unit,
     Number(i64),
+    /// Two descriptors: to read, and to write.
+    Ends([i32; 2]),
     Bytes(Vec<u8>),
     Path(PathArg),
     Stat(Box<StatView>),
@@ -200,6 +202,7 @@ impl fmt::Debug for Value {
         match self {
             Value::Unit => f.write_str("ok"),
             Value::Number(n) => write!(f, "{n}"),
+            Value::Ends(fds) => write!(f, "{fds:?}"),
             Value::Bytes(bytes) => show_bytes(bytes, f),
             Value::Path(path) => write!(f, "{path}"),
             Value::Stat(stat) => write!(f, "{stat:?}"),

@@ -25,6 +25,9 @@ macro_rules! every_call {
             SetFlags "setfl" { fd: fd, flags: open }
             GetInodeFlags "getflags" { fd: fd }
             SetInodeFlags "setflags" { fd: fd, flags: hex }
+            Pipe "pipe2" { flags: open }
+            PipeSize "getpipe_sz" { fd: fd }
+            SetPipeSize "setpipe_sz" { fd: fd, bytes: count }
             Read "read" { fd: fd, len: count }
             Write "write" { fd: fd, data: data }
             Pread "pread" { fd: fd, len: count, off: off }

@@ -231,6 +231,22 @@ pub fn length() -> BoxedStrategy<u32> {
     .boxed()
 }
 
+/// Generates lengths around those of a pipe's buffers and of a whole pipe.
+pub fn pipe_length() -> BoxedStrategy<u32> {
+    let edges = [0, 1, 5, 100, 4000, 4095, 4096, 4097, 8192, 12_345, 65_536, 70_000];
+    prop_oneof![4 => select(edges.to_vec()), 1 => 0u32..10_000].boxed()
+}
+
+/// Generates data for a pipe, whose bytes identify their position.
+pub fn pipe_data() -> BoxedStrategy<Data> {
+    (any::<u32>(), pipe_length()).prop_map(|(tag, len)| Data::Tagged { tag, at: 0, len }).boxed()
+}
+
+/// Generates capacities of pipes.
+pub fn pipe_size() -> BoxedStrategy<u32> {
+    select(vec![0u32, 1, 4096, 4097, 8192, 16_384, 65_536, 100_000, 1 << 20]).boxed()
+}
+
 /// Generates offsets: small ones, around pages, and up to the end of 64 bits.
 pub fn offset() -> BoxedStrategy<u64> {
     let far = select(vec![

@@ -212,6 +212,11 @@ impl KernelTask {
 
     fn data(&mut self, op: &Op) -> Result<Value> {
         match op {
+            Op::Pipe { flags } => sys::pipe2(*flags).map(Value::Ends),
+            Op::PipeSize { fd } => number(sys::fcntl(*fd, libc::F_GETPIPE_SZ, 0)),
+            Op::SetPipeSize { fd, bytes } => {
+                number(sys::fcntl(*fd, libc::F_SETPIPE_SZ, (*bytes).into()))
+            }
             Op::Read { fd, len } => filled(*len, |buf| sys::read(*fd, buf)),
             Op::Pread { fd, len, off } => filled(*len, |buf| sys::pread(*fd, buf, *off)),
             Op::Write { fd, data } => number(sys::write(*fd, &data.bytes())),

@@ -423,6 +423,20 @@ impl LibraryTask {
             Op::Syncfs { fd } => unit(self.file(*fd)?.sync_fs()),
             Op::ReadDir { fd } => read_dir(&self.file(*fd)?),
             Op::Flock { fd, kind } => unit(self.file(*fd)?.flock(lock_kind(*kind), None)),
+            _ => self.pipes(op),
+        }
+    }
+
+    fn pipes(&mut self, op: &Op) -> Done {
+        match op {
+            Op::Pipe { flags } => {
+                let (reader, writer) = self.task.posix().pipe2_fd(open_flags(*flags))?;
+                Ok(Value::Ends([reader.0, writer.0]))
+            }
+            Op::PipeSize { fd } => count(self.file(*fd)?.pipe_size()),
+            Op::SetPipeSize { fd, bytes } => {
+                count(self.file(*fd)?.set_pipe_size(*bytes, &self.task.credentials()))
+            }
             _ => self.locks(op),
         }
     }

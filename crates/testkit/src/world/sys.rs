@@ -64,6 +64,12 @@ pub(crate) fn close(fd: i32) -> Result<i64> {
     syscall!(libc::SYS_close, fd)
 }
 
+pub(crate) fn pipe2(flags: u32) -> Result<[i32; 2]> {
+    let mut ends = [0; 2];
+    syscall!(libc::SYS_pipe2, ends.as_mut_ptr(), flags)?;
+    Ok(ends)
+}
+
 /// Closes all descriptors from `first` to `last`.
 pub(crate) fn close_range(first: u32, last: u32) -> Result<i64> {
     syscall!(libc::SYS_close_range, first, last, 0)

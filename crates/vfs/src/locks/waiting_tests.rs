@@ -1,5 +1,5 @@
 //! Random requests that wait, on any ranges of a file. What is held at a time is compared with the
-//! kernel in `tests/all/linux_locks.rs`.
+//! kernel in `crates/difftest`.
 //!
 //! Offsets are cut into cells, some of one byte and some huge, and every range begins and ends at
 //! the edge of a cell; so a few cells cover all offsets, up to the last one.

@@ -12,7 +12,6 @@ mod holes_common;
 mod hotplug;
 mod inode_flags;
 mod limits;
-mod linux_pipes;
 mod linux_rules;
 mod noatime;
 mod overwrite;
