@@ -9,6 +9,7 @@ mod faults;
 pub(crate) mod full;
 mod full_host;
 mod growth;
+pub(crate) mod harness;
 mod hostile;
 mod merges;
 pub(crate) mod plants;

@@ -6,23 +6,8 @@ use vfscale_block::{Device, Error as DeviceError, MemoryDevice, Operation};
 use vfscale_testkit::FaultyDevice;
 
 use crate::disk::format::DEPTH_MAX;
+use crate::tests::harness::{UNIT, assert_whole, get, new_pool};
 use crate::{Error, Kind, Pool};
-
-const UNIT: u64 = 4096;
-
-fn pool() -> Pool {
-    let device = Arc::new(MemoryDevice::new(1000 * UNIT).unwrap());
-    let pool = Pool::create(device, [5; 16]).unwrap();
-    pool.create_branch("main", 100 * UNIT + 7).unwrap();
-    pool
-}
-
-fn byte(pool: &Pool, name: &str, block: u64) -> u8 {
-    let branch = pool.branch(name).unwrap();
-    let mut bytes = [0xff];
-    branch.read_at(block * UNIT, &mut bytes).unwrap();
-    bytes[0]
-}
 
 fn put(pool: &Pool, name: &str, block: u64, byte: u8) {
     let branch = pool.branch(name).unwrap();
@@ -32,7 +17,7 @@ fn put(pool: &Pool, name: &str, block: u64, byte: u8) {
 
 #[test]
 fn names_are_checked() {
-    let pool = pool();
+    let (_, pool) = new_pool(1000, 100 * UNIT + 7);
     for name in ["", "a/b", "a\nb", &"n".repeat(129)] {
         assert_eq!(pool.create_branch(name, UNIT), Err(Error::Name(name.into())));
         assert_eq!(pool.fork("main", name, false), Err(Error::Name(name.into())));
@@ -53,7 +38,7 @@ fn names_are_checked() {
 /// A branch stays the child of its parent whatever is forked, rolled back or deleted.
 #[test]
 fn branches_are_listed_by_number_with_their_parents() {
-    let pool = pool();
+    let (_, pool) = new_pool(1000, 100 * UNIT + 7);
     let fork = |parent: &str, name: &str| {
         put(&pool, parent, 1, name.len() as u8);
         pool.fork(parent, name, false).unwrap();
@@ -87,7 +72,7 @@ fn branches_are_listed_by_number_with_their_parents() {
 
 #[test]
 fn ranges_are_checked() {
-    let pool = pool();
+    let (_, pool) = new_pool(1000, 100 * UNIT + 7);
     let main = pool.branch("main").unwrap();
     assert_eq!((main.size(), main.block_size()), (100 * UNIT, 512));
     let outside = main.write_at(100 * UNIT, &[0; 512]).unwrap_err();
@@ -105,7 +90,7 @@ fn ranges_are_checked() {
 
 #[test]
 fn a_read_only_branch_is_not_written() {
-    let pool = pool();
+    let (_, pool) = new_pool(1000, 100 * UNIT + 7);
     put(&pool, "main", 1, 7);
     pool.fork("main", "kept", true).unwrap();
     put(&pool, "main", 1, 8);
@@ -116,26 +101,26 @@ fn a_read_only_branch_is_not_written() {
     kept.close().unwrap();
     assert_eq!(pool.delete("kept"), Err(Error::InUse("kept".into())));
     again.close().unwrap();
-    assert_eq!((byte(&pool, "kept", 1), byte(&pool, "main", 1)), (7, 8));
+    assert_eq!((get(&pool, "kept", 1), get(&pool, "main", 1)), (7, 8));
     // Its children can be written, also when it is gone.
     pool.fork("kept", "child", false).unwrap();
     pool.delete("kept").unwrap();
     put(&pool, "child", 2, 9);
     while pool.reap(1).unwrap().more {}
-    assert_eq!((byte(&pool, "child", 1), byte(&pool, "child", 2)), (7, 9));
+    assert_eq!((get(&pool, "child", 1), get(&pool, "child", 2)), (7, 9));
     assert!(pool.check().unwrap().problems.is_empty());
 }
 
 #[test]
 fn a_rollback_goes_to_the_last_fork() {
-    let pool = pool();
+    let (_, pool) = new_pool(1000, 100 * UNIT + 7);
     let never = pool.rollback("main").unwrap_err();
     assert!(matches!(never, Error::Refused { .. }));
     put(&pool, "main", 1, 1);
     pool.fork("main", "other", false).unwrap();
     put(&pool, "main", 1, 2);
     assert_eq!(pool.rollback("main").unwrap().as_deref(), Some("main@1"));
-    assert_eq!((byte(&pool, "main", 1), byte(&pool, "main@1", 1)), (1, 2));
+    assert_eq!((get(&pool, "main", 1), get(&pool, "main@1", 1)), (1, 2));
     // Nothing was written since.
     assert_eq!(pool.rollback("main").unwrap(), None);
     put(&pool, "main", 1, 3);
@@ -145,7 +130,7 @@ fn a_rollback_goes_to_the_last_fork() {
     // No other branch has kept that state.
     let gone = pool.rollback("main").unwrap_err();
     assert!(matches!(gone, Error::Refused { .. }));
-    assert_eq!(byte(&pool, "main", 1), 3);
+    assert_eq!(get(&pool, "main", 1), 3);
 }
 
 /// An identity stays with its branch, also over forks and openings. No other branch gets it, nor
@@ -218,20 +203,20 @@ fn a_fork_tells_when_it_has_captured_the_parent() {
         assert_eq!(at, Some(before), "{name}");
         assert!(device.calls(Operation::Flush) > before);
     }
-    assert_eq!(["dirty", "clean", "again"].map(|name| byte(&pool, name, 3)), [4, 9, 5]);
+    assert_eq!(["dirty", "clean", "again"].map(|name| get(&pool, name, 3)), [4, 9, 5]);
     main.close().unwrap();
     let mut is_told = false;
     let exists = pool.fork_with("main", "clean", Kind::Writable, || is_told = true);
     assert_eq!((exists, is_told), (Err(Error::Exists("clean".into())), false));
     pool.fork_with("main", "closed", Kind::Writable, || is_told = true).unwrap();
-    assert!(is_told && byte(&pool, "closed", 3) == 9);
+    assert!(is_told && get(&pool, "closed", 3) == 9);
     assert!(pool.check().unwrap().problems.is_empty());
 }
 
 /// Forks without writes in between share one frozen node, so the history does not become deeper.
 #[test]
 fn unchanged_parents_are_not_frozen_again() {
-    let pool = pool();
+    let (_, pool) = new_pool(1000, 100 * UNIT + 7);
     put(&pool, "main", 1, 1);
     for n in 0..20 {
         pool.fork("main", &format!("b{n}"), false).unwrap();
@@ -244,7 +229,7 @@ fn unchanged_parents_are_not_frozen_again() {
 
 #[test]
 fn a_history_has_an_end() {
-    let pool = pool();
+    let (_, pool) = new_pool(1000, 100 * UNIT + 7);
     put(&pool, "main", 1, 1);
     let mut state = pool.shared.state.lock();
     let id = state.table.named("main").unwrap().id;
@@ -252,10 +237,10 @@ fn a_history_has_an_end() {
     drop(state);
     pool.fork("main", "a", false).unwrap();
     put(&pool, "main", 1, 2);
-    assert_eq!(byte(&pool, "a", 1), 1);
+    assert_eq!(get(&pool, "a", 1), 1);
     let deep = pool.fork("main", "b", false).unwrap_err();
     assert!(matches!(deep, Error::Refused { .. }));
-    assert_eq!(byte(&pool, "main", 1), 2);
+    assert_eq!(get(&pool, "main", 1), 2);
     assert!(pool.check().unwrap().problems.is_empty());
 }
 
@@ -270,8 +255,8 @@ fn a_long_history_is_freed() {
         put(&pool, &format!("b{n}"), n % 90, n as u8);
         pool.fork(&format!("b{n}"), &format!("b{}", n + 1), false).unwrap();
     }
-    assert_eq!(byte(&pool, "b130", 129 % 90), 129);
-    assert_eq!(byte(&pool, "b130", 89), 89);
+    assert_eq!(get(&pool, "b130", 129 % 90), 129);
+    assert_eq!(get(&pool, "b130", 89), 89);
     for n in (0..65).chain((66..131).rev()) {
         pool.delete(&format!("b{n}")).unwrap();
         pool.reap(3).unwrap();
@@ -279,7 +264,7 @@ fn a_long_history_is_freed() {
     while pool.reap(3).unwrap().more {}
     assert!(pool.check().unwrap().problems.is_empty());
     for block in 0..66 {
-        assert_eq!(byte(&pool, "b65", block), block as u8);
+        assert_eq!(get(&pool, "b65", block), block as u8);
     }
     // Its contents, a leaf and the root, its log, and the table that has grown.
     let (free, own) = (pool.usage().free, pool.list()[0].own);
@@ -324,8 +309,8 @@ fn a_closed_branch_has_no_log() {
     drop(pool);
     let pool = Pool::open(device).unwrap();
     assert_eq!((logs(&pool), pool.usage().free), (0, free - (written + 3) * UNIT));
-    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+    assert_whole(&pool);
     for (name, block) in [("main", 21), ("main", 30), ("other", 40), ("other", 41)] {
-        assert_eq!(byte(&pool, name, block), 9, "{name} {block}");
+        assert_eq!(get(&pool, name, block), 9, "{name} {block}");
     }
 }

@@ -5,16 +5,12 @@ use std::sync::Arc;
 use vfscale_block::{Device, Error as DeviceError, MemoryDevice, OsError};
 use vfscale_sync::random::{Random, seed};
 
+use crate::tests::harness::{UNIT, assert_whole, new_pool};
 use crate::{Branch, Error, Pool};
-
-pub(crate) const UNIT: u64 = 4096;
 
 /// Returns a pool of this many places, with a branch.
 pub(crate) fn pool(places: u64) -> Pool {
-    let device = Arc::new(MemoryDevice::new(places * UNIT).unwrap());
-    let pool = Pool::create(device, [5; 16]).unwrap();
-    pool.create_branch("main", 4 * places * UNIT).unwrap();
-    pool
+    new_pool(places, 4 * places * UNIT).1
 }
 
 /// Writes one block; returns false if the pool is full.
@@ -32,10 +28,6 @@ fn fill(branch: &Branch, from: u64) -> u64 {
         block += 1;
     }
     block - from
-}
-
-fn assert_whole(pool: &Pool) {
-    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use vfscale_block::{Device, Discards, Error as DeviceError, MemoryDevice};
 
 use crate::disk::format::ZONE_PLACES;
-use crate::tests::full::UNIT;
+use crate::tests::harness::UNIT;
 use crate::{Branch, Error, Pool};
 
 /// An image that takes storage from a file system with room for some blocks.

@@ -8,20 +8,8 @@ use vfscale_sync::random::seed;
 use crate::disk::format::ZONE_PLACES;
 use crate::tests::crash::{Model, Run, content, device, number, plan};
 use crate::tests::discards::Fixed;
+use crate::tests::harness::{UNIT, assert_whole, new_pool};
 use crate::{Branch, Error, Pool};
-
-const UNIT: u64 = 4096;
-
-fn pool(places: u64, blocks: u64) -> (Arc<MemoryDevice>, Pool) {
-    let device = Arc::new(MemoryDevice::new(places * UNIT).unwrap());
-    let pool = Pool::create(device.clone(), [7; 16]).unwrap();
-    pool.create_branch("main", blocks * UNIT).unwrap();
-    (device, pool)
-}
-
-fn whole(pool: &Pool) {
-    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
-}
 
 fn write(branch: &Branch, block: u64, what: u64) {
     branch.write_at(block * UNIT, &content(what)).unwrap();
@@ -49,23 +37,23 @@ fn a_grown_pool_hands_out_all_that_it_got() {
         (ZONE_PLACES + 2, 3 * ZONE_PLACES),
         (300, 301),
     ] {
-        let (device, pool) = pool(from, 1 << 20);
+        let (device, pool) = new_pool(from, (1 << 20) * UNIT);
         let main = pool.branch("main").unwrap();
         let before = filled(&main);
         main.checkpoint().unwrap();
         assert_eq!(pool.grow(Some(to * UNIT)).unwrap(), to * UNIT);
         assert_eq!(device.size(), to * UNIT);
-        whole(&pool);
+        assert_whole(&pool);
         let grown = filled(&main);
         let got = grown - before;
         assert!(got * 100 >= (to - from).saturating_sub(20) * 95, "{from} to {to}: {got}");
-        whole(&pool);
+        assert_whole(&pool);
         main.close().unwrap();
         pool.close().unwrap();
         // The size is that of the last commit, and so are the bits of the former last zone.
         let pool = Pool::open(device).unwrap();
         assert_eq!(pool.usage().size, to * UNIT);
-        whole(&pool);
+        assert_whole(&pool);
         let main = pool.branch("main").unwrap();
         assert!((0..grown).all(|block| read(&main, block) == block + 1));
         main.close().unwrap();
@@ -74,7 +62,7 @@ fn a_grown_pool_hands_out_all_that_it_got() {
 
 #[test]
 fn a_pool_takes_all_of_its_device_and_never_shrinks() {
-    let (device, pool) = pool(200, 100);
+    let (device, pool) = new_pool(200, 100 * UNIT);
     device.set_size(5000 * UNIT).unwrap();
     assert_eq!(pool.usage().size, 200 * UNIT);
     assert_eq!(pool.grow(None).unwrap(), 5000 * UNIT);
@@ -82,7 +70,7 @@ fn a_pool_takes_all_of_its_device_and_never_shrinks() {
     assert!(matches!(pool.grow(Some(4999 * UNIT)), Err(Error::Size(_))));
     assert!(matches!(pool.grow(Some(1 << 62)), Err(Error::Size(_))));
     assert_eq!(pool.usage().size, 5000 * UNIT);
-    whole(&pool);
+    assert_whole(&pool);
 }
 
 #[test]
@@ -104,15 +92,15 @@ fn a_pool_behind_a_volume_grows() {
     write(&main, 5, 78);
     main.checkpoint().unwrap();
     pool.grow(Some((first + 2 * ZONE_PLACES) * UNIT)).unwrap();
-    whole(&pool);
+    assert_whole(&pool);
     for block in 0..1000 {
         write(&main, block, block + 100);
     }
     main.close().unwrap();
-    whole(&pool);
+    assert_whole(&pool);
     pool.close().unwrap();
     let pool = Pool::open_behind(device, first).unwrap();
-    whole(&pool);
+    assert_whole(&pool);
     let main = pool.branch("main").unwrap();
     assert_eq!((read(&main, 999), read(&main, first - 1)), (1099, first));
     main.close().unwrap();
@@ -139,7 +127,7 @@ fn a_branch_grows_by_levels_of_its_map() {
         // A fork has the new size, whether anything else was written or not.
         pool.fork("main", &format!("at {to}"), false).unwrap();
         assert_eq!(pool.info(&format!("at {to}")).unwrap().size, to * UNIT);
-        whole(&pool);
+        assert_whole(&pool);
         size = to;
     }
     assert_eq!(pool.info("trial").unwrap().size, 300 * UNIT);
@@ -147,7 +135,7 @@ fn a_branch_grows_by_levels_of_its_map() {
     for name in ["trial", "at 400", "at 600", "at 300000"] {
         pool.delete(name).unwrap();
         while pool.reap(10).unwrap().more {}
-        whole(&pool);
+        assert_whole(&pool);
     }
     pool.close().unwrap();
     let pool = Pool::open(device).unwrap();
@@ -160,20 +148,20 @@ fn a_branch_grows_by_levels_of_its_map() {
 
 #[test]
 fn a_fork_of_a_branch_that_has_only_grown_has_the_new_size() {
-    let (_, pool) = pool(2000, 300);
+    let (_, pool) = new_pool(2000, 300 * UNIT);
     let main = pool.branch("main").unwrap();
     pool.fork("main", "before", false).unwrap();
     main.set_size(400 * UNIT).unwrap();
     pool.fork("main", "after", false).unwrap();
     let size = |name| pool.info(name).unwrap().size / UNIT;
     assert_eq!((size("before"), size("after"), size("main")), (300, 400, 400));
-    whole(&pool);
+    assert_whole(&pool);
     main.close().unwrap();
 }
 
 #[test]
 fn what_is_reserved_is_there_after_a_growth() {
-    let (device, pool) = pool(400, 300);
+    let (device, pool) = new_pool(400, 300 * UNIT);
     let main = pool.branch("main").unwrap();
     main.reserve(40, false).unwrap();
     main.set_size(600 * UNIT).unwrap();
@@ -186,7 +174,7 @@ fn what_is_reserved_is_there_after_a_growth() {
     main.unreserve(40);
     main.close().unwrap();
     other.close().unwrap();
-    whole(&pool);
+    assert_whole(&pool);
     drop((pool, device));
 }
 

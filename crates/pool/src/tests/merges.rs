@@ -7,14 +7,11 @@ use vfscale_block::{Device, MemoryDevice};
 use vfscale_sync::random::{Random, seed};
 
 use crate::state::commit::{Change, Shared};
+use crate::tests::harness::{self, UNIT, assert_whole, merge, reap};
 use crate::{Branch, Error, Pool};
 
-const UNIT: u64 = 4096;
-
-fn new_pool(places: u64) -> (Arc<dyn Device>, Pool) {
-    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(places * UNIT).unwrap());
-    let pool = Pool::create(device.clone(), [5; 16]).unwrap();
-    pool.create_branch("main", 4000 * UNIT).unwrap();
+fn new_pool(places: u64) -> (Arc<MemoryDevice>, Pool) {
+    let (device, pool) = harness::new_pool(places, 4000 * UNIT);
     put(&pool, "main", 1);
     (device, pool)
 }
@@ -31,16 +28,6 @@ fn get(branch: &Branch) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Makes `state` of both branches in `into`.
-fn merge(pool: &Pool, from: &str, into: &str, state: u64) {
-    pool.fork(into, "fork", false).unwrap();
-    let merged = pool.snapshot(from, || ()).unwrap();
-    put(pool, "fork", state);
-    let adoption = pool.adoption(into, "fork").unwrap();
-    pool.adopt_merged(&adoption, (&merged, from)).unwrap();
-    merged.close().unwrap();
-}
-
 /// Returns the last state that two branches have in common, from both sides.
 fn common(pool: &Pool, a: &str, b: &str) -> u64 {
     let [one, other] = [(a, b), (b, a)].map(|(a, b)| {
@@ -51,11 +38,6 @@ fn common(pool: &Pool, a: &str, b: &str) -> u64 {
     });
     assert_eq!(one, other, "{a} {b}");
     one
-}
-
-fn reap(pool: &Pool) {
-    while pool.reap(100).unwrap().more {}
-    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
 }
 
 fn merges(pool: &Pool) -> usize {
@@ -70,14 +52,14 @@ fn what_was_merged_is_common_from_then_on() {
     }
     put(&pool, "a", 2);
     put(&pool, "b", 3);
-    merge(&pool, "a", "main", 4);
+    merge(&pool, "a", "main", |name| put(&pool, name, 4));
     assert_eq!((common(&pool, "main", "a"), common(&pool, "main", "b")), (2, 1));
     put(&pool, "a", 5);
     put(&pool, "main", 6);
     reap(&pool);
     assert_eq!((common(&pool, "main", "a"), common(&pool, "a", "b")), (2, 1));
     // By another branch, and in the other direction.
-    merge(&pool, "main", "b", 7);
+    merge(&pool, "main", "b", |name| put(&pool, name, 7));
     assert_eq!((common(&pool, "main", "b"), common(&pool, "a", "b")), (6, 2));
     pool.close().unwrap();
     let pool = Pool::open(device).unwrap();
@@ -98,8 +80,8 @@ fn what_was_merged_is_common_from_then_on() {
     assert_eq!(common(&pool, "main", "a"), met);
     // A merge of the same state, or of an older one, says nothing new.
     let before = merges(&pool);
-    merge(&pool, "a", "main", 10);
-    merge(&pool, "a", "main", 11);
+    merge(&pool, "a", "main", |name| put(&pool, name, 10));
+    merge(&pool, "a", "main", |name| put(&pool, name, 11));
     reap(&pool);
     assert_eq!((common(&pool, "main", "a"), merges(&pool)), (9, before));
 }
@@ -157,8 +139,8 @@ fn a_deleted_branch_leaves_its_merges_to_its_history() {
     pool.fork("a", "merged", false).unwrap();
     put(&pool, "merged", 4);
     put(&pool, "a", 5);
-    merge(&pool, "merged", "a", 6);
-    merge(&pool, "a", "main", 7);
+    merge(&pool, "merged", "a", |name| put(&pool, name, 6));
+    merge(&pool, "a", "main", |name| put(&pool, name, 7));
     pool.delete("a").unwrap();
     reap(&pool);
     assert_eq!((common(&pool, "main", "child"), common(&pool, "main", "merged")), (2, 4));
@@ -185,7 +167,7 @@ fn a_nearly_full_pool_forgets_merges() {
     (0..1000_u64).for_each(|n| large.write_at((100 + n) * UNIT, &[2; 4096]).unwrap());
     large.close().unwrap();
     put(&pool, "a", 2);
-    merge(&pool, "a", "main", 3);
+    merge(&pool, "a", "main", |name| put(&pool, name, 3));
     reap(&pool);
     let main = pool.branch("main").unwrap();
     let full = (0..3000_u64).find(|n| main.write_at((100 + n) * UNIT, &[3; 4096]).is_err());
@@ -209,7 +191,7 @@ fn an_older_program_forgets_merges() {
         let (device, pool) = new_pool(2000);
         pool.fork("main", "a", false).unwrap();
         put(&pool, "a", 2);
-        merge(&pool, "a", "main", 3);
+        merge(&pool, "a", "main", |name| put(&pool, name, 3));
         put(&pool, "main", 4);
         let mut state = pool.shared.state.lock();
         let told = state.table.records().find(|record| record.merged != 0).cloned().unwrap();
@@ -223,7 +205,7 @@ fn an_older_program_forgets_merges() {
         drop(state);
         drop(pool);
         let pool = Pool::open(device).unwrap();
-        assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+        assert_whole(&pool);
         assert_eq!(common(&pool, "main", "a"), 1);
         reap(&pool);
         assert_eq!((common(&pool, "main", "a"), merges(&pool)), (1, 0));
@@ -245,7 +227,7 @@ fn wrong_records_of_merges_are_found_and_repaired() {
         let (device, pool) = new_pool(2000);
         pool.fork("main", "a", false).unwrap();
         put(&pool, "a", 2);
-        merge(&pool, "a", "main", 3);
+        merge(&pool, "a", "main", |name| put(&pool, name, 3));
         pool.close().unwrap();
         let shared = Shared::open(device.clone(), 0, 1).unwrap();
         let mut state = shared.state.lock();
@@ -344,7 +326,7 @@ fn random_histories_agree_with_a_model() {
                     model.branches.insert(child, model.branches[&name]);
                 }
                 4..6 if name != other => {
-                    merge(&pool, &other, &name, state);
+                    merge(&pool, &other, &name, |name| put(&pool, name, state));
                     model.add(state, &[model.branches[&name], model.branches[&other]]);
                     model.branches.insert(name, state);
                 }

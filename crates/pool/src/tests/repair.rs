@@ -7,7 +7,7 @@ use vfscale_block::{Device, MemoryDevice};
 use crate::calls::repair::Repaired;
 use crate::state::commit::{Change, Shared};
 use crate::state::dead_list::{self, DeadList};
-use crate::tests::full::UNIT;
+use crate::tests::harness::{UNIT, assert_whole, put};
 use crate::{Conversion, Error, Pool};
 
 pub(crate) const BLOCKS: u64 = 600;
@@ -21,22 +21,14 @@ pub(crate) fn device() -> Arc<dyn Device> {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(4000 * UNIT).unwrap());
     let pool = Pool::create(device.clone(), [5; 16]).unwrap();
     pool.create_branch("main", BLOCKS * UNIT).unwrap();
-    write(&pool, "main", 0..300, 1);
+    put(&pool, "main", 0..300, 1);
     pool.fork("main", "a", false).unwrap();
-    write(&pool, "a", 100..200, 2);
+    put(&pool, "a", 100..200, 2);
     pool.fork("main", "b", false).unwrap();
-    write(&pool, "b", 150..250, 3);
-    write(&pool, "main", 0..50, 4);
+    put(&pool, "b", 150..250, 3);
+    put(&pool, "main", 0..50, 4);
     pool.close().unwrap();
     device
-}
-
-pub(crate) fn write(pool: &Pool, name: &str, blocks: std::ops::Range<u64>, byte: u8) {
-    let branch = pool.branch(name).unwrap();
-    for block in blocks {
-        branch.write_at(block * UNIT, &[byte; UNIT as usize]).unwrap();
-    }
-    branch.close().unwrap();
 }
 
 /// Returns the first byte of each block of a branch.
@@ -80,7 +72,7 @@ fn places(shared: &Shared, is_used: bool) -> impl Iterator<Item = u64> {
 /// was repaired, and how much is free then.
 fn repaired_whole(device: &Arc<dyn Device>, before: &[Vec<u8>]) -> (Repaired, u64) {
     let (pool, repaired) = Pool::open_repaired(device.clone(), 0).unwrap();
-    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+    assert_whole(&pool);
     let free = pool.usage().free;
     pool.close().unwrap();
     assert_eq!(contents(device), before);
@@ -109,7 +101,7 @@ fn repaired(device: &Arc<dyn Device>, before: &[Vec<u8>]) -> (u64, u64, u64, u64
     }
     assert!(block > 1000);
     filler.close().unwrap();
-    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+    assert_whole(&pool);
     pool.close().unwrap();
     assert_eq!(contents(device), before);
     (repaired.freed, repaired.marked, repaired.counts, repaired.lists)
@@ -207,7 +199,7 @@ fn places_of_a_former_volume_are_repaired() {
     let (device, first) = damaged_former_volume();
     let (pool, repaired) = Pool::open_repaired(device.clone(), first).unwrap();
     assert_eq!((repaired.freed, repaired.marked, repaired.counts), (70, 20, 1));
-    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+    assert_whole(&pool);
     assert_former_volume(&pool, first);
 }
 
@@ -274,10 +266,10 @@ fn a_pool_with_a_log_is_repaired_first() {
 pub(crate) fn device_with_long_list() -> (Arc<dyn Device>, Vec<u64>) {
     let device = device();
     let pool = Pool::open(device.clone()).unwrap();
-    write(&pool, "main", 0..BLOCKS, 5);
+    put(&pool, "main", 0..BLOCKS, 5);
     pool.delete("a").unwrap();
     pool.fork("main", "a", false).unwrap();
-    write(&pool, "a", 0..BLOCKS, 6);
+    put(&pool, "a", 0..BLOCKS, 6);
     while pool.reap(1000).unwrap().more {}
     pool.close().unwrap();
     let shared = Shared::open(device.clone(), 0, 1).unwrap();
@@ -297,7 +289,7 @@ fn assert_merged(device: &Arc<dyn Device>) {
         let kept = bytes(&pool, "a");
         ["main", "b"].into_iter().for_each(|name| pool.delete(name).unwrap());
         while pool.reap(1000).unwrap().more {}
-        assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+        assert_whole(&pool);
         assert_eq!(bytes(&pool, "a"), kept);
         pool.usage().free
     });
@@ -406,5 +398,5 @@ fn a_deleted_branch_with_a_damaged_dead_list_goes() {
     let (pool, repaired) = Pool::open_repaired(device.clone(), 0).unwrap();
     assert_eq!((repaired.freed, repaired.lists), (2, 1));
     while pool.reap(1000).unwrap().more {}
-    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
+    assert_whole(&pool);
 }

@@ -13,11 +13,12 @@ use crate::disk::device::offset;
 use crate::state::commit::Shared;
 use crate::state::dead_list::{self, DeadList};
 use crate::state::head::Purpose;
+use crate::tests::harness::put;
 use crate::tests::plants::reuses_early;
 use crate::tests::repair::{
     BLOCKS, CUT, FREED, bytes, cut_with_log, damaged_former_volume, device,
     device_with_damaged_zombie, device_with_long_list, free_places, lose_places, miscount,
-    overwrite, rewrite_list, share_list, share_map, write,
+    overwrite, rewrite_list, share_list, share_map,
 };
 
 /// The first byte of each block of each branch.
@@ -187,7 +188,7 @@ fn with_lists_and_log() -> Damaged {
     let pool = Pool::open(device.clone()).unwrap();
     for name in ["c", "d"] {
         pool.fork("main", name, false).unwrap();
-        write(&pool, name, 0..BLOCKS, 7);
+        put(&pool, name, 0..BLOCKS, 7);
     }
     pool.close().unwrap();
     Damaged::new(device, overwrite_lists).with_log()

@@ -7,33 +7,20 @@ use std::thread;
 use vfscale_block::{Device, MemoryDevice};
 
 use crate::state::branch_table::Fate;
+use crate::tests::harness::{self, UNIT, get, put, reap};
 use crate::{Branch, Error, Kind, Pool};
 
-const UNIT: u64 = 4096;
-
-fn new_pool() -> (Arc<dyn Device>, Pool) {
-    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(2000 * UNIT).unwrap());
-    let pool = Pool::create(device.clone(), [5; 16]).unwrap();
-    pool.create_branch("main", 100 * UNIT).unwrap();
-    put(&pool, "main", 1);
+/// Makes a pool whose branch has 1 in the block that these tests write.
+fn new_pool() -> (Arc<MemoryDevice>, Pool) {
+    let (device, pool) = harness::new_pool(2000, 100 * UNIT);
+    put(&pool, "main", 7..8, 1);
     (device, pool)
-}
-
-/// Writes the block 7 of a branch in a session.
-fn put(pool: &Pool, name: &str, byte: u8) {
-    let branch = pool.branch(name).unwrap();
-    branch.write_at(7 * UNIT, &[byte; UNIT as usize]).unwrap();
-    branch.close().unwrap();
 }
 
 fn first(device: &dyn Device) -> u8 {
     let mut bytes = [0xff];
     device.read_at(7 * UNIT, &mut bytes).unwrap();
     bytes[0]
-}
-
-fn get(pool: &Pool, name: &str) -> u8 {
-    first(&*pool.branch(name).unwrap())
 }
 
 fn adopt(pool: &Pool, parent: &str, child: &str) -> Result<(), Error> {
@@ -50,11 +37,6 @@ fn looked_at(pool: &Pool) -> usize {
     pool.open.lock().keys().filter(|key| key.starts_with('/')).count()
 }
 
-fn reap(pool: &Pool) {
-    while pool.reap(100).unwrap().more {}
-    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
-}
-
 /// Race: a session, a rollback, an adoption or the reaper between the comparison and the adoption.
 ///
 /// The adoption acts only on the states that were compared: what anybody has done to the parent
@@ -65,8 +47,8 @@ fn an_adoption_acts_on_what_was_decided_on() {
     type Meanwhile = fn(&Pool);
     let cases: [(&str, Meanwhile, Result<u8, u8>); 9] = [
         ("nothing", |_| (), Ok(2)),
-        ("a session", |pool| put(pool, "main", 3), Err(3)),
-        ("the bytes that were there", |pool| put(pool, "main", 1), Err(1)),
+        ("a session", |pool| put(pool, "main", 7..8, 3), Err(3)),
+        ("the bytes that were there", |pool| put(pool, "main", 7..8, 1), Err(1)),
         ("a look", |pool| pool.branch("main").unwrap().close().unwrap(), Ok(2)),
         ("the reaper", reap, Ok(2)),
         ("a fork", |pool| pool.fork("main", "other", false).unwrap(), Ok(2)),
@@ -74,7 +56,7 @@ fn an_adoption_acts_on_what_was_decided_on() {
         (
             "a session and a rollback",
             |pool| {
-                put(pool, "main", 3);
+                put(pool, "main", 7..8, 3);
                 pool.rollback("main").unwrap();
             },
             Ok(2),
@@ -92,16 +74,16 @@ fn an_adoption_acts_on_what_was_decided_on() {
         for (what, meanwhile, expected) in cases {
             let (_, pool) = new_pool();
             pool.fork("main", "old", false).unwrap();
-            put(&pool, "old", 9);
+            put(&pool, "old", 7..8, 9);
             pool.fork("old", "older", false).unwrap();
-            put(&pool, "main", 1);
+            put(&pool, "main", 7..8, 1);
             pool.fork("main", "trial", false).unwrap();
             pool.fork("main", "second", false).unwrap();
-            put(&pool, "trial", 2);
-            put(&pool, "second", 4);
+            put(&pool, "trial", 7..8, 2);
+            put(&pool, "second", 7..8, 4);
             if is_read {
                 // The parent differs from its node at the fork, but not in what is compared.
-                put(&pool, "main", 1);
+                put(&pool, "main", 7..8, 1);
             }
             let adoption = pool.adoption("main", "trial").unwrap();
             assert_eq!(adoption.is_unchanged(), !is_read);
@@ -109,8 +91,8 @@ fn an_adoption_acts_on_what_was_decided_on() {
             meanwhile(&pool);
             let adopted = pool.adopt(&adoption);
             let told = match adopted {
-                Ok(()) => Ok(get(&pool, "main")),
-                Err(Error::Changed(_)) => Err(get(&pool, "main")),
+                Ok(()) => Ok(get(&pool, "main", 7)),
+                Err(Error::Changed(_)) => Err(get(&pool, "main", 7)),
                 Err(error) => panic!("{what}: {error}"),
             };
             // After a rollback of what was only read, the parent is the base, and not what was
@@ -130,7 +112,7 @@ fn an_adoption_that_is_refused_leaves_nothing() {
     pool.create_branch("strange", 100 * UNIT).unwrap();
     pool.fork("main", "kept", true).unwrap();
     pool.fork("main", "trial", false).unwrap();
-    put(&pool, "main", 1);
+    put(&pool, "main", 7..8, 1);
     let before = nodes(&pool);
     let open = pool.branch("trial").unwrap();
     for (parent, child) in [("main", "trial"), ("trial", "main")] {
@@ -156,7 +138,7 @@ fn an_adoption_that_is_refused_leaves_nothing() {
     reap(&pool);
     assert_eq!(nodes(&pool), before);
     // A handle that is dropped without a close is forgotten when its node is reaped.
-    put(&pool, "main", 1);
+    put(&pool, "main", 7..8, 1);
     drop(pool.snapshot("main", || ()).unwrap());
     reap(&pool);
     assert_eq!((looked_at(&pool), nodes(&pool)), (0, before));
@@ -169,14 +151,14 @@ fn a_snapshot_is_one_moment_and_leaves_nothing() {
     reap(&pool);
     let before = nodes(&pool);
     for is_open in [false, true] {
-        put(&pool, "main", 1);
+        put(&pool, "main", 7..8, 1);
         let open = is_open.then(|| pool.branch("main").unwrap());
         let mut is_told = false;
         let taken = pool.snapshot("main", || is_told = true).unwrap();
         assert!(is_told && taken.is_read_only());
         match &open {
             Some(main) => main.write_at(7 * UNIT, &[2; UNIT as usize]).unwrap(),
-            None => put(&pool, "main", 2),
+            None => put(&pool, "main", 7..8, 2),
         }
         assert!(!pool.reap(100).unwrap().more);
         assert_eq!(first(&*taken), 1);
@@ -187,7 +169,7 @@ fn a_snapshot_is_one_moment_and_leaves_nothing() {
         if let Some(main) = open {
             main.close().unwrap();
         }
-        assert_eq!(get(&pool, "main"), 2);
+        assert_eq!(get(&pool, "main", 7), 2);
         assert_eq!(pool.list().len(), 1);
         reap(&pool);
         assert_eq!((looked_at(&pool), nodes(&pool)), (0, before));
@@ -196,14 +178,14 @@ fn a_snapshot_is_one_moment_and_leaves_nothing() {
     pool.fork("main", "kept", true).unwrap();
     let taken = pool.snapshot("kept", || ()).unwrap();
     pool.delete("kept").unwrap();
-    put(&pool, "main", 3);
+    put(&pool, "main", 7..8, 3);
     assert!(!pool.reap(100).unwrap().more);
     assert_eq!(first(&*taken), 2);
     drop(pool);
     drop(taken);
     let pool = Pool::open(device).unwrap();
     reap(&pool);
-    assert_eq!((pool.list().len(), nodes(&pool), get(&pool, "main")), (1, before, 3));
+    assert_eq!((pool.list().len(), nodes(&pool), get(&pool, "main", 7)), (1, before, 3));
 }
 
 /// A state that was looked at is no fork: a rollback goes behind it.
@@ -212,23 +194,23 @@ fn a_look_does_not_hide_the_last_fork() {
     for is_reaped in [false, true] {
         let (_, pool) = new_pool();
         pool.fork("main", "trial", false).unwrap();
-        put(&pool, "main", 2);
+        put(&pool, "main", 7..8, 2);
         pool.snapshot("main", || ()).unwrap().close().unwrap();
-        put(&pool, "main", 3);
+        put(&pool, "main", 7..8, 3);
         let taken = pool.snapshot("main", || ()).unwrap();
         if is_reaped {
             reap(&pool);
         }
         assert_eq!(pool.rollback("main").unwrap().as_deref(), Some("main@1"));
-        assert_eq!((get(&pool, "main"), get(&pool, "main@1"), first(&*taken)), (1, 3, 3));
+        assert_eq!((get(&pool, "main", 7), get(&pool, "main@1", 7), first(&*taken)), (1, 3, 3));
         taken.close().unwrap();
         // A state that another branch was forked from is a fork.
-        put(&pool, "main", 4);
+        put(&pool, "main", 7..8, 4);
         pool.snapshot("main", || ()).unwrap().close().unwrap();
         pool.fork("main", "other", false).unwrap();
-        put(&pool, "main", 5);
+        put(&pool, "main", 7..8, 5);
         pool.rollback("main").unwrap();
-        assert_eq!(get(&pool, "main"), 4);
+        assert_eq!(get(&pool, "main", 7), 4);
         reap(&pool);
     }
 }
@@ -238,22 +220,22 @@ fn a_look_does_not_hide_the_last_fork() {
 fn a_rollback_leads_to_the_adoption() {
     let (device, pool) = new_pool();
     pool.fork("main", "trial", false).unwrap();
-    put(&pool, "trial", 2);
+    put(&pool, "trial", 7..8, 2);
     adopt(&pool, "main", "trial").unwrap();
-    put(&pool, "main", 3);
+    put(&pool, "main", 7..8, 3);
     pool.snapshot("main", || ()).unwrap().close().unwrap();
     reap(&pool);
     drop(pool);
     let pool = Pool::open(device).unwrap();
     for number in 1..4 {
         assert_eq!(pool.rollback("main").unwrap(), Some(format!("main@{number}")));
-        assert_eq!(get(&pool, "main"), 2);
-        put(&pool, "main", 3 + number);
+        assert_eq!(get(&pool, "main", 7), 2);
+        put(&pool, "main", 7..8, 3 + number);
     }
     pool.rollback("main").unwrap();
     // The undo, by a name.
     adopt(&pool, "main", "main@1").unwrap();
-    assert_eq!(get(&pool, "main"), 3);
+    assert_eq!(get(&pool, "main", 7), 3);
     for number in 2..5 {
         pool.delete(&format!("main@{number}")).unwrap();
     }
@@ -262,11 +244,11 @@ fn a_rollback_leads_to_the_adoption() {
     assert_eq!(nodes(&pool), 2);
     pool.fork("main", "other", false).unwrap();
     pool.delete("other").unwrap();
-    put(&pool, "main", 9);
+    put(&pool, "main", 7..8, 9);
     pool.fork("main", "other", false).unwrap();
     pool.delete("other").unwrap();
     reap(&pool);
-    assert_eq!((nodes(&pool), get(&pool, "main")), (1, 9));
+    assert_eq!((nodes(&pool), get(&pool, "main", 7)), (1, 9));
     assert!(matches!(pool.rollback("main"), Err(Error::Refused { .. })));
 }
 
@@ -278,7 +260,7 @@ fn kept_states_are_no_candidates() {
         let name = format!("b{n}");
         pool.fork("main", &name, false).unwrap();
         pool.fork(&name, "try", false).unwrap();
-        put(&pool, "try", n);
+        put(&pool, "try", 7..8, n);
         adopt(&pool, &name, "try").unwrap();
     }
     reap(&pool);
@@ -296,9 +278,9 @@ fn a_nearly_full_pool_keeps_no_adoption() {
     let (_, pool) = new_pool();
     pool.create_branch("large", 4000 * UNIT).unwrap();
     pool.fork("main", "trial", false).unwrap();
-    put(&pool, "trial", 2);
+    put(&pool, "trial", 7..8, 2);
     adopt(&pool, "main", "trial").unwrap();
-    put(&pool, "main", 3);
+    put(&pool, "main", 7..8, 3);
     reap(&pool);
     assert_eq!(nodes(&pool), 3);
     let large = pool.branch("large").unwrap();
@@ -306,9 +288,9 @@ fn a_nearly_full_pool_keeps_no_adoption() {
     blocks.find(|block| large.write_at(block * UNIT, &[1; UNIT as usize]).is_err()).unwrap();
     large.close().unwrap();
     reap(&pool);
-    assert_eq!((nodes(&pool), get(&pool, "main")), (2, 3));
+    assert_eq!((nodes(&pool), get(&pool, "main", 7)), (2, 3));
     assert!(matches!(pool.rollback("main"), Err(Error::Refused { .. })));
-    assert_eq!(get(&pool, "main"), 3);
+    assert_eq!(get(&pool, "main", 7), 3);
 }
 
 #[test]
@@ -316,10 +298,10 @@ fn names_of_what_was_rolled_back_are_names() {
     let (_, pool) = new_pool();
     for name in ["ä".repeat(64), format!("{}ä", "n".repeat(125))] {
         pool.fork("main", &name, false).unwrap();
-        put(&pool, &name, 2);
+        put(&pool, &name, 7..8, 2);
         let kept = pool.rollback(&name).unwrap().unwrap();
         assert!(kept.len() <= 128 && kept.ends_with("@1"), "{kept}");
-        assert_eq!(get(&pool, &kept), 2);
+        assert_eq!(get(&pool, &kept, 7), 2);
     }
 }
 
@@ -345,7 +327,7 @@ fn temporary_branches_end_with_the_pool() {
     let names: Vec<String> = pool.list().into_iter().map(|info| info.name).collect();
     assert_eq!(names, ["child", "main", "wanted"]);
     reap(&pool);
-    assert_eq!((get(&pool, "child"), get(&pool, "wanted")), (1, 1));
+    assert_eq!((get(&pool, "child", 7), get(&pool, "wanted", 7)), (1, 1));
 }
 
 /// Returns whether two states have the same blocks.

@@ -1,50 +1,12 @@
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use vfscale_block::{Device, MemoryDevice};
-
 use super::LogKind;
+use crate::tests::harness::{UNIT, get, merge, new_pool, put, reap};
 use crate::{Error, Pool};
-
-const UNIT: u64 = 4096;
-
-fn new_pool() -> (Arc<dyn Device>, Pool) {
-    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(2000 * UNIT).unwrap());
-    let pool = Pool::create(device.clone(), [5; 16]).unwrap();
-    pool.create_branch("main", 100 * UNIT).unwrap();
-    (device, pool)
-}
-
-fn put(pool: &Pool, name: &str, blocks: std::ops::Range<u64>, byte: u8) {
-    let branch = pool.branch(name).unwrap();
-    blocks.for_each(|block| branch.write_at(block * UNIT, &[byte; UNIT as usize]).unwrap());
-    branch.close().unwrap();
-}
-
-fn get(pool: &Pool, name: &str) -> u8 {
-    let mut bytes = [0];
-    pool.branch(name).unwrap().read_at(0, &mut bytes).unwrap();
-    bytes[0]
-}
-
-fn reap(pool: &Pool) {
-    while pool.reap(100).unwrap().more {}
-    assert_eq!(pool.check().unwrap().problems, Vec::<String>::new());
-}
-
-/// Merges, and makes `byte` of it.
-fn merge(pool: &Pool, from: &str, into: &str, byte: u8) {
-    pool.fork(into, "fork", false).unwrap();
-    let merged = pool.snapshot(from, || ()).unwrap();
-    put(pool, "fork", 0..1, byte);
-    let adoption = pool.adoption(into, "fork").unwrap();
-    pool.adopt_merged(&adoption, (&merged, from)).unwrap();
-    merged.close().unwrap();
-}
 
 #[test]
 fn a_log_has_what_happened_the_last_first() {
-    let (device, pool) = new_pool();
+    let (device, pool) = new_pool(2000, 100 * UNIT);
     put(&pool, "main", 0..1, 1);
     assert_eq!(pool.checkpoint("main", "the beginning", || ()).unwrap(), "main@1");
     put(&pool, "main", 0..1, 2);
@@ -52,7 +14,7 @@ fn a_log_has_what_happened_the_last_first() {
     put(&pool, "trial", 0..1, 3);
     put(&pool, "main", 0..1, 4);
     pool.snapshot("main", || ()).unwrap().close().unwrap();
-    merge(&pool, "trial", "main", 5);
+    merge(&pool, "trial", "main", |name| put(&pool, name, 0..1, 5));
     put(&pool, "main", 0..1, 6);
     pool.fork("main", "other", false).unwrap();
     put(&pool, "other", 0..1, 7);
@@ -93,7 +55,7 @@ fn a_log_has_what_happened_the_last_first() {
 
 #[test]
 fn a_branch_is_rolled_back_to_any_checkpoint() {
-    let (device, pool) = new_pool();
+    let (device, pool) = new_pool(2000, 100 * UNIT);
     for number in 1..4 {
         put(&pool, "main", 0..1, number);
         let text = format!("state {number}");
@@ -103,16 +65,16 @@ fn a_branch_is_rolled_back_to_any_checkpoint() {
     pool.delete("main@2").unwrap();
     put(&pool, "main", 0..1, 4);
     assert_eq!(pool.rollback_to("main", "main@1").unwrap().as_deref(), Some("main@4"));
-    assert_eq!((get(&pool, "main"), get(&pool, "main@4")), (1, 4));
+    assert_eq!((get(&pool, "main", 0), get(&pool, "main@4", 0)), (1, 4));
     put(&pool, "main", 0..1, 5);
     assert_eq!(pool.rollback("main").unwrap().as_deref(), Some("main@5"));
-    assert_eq!(get(&pool, "main"), 1);
+    assert_eq!(get(&pool, "main", 0), 1);
     assert_eq!(pool.rollback_to("main", "main@3").unwrap(), None, "nothing was written");
-    assert_eq!(get(&pool, "main"), 3);
+    assert_eq!(get(&pool, "main", 0), 3);
     reap(&pool);
     // A checkpoint of one that can only be read is another name for it.
     assert_eq!(pool.checkpoint("main@3", "", || ()).unwrap(), "main@3@1");
-    assert_eq!(get(&pool, "main@3@1"), 3);
+    assert_eq!(get(&pool, "main@3@1", 0), 3);
     for (name, to) in [("main", "main@4"), ("main@1", "main@3"), ("main", "main")] {
         let refused = pool.rollback_to(name, to).unwrap_err();
         assert!(matches!(refused, Error::Refused { .. }), "{name} {to}: {refused}");
@@ -127,7 +89,7 @@ fn a_branch_is_rolled_back_to_any_checkpoint() {
 
 #[test]
 fn a_text_is_a_line_that_fits_beside_the_name() {
-    let (_, pool) = new_pool();
+    let (_, pool) = new_pool(2000, 100 * UNIT);
     let long = "n".repeat(120);
     pool.fork("main", &long, false).unwrap();
     let room = "ä".repeat(3);
@@ -146,13 +108,13 @@ fn a_text_is_a_line_that_fits_beside_the_name() {
 /// The space that a branch is said to have is what its deletion frees.
 #[test]
 fn a_deletion_frees_what_is_told() {
-    let (_, pool) = new_pool();
+    let (_, pool) = new_pool(2000, 100 * UNIT);
     put(&pool, "main", 0..10, 1);
     pool.fork("main", "a", false).unwrap();
     put(&pool, "a", 10..40, 2);
     pool.checkpoint("a", "", || ()).unwrap();
     put(&pool, "a", 40..45, 3);
-    merge(&pool, "a", "main", 4);
+    merge(&pool, "a", "main", |name| put(&pool, name, 0..1, 4));
     put(&pool, "a", 20..30, 5);
     pool.fork("a", "b", true).unwrap();
     put(&pool, "a", 25..35, 6);

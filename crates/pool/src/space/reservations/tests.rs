@@ -5,7 +5,8 @@ use std::slice;
 use vfscale_block::Device;
 use vfscale_sync::random::{Random, seed};
 
-use crate::tests::full::{UNIT, pool};
+use crate::tests::full::pool;
+use crate::tests::harness::UNIT;
 use crate::{Branch, Error};
 
 fn is_written(branch: &Branch, block: u64) -> bool {
