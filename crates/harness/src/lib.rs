@@ -13,6 +13,7 @@
 //! * `crates/tidy` refuses `thread::sleep` in tests outside of this crate.
 
 use std::fmt::Display;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,13 @@ pub mod limit;
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 const POLL: Duration = Duration::from_millis(1);
+
+/// Excludes the other tests of the process that call it, until the result is dropped: for what all
+/// threads of a process share, such as its memory or the counters of its locks.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Blocks until something is so, for at most [`LIMIT`].
 ///

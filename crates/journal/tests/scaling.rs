@@ -6,22 +6,17 @@
 
 mod common;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use common::{DEVICE_BYTES, LOG, Store, VOLUME};
 use vfscale_block::{Device, MemoryDevice};
+use vfscale_harness::alone;
 use vfscale_journal::{Journal, Options};
 use vfscale_sync::cpu;
 use vfscale_sync::lock::{lockstat, lockstat_record, lockstat_reset};
 use vfscale_sync::scaling::Scaling;
 
 const COMMITS: u64 = 200;
-
-/// Takes the lock that makes tests run one at a time, because lockstat is global to the process.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Creates a store that pushes nothing by itself: the same blocks are logged again and again.
 fn store(scaling: Scaling) -> Store {

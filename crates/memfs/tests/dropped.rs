@@ -5,9 +5,10 @@
 
 mod memory_common;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
+use vfscale_harness::alone;
 use vfscale_memfs::MemFs;
 use vfscale_sync::{cpu, page, rcu, reclaim};
 use vfscale_vfs::{At, FallocateFlags, Mode, OFlags, Vfs};
@@ -15,12 +16,6 @@ use vfscale_vfs::{At, FallocateFlags, Mode, OFlags, Vfs};
 use memory_common::resident_bytes;
 
 const MIB: u64 = 1 << 20;
-
-/// Excludes other tests: each watches the memory of the process.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Returns how many bytes are resident once all memory of earlier tests has been returned.
 fn bytes_at_rest() -> u64 {

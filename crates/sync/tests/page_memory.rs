@@ -4,9 +4,9 @@
 #![cfg(not(any(loom, shuttle, miri)))]
 #![allow(clippy::unwrap_used)]
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use vfscale_harness::alone;
 use vfscale_sync::cpu;
 use vfscale_sync::page::{self, PAGE_SIZE, Page, PageBox};
 
@@ -27,12 +27,6 @@ fn is_zero(page: &Page) -> bool {
     let mut bytes = [1; PAGE_SIZE];
     page.read(0, &mut bytes);
     bytes == [0; PAGE_SIZE]
-}
-
-/// Excludes other tests: each watches the memory of the process.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[test]

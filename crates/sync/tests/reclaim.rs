@@ -5,19 +5,14 @@
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
+use vfscale_harness::alone;
 use vfscale_sync::rcu;
 use vfscale_sync::reclaim::{self, Work};
 use vfscale_sync::slab::Slab;
-
-/// Serialises the tests: sections of one would delay the work of another.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn threads() -> usize {
     let names = std::fs::read_dir("/proc/self/task")

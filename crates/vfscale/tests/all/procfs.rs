@@ -4,19 +4,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use vfscale::posix::{FileList, MemfdFlags, MountFlags, OFlags, UmountFlags};
 use vfscale::{Credentials, Errno, MemFs, Mode, PATCHES, ProcFs, Scaling, Task, Vfs};
+use vfscale_harness::alone;
 use vfscale_vfs::lockstat;
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
-
-/// Serialises the tests: lock counters belong to the process, and other tests take locks.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn errno<T: Debug>(result: vfscale::Result<T>) -> Errno {
     result.unwrap_err().errno()

@@ -1,18 +1,9 @@
 //! Counts events at locks while calls run alternately on two CPUs.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use vfscale_sync::lock::{LockStatRow, lockstat, lockstat_record, lockstat_reset};
 use vfscale_sync::{cpu, reclaim};
 
 pub const CALLS: u64 = 100;
-
-/// Serialises the tests of a process, including those that do not read lockstat: it belongs to the
-/// process and records all of them.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Returns the statistics of all locks while `calls` runs.
 pub fn all_recorded(calls: impl FnOnce()) -> Vec<LockStatRow> {

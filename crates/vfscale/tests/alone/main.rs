@@ -1,5 +1,5 @@
 //! Tests that count the locks or the memory of the whole process, so each runs alone in it
-//! ([`common::alone`]).
+//! ([`vfscale_harness::alone`]).
 
 #![cfg(not(any(loom, shuttle)))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]

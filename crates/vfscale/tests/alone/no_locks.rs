@@ -1,9 +1,10 @@
 //! Calls that change nothing take no lock: those that fail, and those that find the requested state
 //! already set. So they do not disturb readers of the same names and files.
 
-use crate::common::{all_recorded, alone};
+use crate::common::all_recorded;
 use vfscale::posix::{At, AtFlags, MountFlags, OFlags, RenameFlags, Whence, XattrFlags};
 use vfscale::{Errno, Mode, Task};
+use vfscale_harness::alone;
 
 const MODE: Mode = Mode::from_bits_retain(0o755);
 

@@ -2,9 +2,10 @@
 //! used again, and by default it is not. The calls alternate between two CPUs, so the counts are
 //! exact.
 
-use crate::common::{CALLS, all_recorded, alone, in_turn, recorded};
+use crate::common::{CALLS, all_recorded, in_turn, recorded};
 use vfscale::posix::{At, AtFlags, MemfdFlags, OFlags, RenameFlags, SocketType, UmountFlags};
 use vfscale::{Limits, Mode, PATCHES, Scaling, Task, Vfs};
+use vfscale_harness::alone;
 use vfscale_sync::lock::{LockStatRow, lockstat, lockstat_record, lockstat_reset};
 use vfscale_sync::{cpu, reclaim};
 

@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 
-use crate::common::{CALLS, all_recorded, alone, in_turn, of_class};
+use crate::common::{CALLS, all_recorded, in_turn, of_class};
 use vfscale::block::MemoryDevice;
 use vfscale::posix::OFlags;
 use vfscale::{File, Mode, Scaling, Task, Volume};
 use vfscale_diskfs::{mkfs, mkfs::MkfsOptions};
+use vfscale_harness::alone;
 use vfscale_journal::TicketTrace;
 use vfscale_sync::lock::{
     LockStatRow, lockstat, lockstat_record, lockstat_record_for, lockstat_reset,

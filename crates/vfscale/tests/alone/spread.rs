@@ -1,7 +1,7 @@
 //! Directories that several CPUs change when there is no memory to shard them.
 
-use crate::common::alone;
 use vfscale::{Scaling, Task};
+use vfscale_harness::alone;
 use vfscale_sync::spread::{self, Reservation};
 use vfscale_sync::{cpu, rcu};
 
