@@ -257,6 +257,7 @@ impl Sender<'_> {
         let zeros = std::mem::take(&mut self.zeros);
         if zeros.is_empty() { Ok(()) } else { self.writer.zeros(&zeros) }
     }
+
     /// Reads the blocks that are still to be read, and sends them.
     fn read(&mut self) -> Result<(), Error> {
         let places = std::mem::take(&mut self.places);
