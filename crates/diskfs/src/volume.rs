@@ -469,11 +469,14 @@ impl Volume {
         }
         // The superblock's flush makes the discards durable.
         self.discard_all_freed();
-        let (log_seen, sums, geometry) = (self.log_seen(), self.groups().sums(), self.geometry());
+        let (known, sums, geometry) = (journal.known(), self.groups().sums(), self.geometry());
         self.update_superblock(|superblock| {
-            superblock.log_seen = log_seen.unwrap_or(superblock.log_seen);
+            superblock.log_seen = known.map_or(superblock.log_seen, seen);
             // A growth that failed may have changed the superblock only: the next opening ends it.
             superblock.sums = sums.filter(|_| superblock.geometry() == geometry);
+            if let Some(known) = known {
+                own_log::enlarge(superblock, &*self.device, self.recovered.last, known);
+            }
         })
     }
 

@@ -262,8 +262,9 @@ impl VolumeBuilder {
     }
 
     /// Sets the size of the log that a volume in a branch of a pool gets when the branch is first
-    /// opened for writing, in bytes: 4 MiB by default, at most the space of the volume's first log.
-    /// While the branch is open for writing, the pool has that much reserved for it.
+    /// opened for writing, in bytes: 1 MiB by default, at most the space of the volume's first log.
+    /// From its first change until it is closed, the pool has that much reserved for it. The close
+    /// of a branch that has filled its log often makes it 4 MiB, if the pool has much room.
     pub fn branch_log_size(mut self, bytes: u64) -> Self {
         self.settings.branch_log_blocks = Some(bytes / BLOCK_BYTES as u64);
         self

@@ -16,6 +16,7 @@ mod ingests;
 mod layers;
 mod limit;
 mod live;
+mod many;
 mod merges;
 mod opened;
 mod patches;

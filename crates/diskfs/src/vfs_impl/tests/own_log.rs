@@ -1,6 +1,7 @@
 //! The logs of volumes on copies of a device: each has its own.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use vfscale_block::CowDevice;
 use vfscale_testkit::{CrashPlan, HookedDevice, RecordingDevice};
@@ -194,6 +195,71 @@ fn the_change_of_logs_survives_every_crash() {
         checked(&(again as Arc<dyn Device>));
     }
     assert!(with_former > 10 && states > with_former + 10, "{with_former} of {states}");
+}
+
+/// Opens a copy whose log has the default size.
+fn open_default(device: &Arc<dyn Device>) -> (Arc<DiskFs>, Vfs) {
+    let named = Arc::new(named(device.clone(), Some(COPY)));
+    let fs = DiskFs::open(named, Settings { branch_log_blocks: None, ..options() }).unwrap();
+    (fs.clone(), Vfs::new(fs).unwrap())
+}
+
+/// Fills the log of a copy many times, and leaves a directory that was synced.
+fn fill_the_log((fs, vfs): &(Arc<DiskFs>, Vfs), rounds: Range<u32>) {
+    for round in rounds {
+        (0..60).for_each(|n| vfs.task().write(format!("/{n}"), [7; 9000]).unwrap());
+        (0..60).for_each(|n| vfs.task().remove_file(format!("/{n}")).unwrap());
+        vfs.task().create_dir(format!("/busy{round}")).unwrap();
+        fs.sync_fs().unwrap();
+    }
+}
+
+/// A copy that was busy has a larger log when it is opened again, in which nothing of the former
+/// one counts. A crash at any time of the close leaves the one or the other.
+#[test]
+fn a_busy_copy_gets_a_larger_log_when_it_is_closed() {
+    const ROUNDS: u32 = 400;
+    let parent = parent();
+    let recorded = Arc::new(RecordingDevice::new(copy_of(&parent)));
+    let device: Arc<dyn Device> = recorded.clone();
+    close(open_default(&device));
+    assert_eq!(superblock(&device).log_blocks(), 256);
+    let opened = open_default(&device);
+    fill_the_log(&opened, 0..1);
+    close(opened);
+    assert_eq!(superblock(&device).log_blocks(), 256);
+    let opened = open_default(&device);
+    fill_the_log(&opened, 1..ROUNDS);
+    recorded.mark("synced");
+    close(opened);
+    let busy = |count: u32| (0..count).map(|n| format!("busy{n}")).chain(all()).collect();
+    let before: BTreeSet<String> = busy(ROUNDS);
+    let now = superblock(&device);
+    assert_eq!((now.log_blocks(), now.log_id()), (1000, Some(Uuid::from_bytes(COPY))));
+    assert_eq!(checked(&device), LogState::Clean);
+    let (mut small, mut large) = (0, 0);
+    for state in recorded.crash_states(CrashPlan::default().listed_max(6).samples(2)) {
+        if state.marks() == 0 {
+            continue;
+        }
+        let device: Arc<dyn Device> = state.device();
+        *(if superblock(&device).log_blocks() == 256 { &mut small } else { &mut large }) += 1;
+        let opened = open_default(&device);
+        assert_eq!(names(&opened.1), before, "{}", state.id());
+        crash(opened);
+        checked(&device);
+    }
+    assert!(small > 5 && large > 5, "{small} small, {large} large");
+    // The larger log begins, and survives a crash.
+    let opened = open_default(&device);
+    assert_eq!((opened.0.opened().log.items, names(&opened.1)), (0, before));
+    fill_the_log(&opened, ROUNDS..2 * ROUNDS);
+    crash(opened);
+    assert!(matches!(checked(&device), LogState::Replayed { .. }));
+    let opened = open_default(&device);
+    assert_eq!(names(&opened.1), busy(2 * ROUNDS));
+    close(opened);
+    assert_eq!(superblock(&device).log_blocks(), 1000);
 }
 
 /// Overwrites a block with zeros, as if it had rotted.
