@@ -36,6 +36,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("vfscale-capi", &["vfscale", "vfscale-sync"]),
     ("vfscale-python", &["vfscale"]),
     ("vfscale-mcp", &["vfscale"]),
+    ("vfscale-wasi", &["vfscale"]),
     ("vfscale-bench", &["vfscale", "vfscale-diskfs", "vfscale-sync", "vfscale-vfs"]),
     (
         "vfscale-commute",
