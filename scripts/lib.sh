@@ -74,11 +74,22 @@ need() { # PROGRAM=PACKAGE...
     ((${#missing[@]} == 0)) || install_packages "${missing[@]}"
 }
 
+# Parts that run beside each other install one after the other: apt-get does not wait for itself.
 install_packages() { # PACKAGE...
     echo "installing: $*"
     if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
         return 1
     fi
+    local lock
+    exec {lock}>>/run/lock/vfscale-packages
+    flock "$lock"
+    local status=0
+    apt_install "$@" || status=$?
+    exec {lock}>&-
+    return "$status"
+}
+
+apt_install() { # PACKAGE...
     # Once for each run of a script.
     if [[ -z ${PACKAGES_UPDATED:-} ]]; then
         timeout 300 apt-get update -qq || return 1
