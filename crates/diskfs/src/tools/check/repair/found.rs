@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use super::super::overlay::Overlay;
 use super::{Pool, Repair, Written};
 use crate::dir::Insertion;
+use crate::format::dir::head_of;
 use crate::format::inode::{CHUNK_INODES, ROOT_INO, block_of, chunk_of, records, slot_of};
 use crate::format::superblock::Timestamp;
 use crate::inode::core::{FileKind, InodeCore, TYPE_DIRECTORY};
@@ -43,10 +44,11 @@ impl Repair<'_, '_, '_> {
         let mut above = overlay.core(place)?;
         for ino in inodes {
             let mut core = overlay.core(*ino)?;
-            self.insert(overlay, place, &mut above, (&format!("#{ino}"), *ino, core.kind()?))?;
+            let to = (&*format!("#{ino}"), *ino, core.kind()?);
+            let head = self.insert(overlay, place, &mut above, to)?;
             core.nlink = self.check.links.named_once(*ino);
+            self.note_name(&mut core, place, head);
             if core.is_directory() {
-                core.parent = place;
                 above.nlink = above.nlink.saturating_add(1);
             }
             overlay.set_core(*ino, &core);
@@ -55,18 +57,27 @@ impl Repair<'_, '_, '_> {
         Some(())
     }
 
-    /// Inserts a name, or a similar one.
+    /// Notes in an inode that a name of it is in a directory, if the volume has that.
+    fn note_name(&self, core: &mut InodeCore, dir: u64, head: u16) {
+        if self.check.features.has_parents() {
+            (core.parent, core.name_head) = (dir, head);
+        } else if core.is_directory() {
+            core.parent = dir;
+        }
+    }
+
+    /// Inserts a name, or a similar one. Returns the head of its position.
     fn insert(
         &self,
         overlay: &mut Overlay<'_, '_>,
         directory: u64,
         core: &mut InodeCore,
         (name, ino, kind): (&str, u64, FileKind),
-    ) -> Option<()> {
+    ) -> Option<u16> {
         for name in names(name) {
             let to = (ino, kind);
             match self.directory(directory).insert(overlay, core, name.as_bytes(), to).ok()? {
-                Insertion::At(_) => return Some(()),
+                Insertion::At(position) => return Some(head_of(position)),
                 Insertion::Exists | Insertion::Full | Insertion::BadName => {}
             }
         }
@@ -83,8 +94,11 @@ impl Repair<'_, '_, '_> {
                 None => {
                     let ino = self.make(overlay)?;
                     let to = (&*name, ino, FileKind::Directory);
-                    self.insert(overlay, ROOT_INO, &mut root, to)?;
+                    let head = self.insert(overlay, ROOT_INO, &mut root, to)?;
                     root.nlink = root.nlink.saturating_add(1);
+                    let mut made = overlay.core(ino)?;
+                    self.note_name(&mut made, ROOT_INO, head);
+                    overlay.set_core(ino, &made);
                     overlay.set_core(ROOT_INO, &root);
                     return Some(ino);
                 }
