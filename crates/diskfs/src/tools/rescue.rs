@@ -50,7 +50,7 @@ use crate::inode::attr::{self, Attribute};
 use crate::inode::blob::{self, AttrTree, LinkTree};
 use crate::inode::core::{AttrFork, DataFork, InodeCore};
 use crate::inode::extents::ExtentTree;
-use crate::tools::check::{Media, NoChange};
+use crate::tools::check::{Media, NoChange, Retained};
 use crate::volume::{Places, copies, replay_in_memory};
 use crate::{OpenError, Superblock};
 pub use blocks::BlockUse;
@@ -112,12 +112,14 @@ pub struct Rescue {
     strays: OnceCell<Vec<Stray>>,
     /// Blocks of inodes that were read last: files of a directory are often in few.
     last_inodes: RefCell<BTreeMap<u64, Box<Block>>>,
+    /// Blocks of trees that were read last.
+    retained: Retained,
     /// The chunk of inodes that was looked up last, and whether there is one.
     last_chunk: Cell<Option<(u64, bool)>>,
 }
 
 /// Most blocks of inodes that are retained.
-const INODE_BLOCKS_MAX: usize = 256;
+const INODE_BLOCKS_MAX: usize = 2048;
 
 /// The records in a block of inodes.
 type Records = [InodeRecord; INODES_PER_BLOCK as usize];
@@ -165,6 +167,7 @@ impl Rescue {
             cut_off,
             strays: OnceCell::new(),
             last_inodes: RefCell::default(),
+            retained: Retained::default(),
             last_chunk: Cell::default(),
         })
     }
@@ -180,7 +183,7 @@ impl Rescue {
     }
 
     fn media(&self) -> Media<'_> {
-        Media::new(&*self.device, &self.superblock)
+        Media::new(&*self.device, &self.superblock).retaining(&self.retained)
     }
 
     /// Returns the inode with this number, if it exists, and the damage of its extents. Blocks for
