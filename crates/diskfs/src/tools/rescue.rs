@@ -238,6 +238,34 @@ impl Rescue {
         (names, losses)
     }
 
+    /// Returns those names in a directory that are where an inode tells that one of its own is.
+    /// None if this volume's inodes do not tell that; then the inode may have names all the same,
+    /// as it may have more of them. Blocks for I/O: reads a block on each level of the directory.
+    ///
+    /// # Errors
+    /// A part of the directory is unreadable.
+    pub fn told_names(
+        &self,
+        ino: u64,
+        core: &InodeCore,
+        directory: &InodeCore,
+    ) -> Result<Vec<Name>, Loss> {
+        let mut names = Vec::new();
+        if !self.superblock.features.has_parents() {
+            return Ok(names);
+        }
+        let media = self.media();
+        let above = Directory::new(core.parent, NameHash::of(media.volume()));
+        let read = above.read_head(&media, directory, core.name_head, |entry| {
+            if entry.ino == ino {
+                names.push(Name { name: entry.name.into(), ino });
+            }
+        });
+        // A read changes no tree, so its only errors are damage.
+        read.or_else(|error| damage_of(error).map_or(Ok(()), Err))?;
+        Ok(names)
+    }
+
     /// Returns the target of a symbolic link. Blocks for I/O.
     ///
     /// # Errors
