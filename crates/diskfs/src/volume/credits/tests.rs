@@ -131,3 +131,51 @@ fn pages_bring_what_their_write_back_changes() {
     assert_eq!(device.left.load(Ordering::SeqCst), 170);
     volume.close().unwrap();
 }
+
+/// A volume at rest has its log in reserve, and what is set aside.
+#[test]
+fn a_volume_at_rest_gives_back_what_is_kept_and_spare() {
+    let (device, volume) = open(1000);
+    let left = || device.left.load(Ordering::SeqCst);
+    drop(volume.begin(need(60, false)).unwrap());
+    assert!(left() < 1000 - FIXED - SUMS);
+    let credits = volume.credits();
+    credits.reserve_pages(5, false).unwrap();
+    volume.rest();
+    assert!(credits.keeps(), "a page is dirty");
+    credits.unreserve_pages(5);
+    volume.rest();
+    assert_eq!(left(), 1000 - FIXED - SUMS / 2);
+    // Removals go on when nothing is left, and calls that need space are refused.
+    device.left.store(110, Ordering::SeqCst);
+    assert!(matches!(volume.begin(need(60, false)), Err(Fault::NoSpace)));
+    assert!(matches!(credits.reserve_pages(1, false), Err(Fault::NoSpace)));
+    volume.rest();
+    assert_eq!(left(), 110);
+    device.left.store(0, Ordering::SeqCst);
+    drop(volume.begin(need(100, true)).unwrap());
+    volume.settle_credits();
+    // A page that a removal has to write brings all that its write-back needs.
+    device.left.store(3, Ordering::SeqCst);
+    credits.reserve_pages(1, true).unwrap();
+    assert!(credits.bind_for(Purpose::WriteBack, 128));
+    credits.unreserve_pages(1);
+    device.left.store(500, Ordering::SeqCst);
+    volume.roomy().unwrap();
+    assert!(credits.keeps() && credits.aside.missing() == 0);
+    volume.close().unwrap();
+}
+
+/// A volume that is used comes to rest when it was idle between two looks.
+#[test]
+fn a_busy_volume_does_not_come_to_rest() {
+    let (_, volume) = open(1000);
+    for _ in 0..3 {
+        drop(volume.begin(need(1, false)).unwrap());
+        volume.rest_if_idle();
+        assert!(volume.credits().keeps());
+    }
+    volume.rest_if_idle();
+    assert!(!volume.credits().keeps());
+    volume.close().unwrap();
+}
