@@ -399,9 +399,7 @@ impl Files {
     /// met. [`write_errors`](Self::write_errors) reports those of other threads.
     pub fn sync_all(&self) -> Result<(), Fault> {
         let written = self.write_back_all();
-        let synced = self.state.volume.sync();
-        self.state.volume.rest();
-        synced.and(written)
+        self.state.volume.sync().and(written)
     }
 
     /// Enters the gate of calls that change data. Sleeps while a cut has shut it. The caller has
@@ -459,7 +457,6 @@ impl Files {
             if let Err(fault) = self.state.volume.sync() {
                 tracing::error!(%fault, "changes can't be made durable");
             }
-            self.state.volume.rest_if_idle();
             self.state.discarder.pass(&self.state.volume);
         }
     }

@@ -42,19 +42,6 @@
 //!
 //! While some of these are missing, calls that need more space are refused.
 //!
-//! # At rest
-//!
-//! A volume that has nothing dirty and everything home gives back what is kept and spare: after a
-//! sync of all of it, and when it was idle for a while. The next call that needs more space, and
-//! the next dirty page, have to get what is kept again first, and are refused if they can't. The
-//! log stays reserved, and so does what is set aside: a volume that was changed once can go on
-//! logging, and removing, however full the device becomes. A page that a removal has to write, such
-//! as the last one of a truncated file, may take what is kept from what is set aside.
-//!
-//! A thread that gives back what is kept says so before it looks for pages once more, and one that
-//! brings pages counts them before it looks whether anything is kept. So one of them sees the
-//! other.
-//!
 //! # Locks
 //!
 //! `CreditsTight` serializes the threads that begin near the limit; they wait for other
@@ -65,10 +52,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use vfscale_block::Device;
-use vfscale_sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering, fence};
+use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use vfscale_sync::lock::assert_held;
 use vfscale_sync::percpu::PerCpuCounter;
-use vfscale_sync::{Condvar, Mutex, MutexGuard, cpu};
+use vfscale_sync::{Condvar, Mutex, cpu};
 
 use crate::base::fault::Fault;
 use crate::base::ranks::{CreditsLock, CreditsTight, CreditsWake};
@@ -141,8 +128,6 @@ pub(crate) struct Credits {
     /// The log and the superblocks, in bytes.
     fixed: Vec<Range<u64>>,
     pub(super) is_prepared: AtomicBool,
-    /// Whether the least is kept: not before the first change, and not at rest.
-    keeps: AtomicBool,
     pub(super) kept: Sum,
     pub(super) aside: Sum,
     pub(super) spare: AtomicU64,
@@ -150,8 +135,6 @@ pub(crate) struct Credits {
     /// Blocks of transactions that have begun, and of those that have ended.
     pub(super) begun: PerCpuCounter,
     pub(super) ended: PerCpuCounter,
-    /// The blocks that had begun when the volume was last looked at.
-    begun_before: AtomicI64,
     pub(super) settling: Mutex<(), CreditsLock>,
     pub(super) tight: Mutex<(), CreditsTight>,
     is_awaited: AtomicBool,
@@ -199,14 +182,12 @@ impl Credits {
             device,
             fixed,
             is_prepared: AtomicBool::new(false),
-            keeps: AtomicBool::new(false),
             kept: Sum::new(sum),
             aside: Sum::new(sum),
             spare: AtomicU64::new(0),
             bound: AtomicU64::new(0),
             begun: PerCpuCounter::new(slots),
             ended: PerCpuCounter::new(slots),
-            begun_before: AtomicI64::new(0),
             settling: Mutex::new(()),
             tight: Mutex::new(()),
             is_awaited: AtomicBool::new(false),
@@ -255,67 +236,9 @@ impl Credits {
             }
             self.kept.add(kept);
             self.aside.add(aside);
-            self.keeps.store(true, Ordering::SeqCst);
             self.is_prepared.store(true, Ordering::Release);
         }
         Ok(())
-    }
-
-    /// Returns whether the least is kept for write-back.
-    pub(super) fn keeps(&self) -> bool {
-        self.keeps.load(Ordering::Acquire)
-    }
-
-    /// Has the least kept for write-back. With `is_urgent` also from what is there for removals.
-    ///
-    /// May block for the I/O.
-    ///
-    /// # Errors
-    /// [`Fault::NoSpace`], and those of the device.
-    pub(super) fn keep(&self, is_urgent: bool) -> Result<(), Fault> {
-        if self.keeps() {
-            return Ok(());
-        }
-        let _alone = self.settling.lock();
-        if !self.keeps() {
-            let missing = self.kept.missing();
-            match reserve(&*self.device, missing, false) {
-                // Others have more use for the urgent part of the device.
-                Err(Fault::NoSpace) if is_urgent && self.aside.take(missing) => {}
-                Err(Fault::NoSpace) if is_urgent => reserve(&*self.device, missing, true)?,
-                reserved => reserved?,
-            }
-            self.kept.add(missing);
-            self.keeps.store(true, Ordering::SeqCst);
-        }
-        Ok(())
-    }
-
-    /// Gives back what is kept, unless pages are dirty. The caller has settled.
-    pub(super) fn rest(&self, _alone: &MutexGuard<'_, (), CreditsLock>) {
-        self.keeps.store(false, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        if self.has_pages() {
-            self.keeps.store(true, Ordering::SeqCst);
-        } else {
-            self.device.unreserve(self.kept.blocks.swap(0, Ordering::AcqRel));
-        }
-    }
-
-    /// Returns whether pages are dirty.
-    pub(super) fn has_pages(&self) -> bool {
-        self.kept.wanted.load(Ordering::SeqCst) > self.kept_least
-    }
-
-    /// Returns how many blocks are missing among those that are kept.
-    pub(super) fn missing_kept(&self) -> u64 {
-        if self.keeps() { self.kept.missing() } else { 0 }
-    }
-
-    /// Returns whether no transaction has begun since the last call.
-    pub(super) fn is_idle(&self) -> bool {
-        let begun = self.begun();
-        self.begun_before.swap(begun, Ordering::Relaxed) == begun
     }
 
     /// Counts `blocks` blocks as those of a transaction, until the result is dropped.
@@ -420,7 +343,7 @@ impl Credits {
     /// Returns whether calls that need more space may be accepted: nothing is missing that others
     /// rely on.
     pub(super) fn is_roomy(&self) -> bool {
-        !self.is_on() || self.keeps() && self.kept.missing() == 0 && self.aside.missing() == 0
+        !self.is_on() || self.kept.missing() == 0 && self.aside.missing() == 0
     }
 }
 
@@ -435,14 +358,9 @@ impl ReservePages for Credits {
             Err(Fault::NoSpace) if is_urgent && self.aside.take(pages + changes) => {}
             reserved => reserved?,
         }
-        self.kept.wanted.fetch_add(changes, Ordering::SeqCst);
+        self.kept.wanted.fetch_add(changes, Ordering::AcqRel);
         self.kept.add(changes);
-        fence(Ordering::SeqCst);
-        self.keep(is_urgent).inspect_err(|_| {
-            self.kept.wanted.fetch_sub(changes, Ordering::AcqRel);
-            let back = if self.kept.take(changes) { changes } else { 0 };
-            self.device.unreserve(pages + back);
-        })
+        Ok(())
     }
 
     fn unreserve_pages(&self, pages: u64) {

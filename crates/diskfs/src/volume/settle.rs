@@ -138,35 +138,10 @@ impl Volume {
             return Ok(());
         }
         self.settle_credits();
-        let mut kept = credits.keep(false);
         if !credits.is_roomy() && self.has_items() {
             self.make_room()?;
-            kept = credits.keep(false);
         }
-        if credits.is_roomy() { Ok(()) } else { kept.and(Err(Fault::NoSpace)) }
-    }
-
-    /// Gives back what is reserved, but for the log and what is set aside for removals, if nothing
-    /// is dirty; writes what has changed home before. Does nothing if the device needs no
-    /// reservations. Blocks for the I/O. The caller has no transaction.
-    pub(crate) fn rest(&self) {
-        let credits = self.credits();
-        if !credits.is_on() || !credits.keeps() || credits.has_pages() {
-            return;
-        }
-        // The log tells an error to those who need what can't be written.
-        if !self.has_changes() || self.write_home().is_ok() {
-            let alone = credits.settling.lock();
-            self.settle_alone(&alone, 0);
-            credits.rest(&alone);
-        }
-    }
-
-    /// Does what [`rest`](Self::rest) does, if no transaction has begun since the last call.
-    pub(crate) fn rest_if_idle(&self) {
-        if self.credits().is_on() && self.credits().is_idle() {
-            self.rest();
-        }
+        if credits.is_roomy() { Ok(()) } else { Err(Fault::NoSpace) }
     }
 
     /// Writes all items home and settles: what they had reserved comes back. Does nothing if the
@@ -239,8 +214,7 @@ impl Volume {
         credits.bound.fetch_sub(excess, Ordering::AcqRel);
         let back = excess + credits.spare.swap(0, Ordering::AcqRel);
         let is_prepared = credits.is_prepared.load(Ordering::Acquire);
-        let sums =
-            [(&credits.kept, credits.missing_kept()), (&credits.aside, credits.aside.missing())];
+        let sums = [&credits.kept, &credits.aside].map(|sum| (sum, sum.missing()));
         let missing: u64 =
             if is_prepared { sums.iter().map(|(_, missing)| missing).sum() } else { 0 };
         let mut stay = credits.device.renew(back, missing + blocks);
@@ -253,9 +227,7 @@ impl Volume {
         }
         credits.spare.fetch_add(stay, Ordering::AcqRel);
         if is_prepared {
-            if credits.keeps() {
-                credits.fill(&credits.kept, true);
-            }
+            credits.fill(&credits.kept, true);
             credits.fill(&credits.aside, false);
         }
     }
