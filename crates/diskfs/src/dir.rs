@@ -52,7 +52,7 @@ use crate::btree::counted::Counted;
 use crate::btree::{Nodes, Tree};
 pub use crate::format::damage::DirFault;
 pub use crate::format::dir::DirTree;
-use crate::format::dir::{COLLISIONS_MAX, DirKey, POSITION_MIN, first_with, head_of};
+use crate::format::dir::{COLLISIONS_MAX, DirKey, POSITION_MIN};
 use crate::format::inode::block_of;
 use crate::format::{Block, Expected};
 use crate::inode::core::{DataFork, FileKind, InodeCore};
@@ -97,12 +97,6 @@ impl NameHash {
         }
         let hash = siphasher::sip::SipHasher24::new_with_key(&self.key).hash(name);
         ((hash >> 1) & !(COLLISIONS_MAX - 1)).max(POSITION_MIN)
-    }
-
-    /// Returns the upper 16 bits of all positions that `name` can have.
-    #[must_use]
-    pub fn head(&self, name: &[u8]) -> u16 {
-        head_of(self.position(name))
     }
 }
 
@@ -180,15 +174,14 @@ impl Directory {
         if !is_name(name) {
             return Ok(Insertion::BadName);
         }
-        let base = self.hash.position(name);
-        let (found, taken) = self.find_at(nodes, core, (base, name))?;
+        let (found, taken) = self.find(nodes, core, name)?;
         if found.is_some() {
             return Ok(Insertion::Exists);
         }
         let Some(free) = (0..COLLISIONS_MAX).find(|index| taken & 1 << index == 0) else {
             return Ok(Insertion::Full);
         };
-        let entry = DirEntry { position: base + free, ino, kind, name };
+        let entry = DirEntry { position: self.hash.position(name) + free, ino, kind, name };
         self.insert_at(nodes, core, &entry)?;
         Ok(Insertion::At(entry.position))
     }
@@ -330,26 +323,6 @@ impl Directory {
         }
     }
 
-    /// Passes `emit` the entries whose positions have this head, in order.
-    ///
-    /// # Errors
-    /// Returns [`Error`] if the directory is damaged or can't be read.
-    pub(crate) fn read_head<N: Nodes>(
-        &self,
-        nodes: &N,
-        core: &InodeCore,
-        head: u16,
-        mut emit: impl FnMut(DirEntry<'_>),
-    ) -> Outcome<(), N> {
-        self.read(nodes, core, first_with(head).saturating_sub(1), |entry| {
-            if head_of(entry.position) > head {
-                return ControlFlow::Break(());
-            }
-            emit(entry);
-            ControlFlow::Continue(())
-        })
-    }
-
     /// Returns whether the directory has no entry.
     ///
     /// # Errors
@@ -393,11 +366,23 @@ impl Directory {
         Ok(Some((first, high.map_or(u64::MAX, |high| high.position.get()))))
     }
 
-    /// Finds a name whose first position is `base`, and returns the taken ones of its sixteen
-    /// positions, as bits.
+    /// Finds `name`, and returns the taken ones of its sixteen positions, as bits.
     ///
     /// # Errors
     /// Returns [`Error`] if the directory is damaged or can't be read.
+    pub(crate) fn find<N: Nodes>(
+        &self,
+        nodes: &N,
+        core: &InodeCore,
+        name: &[u8],
+    ) -> Outcome<(Option<Found>, u16), N> {
+        self.find_at(nodes, core, (self.hash.position(name), name))
+    }
+
+    /// Finds a name, like [`find`](Self::find), whose first position is `base`.
+    ///
+    /// # Errors
+    /// Errors of [`find`](Self::find).
     pub(crate) fn find_at<N: Nodes>(
         &self,
         nodes: &N,

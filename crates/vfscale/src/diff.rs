@@ -2,9 +2,9 @@
 //!
 //! The pool tells the blocks that the branches do not share. They lead to the inodes that may
 //! differ ([`candidates`]), and these to the names that do ([`names`]). A merge takes these as they
-//! are ([`edges`]); here they are told by path. So the time is that of the difference: a file that
-//! was changed and not renamed tells its directory, and where in that its name is. In an older
-//! volume it does not; then the directories near it are searched, which is where files are made.
+//! are ([`edges`]); here they are told by path. So the time is that of the difference, but for the
+//! names of files that were changed and not renamed: the directories near these are searched for
+//! them, which is where files are made.
 //!
 //! Where the blocks do not tell all of it, both trees are walked, directory by directory
 //! ([`walk`]): branches of other volumes, damage, and data that were written without a change of

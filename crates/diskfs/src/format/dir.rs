@@ -16,8 +16,6 @@ pub const NAME_BYTES_MAX: usize = 255;
 pub const POSITION_MIN: u64 = 16;
 /// Greatest position of an entry.
 pub const POSITION_MAX: u64 = i64::MAX as u64;
-/// Bits of a position below its head: positions have 63.
-const HEAD_SHIFT: u32 = 47;
 /// Maximum number of names with the same hash in a directory.
 pub const COLLISIONS_MAX: u64 = 16;
 /// Size of an entry in an inode, without its name, in bytes.
@@ -26,16 +24,6 @@ pub const ENTRY_BYTES: usize = 18;
 pub const HEAD_NAME_BYTES: usize = 21;
 /// Bytes of a name in each other record of an entry.
 pub const PART_NAME_BYTES: usize = 31;
-
-/// Returns the head of a position: its upper 16 bits.
-pub const fn head_of(position: u64) -> u16 {
-    (position >> HEAD_SHIFT) as u16
-}
-
-/// Returns the least number that has this head as a position.
-pub const fn first_with(head: u16) -> u64 {
-    (head as u64) << HEAD_SHIFT
-}
 
 /// An entry in an inode, on disk; its name follows.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -108,7 +96,6 @@ impl Kind for DirTree {
 const _: () = {
     assert!(size_of::<RawEntry>() == ENTRY_BYTES && offset_of!(RawEntry, kind) == 16);
     assert!(size_of::<RawHead>() == PART_NAME_BYTES && size_of::<DirPart>() == PART_NAME_BYTES);
-    assert!(head_of(POSITION_MAX) == u16::MAX && first_with(u16::MAX) < POSITION_MAX);
     assert!(size_of::<DirKey>() == 9 && offset_of!(RawHead, name) == 10);
 };
 

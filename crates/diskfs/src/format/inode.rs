@@ -119,7 +119,7 @@ pub(crate) struct RawInode {
     pub(crate) attr_format: u8,
     pub(crate) data_bytes: U16,
     pub(crate) attr_bytes: U16,
-    pub(crate) name_head: U16,
+    pub(crate) zero: U16,
     pub(crate) area: [u8; AREA_BYTES],
 }
 
@@ -305,7 +305,7 @@ pub(crate) const FIELDS: &[(usize, usize, &str)] = &[
     (offset_of!(RawInode, attr_format), 1, "attr format"),
     (offset_of!(RawInode, data_bytes), 2, "data bytes"),
     (offset_of!(RawInode, attr_bytes), 2, "attr bytes"),
-    (offset_of!(RawInode, name_head), 2, "name head"),
+    (offset_of!(RawInode, zero), 2, ""),
     (offset_of!(RawInode, area), AREA_BYTES, "area"),
 ];
 

@@ -265,9 +265,6 @@ impl Features {
     /// Bit 2 of *incompat*: the log has an id of its own, and may use only the first part of its
     /// region. A program that does not know this would take a former log for the present one.
     pub const LOG_ID: u64 = 4;
-    /// Bit 3 of *incompat*: inodes that are no directories have a parent, too, and all tell where
-    /// in it a name of theirs is. To a program that does not know this, such inodes are damaged.
-    pub const PARENTS: u64 = 8;
     /// Bit 0 of *ro_compat*: an inode may be immutable or only appended to. A program that does not
     /// know these flags would change such files.
     pub const IMMUTABLE: u64 = 1;
@@ -275,17 +272,12 @@ impl Features {
     pub const KNOWN: Self = Self {
         compat: Self::OWN_ID | Self::LOG_LOST,
         ro_compat: Self::IMMUTABLE,
-        incompat: Self::NEEDS_REPAIR | Self::POOL | Self::LOG_ID | Self::PARENTS,
+        incompat: Self::NEEDS_REPAIR | Self::POOL | Self::LOG_ID,
     };
 
     /// Returns whether an inode may be immutable or only appended to.
     pub const fn has_immutable(self) -> bool {
         self.ro_compat & Self::IMMUTABLE != 0
-    }
-
-    /// Returns whether inodes tell where a name of theirs is.
-    pub const fn has_parents(self) -> bool {
-        self.incompat & Self::PARENTS != 0
     }
 
     /// Returns whether a repair was begun and not completed.

@@ -22,8 +22,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use vfscale_journal::Image;
-use zerocopy::little_endian::U32;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::format::Damage;
 use crate::format::damage::{InodeDamage, InodeFault};
@@ -167,12 +166,9 @@ pub struct InodeCore {
     pub ctime: i64,
     /// Time of creation, in nanoseconds since 1970.
     pub btime: i64,
-    /// Of a directory: the number of its present or last parent; the root is its own parent. Of
-    /// others: that of a directory in which a name of the inode is, or was the last one; 0 if
-    /// unknown.
+    /// Of a directory: the number of its present or last parent; the root is its own parent. 0 for
+    /// others.
     pub parent: u64,
-    /// The upper 16 bits of the position that this name has in the parent; 0 if unknown.
-    pub name_head: u16,
     /// Its contents.
     pub data: DataFork,
     /// Its attributes.
@@ -200,7 +196,6 @@ impl InodeCore {
             ctime: now,
             btime: now,
             parent: 0,
-            name_head: 0,
             // Not the default: all default empty slices are one, with a reference count that all
             // directories would share.
             data: if is_directory { DataFork::Inline(Arc::from([])) } else { DataFork::None },
@@ -342,7 +337,7 @@ impl InodeCore {
         check_size(raw.size.get(), file_type, &data)?;
         let parent = raw.parent.get();
         let is_directory = file_type == TYPE_DIRECTORY;
-        if (is_directory || parent != 0) && !is_possible(block_of(parent)) {
+        if is_directory && !is_possible(block_of(parent)) || !is_directory && parent != 0 {
             return Err(InodeFault::Parent { parent });
         }
         Ok(Self {
@@ -360,7 +355,6 @@ impl InodeCore {
             ctime: raw.ctime.get(),
             btime: raw.btime.get(),
             parent,
-            name_head: raw.name_head.get(),
             data,
             attr: decode_attr(raw, is_possible)?,
         })
@@ -397,9 +391,8 @@ impl InodeCore {
             attr_format,
             data_bytes: u16::try_from(data.len()).unwrap_or(u16::MAX).into(),
             attr_bytes: u16::try_from(attr.len()).unwrap_or(u16::MAX).into(),
-            name_head: self.name_head.into(),
             area,
-            checksum: U32::ZERO,
+            ..RawInode::new_zeroed()
         };
         InodeRecord::from_raw(raw)
     }

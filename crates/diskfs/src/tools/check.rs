@@ -76,7 +76,7 @@ pub use error::CheckError;
 pub use finding::{Figure, Finding, Owner, Part, Problem, Remedy, Severity};
 pub(crate) use log::CheckedLog;
 pub use log::{Discarded, LogState};
-pub(crate) use media::{Media, NoChange, Retained};
+pub(crate) use media::{Media, NoChange};
 pub use options::Options;
 pub use report::{Figures, Report, Unfinished};
 pub use watch::{Phase, Watch};

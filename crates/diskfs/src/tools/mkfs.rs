@@ -30,7 +30,7 @@ use crate::format::superblock::{LOG_BLOCKS_MAX, LOG_BLOCKS_MIN};
 use crate::format::{BLOCK_BYTES, Block, Identity, byte_of_block};
 use crate::inode::core::{InodeCore, TYPE_DIRECTORY};
 use crate::volume::{copies, log_id, seen};
-use crate::{Features, Geometry, Label, LogPlace, Superblock, Timestamp, Uuid};
+use crate::{Geometry, Label, LogPlace, Superblock, Timestamp, Uuid};
 
 /// The largest log for which storage is reserved, in bytes: that of a volume of 4 GiB.
 const RESERVED_LOG_MAX: u64 = 64 << 20;
@@ -172,7 +172,6 @@ pub fn format(device: &dyn Device, options: &MkfsOptions) -> Result<Superblock, 
     }
     write_root(device, volume, options.root)?;
     device.flush()?;
-    superblock.features.incompat |= Features::PARENTS;
     superblock.label = options.label.clone();
     superblock.log_seen = seen(known);
     copies::write(device, &mut superblock)?;

@@ -50,7 +50,7 @@ use crate::inode::attr::{self, Attribute};
 use crate::inode::blob::{self, AttrTree, LinkTree};
 use crate::inode::core::{AttrFork, DataFork, InodeCore};
 use crate::inode::extents::ExtentTree;
-use crate::tools::check::{Media, NoChange, Retained};
+use crate::tools::check::{Media, NoChange};
 use crate::volume::{Places, copies, replay_in_memory};
 use crate::{OpenError, Superblock};
 pub use blocks::BlockUse;
@@ -112,14 +112,12 @@ pub struct Rescue {
     strays: OnceCell<Vec<Stray>>,
     /// Blocks of inodes that were read last: files of a directory are often in few.
     last_inodes: RefCell<BTreeMap<u64, Box<Block>>>,
-    /// Blocks of trees that were read last.
-    retained: Retained,
     /// The chunk of inodes that was looked up last, and whether there is one.
     last_chunk: Cell<Option<(u64, bool)>>,
 }
 
 /// Most blocks of inodes that are retained.
-const INODE_BLOCKS_MAX: usize = 2048;
+const INODE_BLOCKS_MAX: usize = 256;
 
 /// The records in a block of inodes.
 type Records = [InodeRecord; INODES_PER_BLOCK as usize];
@@ -167,7 +165,6 @@ impl Rescue {
             cut_off,
             strays: OnceCell::new(),
             last_inodes: RefCell::default(),
-            retained: Retained::default(),
             last_chunk: Cell::default(),
         })
     }
@@ -183,7 +180,7 @@ impl Rescue {
     }
 
     fn media(&self) -> Media<'_> {
-        Media::new(&*self.device, &self.superblock).retaining(&self.retained)
+        Media::new(&*self.device, &self.superblock)
     }
 
     /// Returns the inode with this number, if it exists, and the damage of its extents. Blocks for
@@ -236,34 +233,6 @@ impl Rescue {
             }
         }
         (names, losses)
-    }
-
-    /// Returns those names in a directory that are where an inode tells that one of its own is.
-    /// None if this volume's inodes do not tell that; then the inode may have names all the same,
-    /// as it may have more of them. Blocks for I/O: reads a block on each level of the directory.
-    ///
-    /// # Errors
-    /// A part of the directory is unreadable.
-    pub fn told_names(
-        &self,
-        ino: u64,
-        core: &InodeCore,
-        directory: &InodeCore,
-    ) -> Result<Vec<Name>, Loss> {
-        let mut names = Vec::new();
-        if !self.superblock.features.has_parents() {
-            return Ok(names);
-        }
-        let media = self.media();
-        let above = Directory::new(core.parent, NameHash::of(media.volume()));
-        let read = above.read_head(&media, directory, core.name_head, |entry| {
-            if entry.ino == ino {
-                names.push(Name { name: entry.name.into(), ino });
-            }
-        });
-        // A read changes no tree, so its only errors are damage.
-        read.or_else(|error| damage_of(error).map_or(Ok(()), Err))?;
-        Ok(names)
     }
 
     /// Returns the target of a symbolic link. Blocks for I/O.

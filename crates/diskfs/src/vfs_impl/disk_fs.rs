@@ -44,8 +44,6 @@ pub struct DiskFs {
     pub(super) files: Arc<Files>,
     pub(super) inactivator: Inactivator,
     pub(super) hash: NameHash,
-    /// Whether inodes tell where a name of theirs is.
-    pub(super) has_parents: bool,
     pub(super) needs: TxReservations,
     pub(super) stop: Stop,
     opened: Opened,
@@ -91,7 +89,6 @@ impl DiskFs {
         let hash = NameHash::of(volume.uuid());
         let superblock = volume.superblock();
         let needs = TxReservations::new(volume.groups(), superblock.log_blocks());
-        let has_parents = superblock.features.has_parents();
         let before = superblock.stopped.as_ref().map(Stopped::by);
         Ok(Arc::new(Self {
             volume,
@@ -99,7 +96,6 @@ impl DiskFs {
             files,
             inactivator,
             hash,
-            has_parents,
             needs,
             stop: Stop::new(settings.on_error, before),
             opened,

@@ -50,7 +50,7 @@ impl DiskFs {
             Some(name) => self.change_names(kind == FileKind::Directory, &[parent], |lock| {
                 let mut tx = self.volume.begin(self.need_of_new(new))?;
                 // Before the directory is locked, which other threads may want.
-                let node = self.new_node(&mut tx, parent, new, Some(name), dir.change_time())?;
+                let node = self.new_node(&mut tx, parent, new, true, dir.change_time())?;
                 let created = node.lock_new();
                 let locked = lock.lock_one(parent);
                 let time = dir.change_time();
@@ -75,7 +75,7 @@ impl DiskFs {
         new: &NewInode<'_>,
     ) -> Result<Arc<Node>, Fault> {
         let mut tx = self.volume.begin(self.need_of_new(new))?;
-        let node = self.new_node(&mut tx, parent, new, None, dir.change_time())?;
+        let node = self.new_node(&mut tx, parent, new, false, dir.change_time())?;
         let created = node.lock_new();
         tx.set_orphan(&node, true);
         tx.commit()?;
@@ -120,7 +120,7 @@ impl DiskFs {
         tx: &mut Tx<'_>,
         parent: &Node,
         new: &NewInode<'_>,
-        name: Option<&[u8]>,
+        is_named: bool,
         time: Timestamp,
     ) -> Result<Arc<Node>, Fault> {
         let kind = FileKind::of_mode(new.mode).ok_or(Errno::INVAL)?;
@@ -131,9 +131,9 @@ impl DiskFs {
         let mut core = InodeCore::new(new.mode, generation, time.0);
         (core.uid, core.gid, core.rdev) = (new.uid, new.gid, new.rdev);
         core.flags = in_record(0, new.flags);
-        core.nlink = u32::from(name.is_some()) + u32::from(is_dir);
-        if let Some(name) = name {
-            self.note_name(&mut core, parent, name);
+        core.nlink = u32::from(is_named) + u32::from(is_dir);
+        if is_dir {
+            core.parent = parent.ino();
         }
         if let Some(target) = new.target {
             core.size = target.len() as u64;
@@ -156,22 +156,6 @@ impl DiskFs {
         Ok(node)
     }
 
-    /// Notes in an inode that a name of it is in a directory, if the volume has that.
-    fn note_name(&self, core: &mut InodeCore, dir: &Node, name: &[u8]) {
-        if self.has_parents {
-            (core.parent, core.name_head) = (dir.ino(), self.hash.head(name));
-        } else if core.is_directory() {
-            core.parent = dir.ino();
-        }
-    }
-
-    /// Forgets in a file with other names where its name is, if that is the one that goes.
-    fn forget_name(&self, core: &mut InodeCore, dir: &Node, name: &[u8]) {
-        if core.parent == dir.ino() && core.name_head == self.hash.head(name) {
-            (core.parent, core.name_head) = (0, 0);
-        }
-    }
-
     pub(super) fn add_name(&self, inode: &Inode, dir: &Inode, name: &[u8]) -> Result<(), Fault> {
         let (node, parent) = (node_of(inode)?, node_of(dir)?);
         let kind = FileKind::of_mode(inode.mode()).ok_or(Errno::INVAL)?;
@@ -179,7 +163,7 @@ impl DiskFs {
             let mut tx = self.volume.begin(self.needs.link)?;
             let locked = lock.lock(&[node], &[parent]);
             let (time, own_time) = (dir.change_time(), inode.change_time());
-            let links = self.gain_name(&mut tx, (inode, node), (parent, name), own_time)?;
+            let links = gain_name(&mut tx, inode, node, own_time)?;
             let step = DirStep { dir: parent, name, step: NameStep::Add(node.ino(), kind) };
             let dir_links = tx.commit_names(lock, self.hash, &[step], time.0)?;
             let Some([dir_links, _]) = dir_links else { return Ok(None) };
@@ -199,7 +183,7 @@ impl DiskFs {
             let mut tx = self.volume.begin(self.needs.unlink)?;
             let locked = lock.lock(&[node], &[parent]);
             let (time, own_time) = (dir.change_time(), inode.change_time());
-            let links = self.lose_name(&mut tx, node, (parent, name), own_time)?;
+            let links = self.lose_name(&mut tx, node, own_time)?;
             if lock == DirLock::Alone {
                 parent.note_removal(node);
             }
@@ -214,40 +198,9 @@ impl DiskFs {
         })
     }
 
-    /// Adds a link to an inode, which is no orphan from then on. Returns the links.
-    fn gain_name(
-        &self,
-        tx: &mut Tx<'_>,
-        (inode, node): (&Inode, &Arc<Node>),
-        (dir, name): (&Node, &[u8]),
-        time: Timestamp,
-    ) -> Result<u32, Fault> {
-        tx.edit(node, |tx, core| {
-            if core.nlink == 0 {
-                if !inode.is_linkable() {
-                    return Err(Errno::NOENT.into());
-                }
-                tx.set_orphan(node, false);
-            }
-            if core.nlink >= LINKS_MAX {
-                return Err(Errno::MLINK.into());
-            }
-            core.nlink += 1;
-            core.ctime = time.0;
-            self.note_name(core, dir, name);
-            Ok(core.nlink)
-        })
-    }
-
     /// Removes a name of an inode; of a directory its only one, if it is empty. Returns the
     /// remaining links.
-    fn lose_name(
-        &self,
-        tx: &mut Tx<'_>,
-        node: &Arc<Node>,
-        (dir, name): (&Node, &[u8]),
-        time: Timestamp,
-    ) -> Result<u32, Fault> {
+    fn lose_name(&self, tx: &mut Tx<'_>, node: &Arc<Node>, time: Timestamp) -> Result<u32, Fault> {
         tx.fold_names(node)?;
         tx.edit(node, |tx, core| {
             if core.is_directory() {
@@ -260,9 +213,8 @@ impl DiskFs {
             } else {
                 core.nlink -= 1;
             }
-            match core.nlink {
-                0 => tx.set_orphan(node, true),
-                _ => self.forget_name(core, dir, name),
+            if core.nlink == 0 {
+                tx.set_orphan(node, true);
             }
             core.ctime = time.0;
             Ok(core.nlink)
@@ -317,22 +269,6 @@ impl DiskFs {
         self.move_locked(lock, rename, moved, None)
     }
 
-    /// Notes where the name of an inode moves to, and the time of the move. Returns the inode and
-    /// its type.
-    fn change_parent(
-        &self,
-        tx: &mut Tx<'_>,
-        node: &Arc<Node>,
-        (dir, name): (&Node, &[u8]),
-        time: Timestamp,
-    ) -> Result<(u64, FileKind), Fault> {
-        tx.edit(node, |_, core| {
-            self.note_name(core, dir, name);
-            core.ctime = time.0;
-            entry_to(node, core)
-        })
-    }
-
     /// Changes the two names of a rename, and the data of the file that moves, if they are given.
     /// Returns the whiteout that it has made; `None`, and no change, if the directories have to be
     /// locked alone.
@@ -353,22 +289,21 @@ impl DiskFs {
         };
         let locked = lock.lock(&[source, target.unwrap_or(source)], &[from, to]);
         let time = time_of(rename);
-        let (old_name, new_name) = (rename.old_name, rename.new_name);
-        let new_whiteout = |new| self.new_node(&mut tx, from, new, Some(old_name), time);
+        let new_whiteout = |new| self.new_node(&mut tx, from, new, true, time);
         let whiteout = rename.whiteout.as_ref().map(new_whiteout).transpose()?;
         let created = whiteout.as_ref().map(|node| node.lock_new());
         // The inode that the new name leads to, the one that the old name leads to, and the links
         // of one that loses its name.
-        let new = self.change_parent(&mut tx, source, (to, new_name), time)?;
+        let new = change_parent(&mut tx, source, to, time)?;
         if let Some((blocks, change)) = data {
             blocks.enter(&mut tx, change)?;
         }
         let (old, gone) = match (target, &whiteout) {
             (Some(target), _) if rename.exchange => {
-                (Some(self.change_parent(&mut tx, target, (from, old_name), time)?), None)
+                (Some(change_parent(&mut tx, target, from, time)?), None)
             }
             (target, whiteout) => {
-                let lose = |target| self.lose_name(&mut tx, target, (to, new_name), time);
+                let lose = |target| self.lose_name(&mut tx, target, time);
                 let gone = target.map(lose).transpose()?;
                 (whiteout.as_ref().map(|node| entry_to(node, &tx.core(node))).transpose()?, gone)
             }
@@ -382,8 +317,8 @@ impl DiskFs {
             None => NameStep::Remove(source.ino()),
         };
         let steps = [
-            DirStep { dir: to, name: new_name, step: added },
-            DirStep { dir: from, name: old_name, step: left },
+            DirStep { dir: to, name: rename.new_name, step: added },
+            DirStep { dir: from, name: rename.old_name, step: left },
         ];
         let links = tx.commit_names(lock, self.hash, &steps, time.0)?;
         let Some(links) = links else { return Ok(None) };
@@ -425,11 +360,51 @@ fn show_move(rename: &Rename<'_>, links: DirLinks, time: Timestamp) {
     show_change(old_dir, links[1], time);
 }
 
+/// Sets the parent of a directory whose name moves, and the time of the move. Returns the inode and
+/// its type.
+fn change_parent(
+    tx: &mut Tx<'_>,
+    node: &Arc<Node>,
+    parent: &Node,
+    time: Timestamp,
+) -> Result<(u64, FileKind), Fault> {
+    tx.edit(node, |_, core| {
+        if core.is_directory() {
+            core.parent = parent.ino();
+        }
+        core.ctime = time.0;
+        entry_to(node, core)
+    })
+}
+
 /// Returns an inode and its type, for an entry that leads to it.
 fn entry_to(node: &Node, core: &InodeCore) -> Result<(u64, FileKind), Fault> {
     let fault = InodeFault::Type { mode: (core.mode & TYPE_MASK) as u16 };
     let damage = || Damage::from(InodeDamage { ino: node.ino(), fault });
     Ok((node.ino(), FileKind::of_mode(core.mode).ok_or_else(damage)?))
+}
+
+/// Adds a link to an inode, which is no orphan from then on. Returns the links.
+fn gain_name(
+    tx: &mut Tx<'_>,
+    inode: &Inode,
+    node: &Arc<Node>,
+    time: Timestamp,
+) -> Result<u32, Fault> {
+    tx.edit(node, |tx, core| {
+        if core.nlink == 0 {
+            if !inode.is_linkable() {
+                return Err(Errno::NOENT.into());
+            }
+            tx.set_orphan(node, false);
+        }
+        if core.nlink >= LINKS_MAX {
+            return Err(Errno::MLINK.into());
+        }
+        core.nlink += 1;
+        core.ctime = time.0;
+        Ok(core.nlink)
+    })
 }
 
 /// The nodes of a rename.

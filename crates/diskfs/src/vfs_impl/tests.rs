@@ -7,7 +7,6 @@ mod left_out;
 mod logs;
 mod memory;
 mod own_log;
-mod parents;
 mod space;
 mod unnamed;
 mod unreadable;

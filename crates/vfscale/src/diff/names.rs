@@ -46,8 +46,7 @@ impl<'s> Edges<'s> {
     /// # Errors
     /// [`Unclear`].
     pub(super) fn find_names(&mut self, wanted: impl Fn(u64) -> bool) -> Result<(), Unclear> {
-        let mut missing = self.missing(wanted)?;
-        self.take_told(&mut missing)?;
+        let missing = self.missing(wanted)?;
         search(self.b.side, missing, &self.searched, &mut self.kept)
     }
 
@@ -87,11 +86,8 @@ impl<'s> Edges<'s> {
     }
 
     /// Returns those of the files that have changed of which not all names are known, and how many
-    /// are missing. A directory always tells its parent, so its name is found at once.
-    pub(super) fn missing(
-        &mut self,
-        is_wanted: impl Fn(u64) -> bool,
-    ) -> Result<HashMap<u64, usize>, Unclear> {
+    /// are missing. A directory tells its parent, so its name is found at once.
+    fn missing(&mut self, is_wanted: impl Fn(u64) -> bool) -> Result<HashMap<u64, usize>, Unclear> {
         let mut wanted = HashMap::new();
         let changed = self.changed.keys().copied().filter(|ino| is_wanted(*ino));
         for ino in changed.collect::<Vec<_>>() {
@@ -111,25 +107,6 @@ impl<'s> Edges<'s> {
             }
         }
         Ok(wanted)
-    }
-
-    /// Takes the names of those files that tell where all that are missing are.
-    pub(super) fn take_told(&mut self, missing: &mut HashMap<u64, usize>) -> Result<(), Unclear> {
-        let mut inodes: Vec<u64> = missing.keys().copied().collect();
-        inodes.sort_unstable();
-        for ino in inodes {
-            // All names of a candidate in a directory that was compared are known.
-            let parent = self.b.inode(ino)?.map_or(0, |core| core.parent);
-            if self.searched.contains(&parent) {
-                continue;
-            }
-            let edges = self.b.told_edges(ino)?;
-            if missing.get(&ino) == Some(&edges.len()) {
-                missing.remove(&ino);
-                self.kept.entry(ino).or_default().extend(edges);
-            }
-        }
-        Ok(())
     }
 
     /// Compares the changes of the names of each inode with those of its number of links.

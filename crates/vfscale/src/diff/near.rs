@@ -1,8 +1,8 @@
 //! The names of files that have changed, by a search.
 //!
-//! The inode of a file may not tell the directory that it is in: in an older volume, or if the name
-//! that it has told of has gone. A file is made near its directory, so the directories are searched
-//! from the chunk of its inode on, in both directions, and then all others.
+//! The inode of a file does not tell the directory that it is in. A file is made near its
+//! directory, so the directories are searched from the chunk of its inode on, in both directions,
+//! and then all others.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 

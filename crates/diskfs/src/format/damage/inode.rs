@@ -74,7 +74,7 @@ pub enum InodeFault {
         /// The address, in blocks.
         root: u64,
     },
-    /// 410: The parent is no valid inode number.
+    /// 410: The parent of a directory is no valid inode number.
     #[error("its parent is inode {parent}")]
     Parent {
         /// The number.

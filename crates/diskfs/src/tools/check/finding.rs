@@ -437,17 +437,6 @@ pub enum Problem {
         /// The length of the target, in bytes.
         counted: u64,
     },
-    /// 1037: An inode none of whose names is where its record says, or that says so in a volume
-    /// without the feature.
-    #[error("V1037: inode {ino}: no name at its recorded place {head:#06x} in {directory}")]
-    Place {
-        /// The inode.
-        ino: u64,
-        /// The directory in which a name would be.
-        directory: u64,
-        /// The upper 16 bits of the position that it would have.
-        head: u16,
-    },
     /// 1034: Wrong sums over all groups in the superblock.
     #[error(
         "V1034: superblock: the sums over all groups are {}, where they are {}",
@@ -524,7 +513,6 @@ impl Problem {
             Self::Sums { .. } => 1034,
             Self::Unread { .. } => 1035,
             Self::TargetSize { .. } => 1036,
-            Self::Place { .. } => 1037,
         }
     }
 
@@ -532,7 +520,7 @@ impl Problem {
         match self {
             Self::Copy { .. } | Self::Figure { .. } | Self::Leaked { .. } => Severity::Minor,
             Self::BlockCount { .. } | Self::NotAnOrphan { .. } => Severity::Minor,
-            Self::UnknownFlags { .. } | Self::Sums { .. } | Self::Place { .. } => Severity::Minor,
+            Self::UnknownFlags { .. } | Self::Sums { .. } => Severity::Minor,
             Self::Damage(_) | Self::Log { .. } | Self::LogPart { .. } => Severity::Loss,
             Self::NoRoot | Self::Broken { .. } => Severity::Loss,
             Self::Nameless { .. } | Self::Dangling { .. } | Self::Unconnected { .. } => {
@@ -553,7 +541,7 @@ impl Problem {
             // To write zero links would remove the inode.
             Self::Links { counted: 0, .. } | Self::Nameless { .. } => Remedy::LostFound,
             Self::InUse { .. } | Self::NotAnOrphan { .. } => Remedy::Record,
-            Self::Parent { .. } | Self::NameType { .. } | Self::Place { .. } => Remedy::Record,
+            Self::Parent { .. } | Self::NameType { .. } => Remedy::Record,
             Self::Damage(Damage::Group(GroupDamage {
                 fault: GroupFault::Chunk { .. }, ..
             })) => Remedy::Record,

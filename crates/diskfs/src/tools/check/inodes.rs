@@ -2,7 +2,6 @@
 
 use super::finding::Problem;
 use super::links::{DIRECTORY, Seen, UNREADABLE};
-use super::plan::Place;
 use super::report::Unfinished;
 use super::state::Check;
 use super::watch::Phase;
@@ -90,12 +89,10 @@ impl Check<'_, '_> {
                     self.plan(|plan| plan.cut(ino));
                 }
                 self.flags(ino, core.flags);
-                let place = self.place(ino, &core);
                 if core.is_directory() {
                     self.figures.directories += 1;
                 }
-                let kind = (core.mode >> 12 & 0xF) as u8;
-                Seen { kind, nlink: core.nlink, names: 0, place }
+                Seen { kind: (core.mode >> 12 & 0xF) as u8, nlink: core.nlink, names: 0 }
             }
             Err(damage) => {
                 self.lost(damage);
@@ -121,22 +118,6 @@ impl Check<'_, '_> {
         if unknown != 0 && self.features.unknown() == Features::default() {
             self.tell.add(Problem::UnknownFlags { ino, flags: unknown });
             self.fix(ino, |fix| fix.flags = Some(flags & FLAGS_KNOWN));
-        }
-    }
-
-    /// Returns where an inode says that a name of it is, if a name has to be there.
-    fn place(&mut self, ino: u64, core: &InodeCore) -> Place {
-        if !self.features.has_parents() {
-            if !core.is_directory() && core.parent != 0 {
-                self.tell.add(Problem::Place { ino, directory: core.parent, head: core.name_head });
-                self.fix(ino, |fix| fix.place = Some(Place::default()));
-            }
-            return Place::default();
-        }
-        match core.nlink {
-            0 => Place::default(),
-            _ if ino == ROOT_INO => Place::default(),
-            _ => Place::new(core.parent, core.name_head),
         }
     }
 

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::finding::Problem;
-use super::plan::{Place, Plan};
+use super::plan::Plan;
 use super::watch::Findings;
 use crate::dir::DirEntry;
-use crate::format::dir::head_of;
 use crate::format::inode::{CHUNK_INODES, ROOT_INO, block_of, chunk_of, ino_at};
 use crate::inode::core::FileKind;
 use crate::tools::value::Value;
@@ -20,8 +19,6 @@ pub(crate) struct Seen {
     pub(crate) nlink: u32,
     /// Number of names found.
     pub(crate) names: u32,
-    /// Where its record says that a name of it is, until that name is found.
-    pub(crate) place: Place,
 }
 
 /// The kind of an inode that is in use and can't be read.
@@ -94,8 +91,6 @@ pub(crate) struct Links {
     /// The chunks, by their first blocks.
     pub(crate) chunks: BTreeMap<u64, Chunk>,
     pub(super) directories: HashMap<u64, DirState>,
-    /// Names that were found elsewhere than their inodes say, by inode, for a repair.
-    pub(super) elsewhere: HashMap<u64, Place>,
 }
 
 impl Links {
@@ -123,7 +118,6 @@ impl Links {
     ) {
         let (ino, found) = (entry.ino, entry.kind as u8);
         let shown = || Value::bytes(entry.name).to_string();
-        let is_repair = plan.is_some();
         let mut fix = |kind| {
             if let Some(plan) = plan {
                 plan.name(directory, entry, kind);
@@ -134,14 +128,7 @@ impl Links {
             return tell.add(Problem::Dangling { directory, name: shown(), ino });
         };
         seen.names = seen.names.saturating_add(1);
-        let (place, told) = (Place::new(directory, head_of(entry.position)), seen.place);
-        if told == place {
-            seen.place = Place::default();
-        }
         let expected = seen.kind;
-        if told != place && told != Place::default() && is_repair {
-            self.elsewhere.insert(ino, place);
-        }
         if expected != UNREADABLE && expected != found {
             fix(FileKind::of_raw(expected));
             tell.add(Problem::NameType { directory, name: shown(), ino, found, expected });

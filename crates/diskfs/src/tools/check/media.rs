@@ -1,8 +1,7 @@
-//! Blocks of a volume for a check: each is read from the device and verified every time, unless its
-//! caller retains what was read last.
+//! Blocks of a volume for a check: each is read from the device and verified every time.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::ops::Range;
 
@@ -21,35 +20,10 @@ use crate::{Superblock, Uuid};
 /// Number of blocks that a search reads in one I/O.
 const SEARCHED_BLOCKS: usize = 256;
 
-/// Most blocks that are retained.
-const RETAINED_MAX: usize = 1024;
-
-/// Valid blocks of trees that were read last, of a volume that nobody writes.
-#[derive(Default)]
-pub(crate) struct Retained(RefCell<HashMap<u64, Box<Block>>>);
-
-impl Retained {
-    fn get(&self, identity: &Identity) -> Option<Box<Block>> {
-        let blocks = self.0.borrow();
-        let block = blocks.get(&identity.address)?;
-        // Its checksum was right; the others are known to be there.
-        verify_torn(block, identity).is_ok().then(|| block.clone())
-    }
-
-    fn put(&self, address: u64, block: &Block) {
-        let mut blocks = self.0.borrow_mut();
-        if blocks.len() >= RETAINED_MAX {
-            blocks.clear();
-        }
-        blocks.insert(address, Box::new(block.clone()));
-    }
-}
-
-/// The device of a volume, and the bounds of its blocks. Only reads. Retains no block of its own,
-/// only the latest LSN and the blocks with late LSNs.
+/// The device of a volume, and the bounds of its blocks. Only reads. Retains no block, only the
+/// latest LSN and the blocks with late LSNs.
 pub(crate) struct Media<'d> {
     device: &'d dyn Device,
-    retained: Option<&'d Retained>,
     geometry: Geometry,
     volume: Uuid,
     places: Places,
@@ -62,12 +36,7 @@ impl<'d> Media<'d> {
     pub(crate) fn new(device: &'d dyn Device, superblock: &Superblock) -> Self {
         let (geometry, volume) = (superblock.geometry(), superblock.volume());
         let (places, newest, late) = (Places::new(superblock), Cell::default(), RefCell::default());
-        Self { device, retained: None, geometry, volume, places, newest, late }
-    }
-
-    /// Retains blocks of trees in `retained`.
-    pub(crate) fn retaining(self, retained: &'d Retained) -> Self {
-        Self { retained: Some(retained), ..self }
+        Self { device, geometry, volume, places, newest, late }
     }
 
     /// Returns the latest LSN of all valid blocks read so far, except [late](Known::CYCLE_LATE)
@@ -138,16 +107,9 @@ impl<'d> Media<'d> {
         address: u64,
         owner: u64,
     ) -> Result<Box<Block>, Damage> {
-        let identity = Identity { magic, address, owner, volume: self.volume };
-        if let Some(block) = self.retained.and_then(|retained| retained.get(&identity)) {
-            return Ok(block);
-        }
         let block = self.raw(address)?;
-        block.verify(&identity)?;
+        block.verify(&Identity { magic, address, owner, volume: self.volume })?;
         self.note(address, &block);
-        if let Some(retained) = self.retained {
-            retained.put(address, &block);
-        }
         Ok(block)
     }
 

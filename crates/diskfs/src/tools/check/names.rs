@@ -5,7 +5,6 @@ use std::collections::HashMap;
 
 use super::finding::{Part, Problem};
 use super::links::{DIRECTORY, DirState, Seen, UNREADABLE};
-use super::plan::Place;
 use super::state::Check;
 use super::watch::Phase;
 use crate::dir::{self, NameHash};
@@ -55,13 +54,8 @@ impl Check<'_, '_> {
                     tell.add(Problem::Nameless { ino });
                 }
                 let parent = directory.and_then(|directory| directory.wrong_parent(ino));
-                // A name that could not be read may be there.
-                let is_misplaced = seen.place != Place::default() && seen.names > 0 && *is_named;
                 if let Some((found, expected)) = parent {
                     tell.add(Problem::Parent { ino, found, expected });
-                } else if is_misplaced {
-                    let (directory, head) = seen.place.parts();
-                    tell.add(Problem::Place { ino, directory, head });
                 }
                 let Some(plan) = plan else { continue };
                 if counted == 0 && (is_wrong || is_nameless) {
@@ -69,10 +63,8 @@ impl Check<'_, '_> {
                 } else if is_wrong && *is_named {
                     plan.inode(ino).nlink = Some(counted);
                 }
-                if parent.is_some() || is_misplaced {
-                    let known = links.elsewhere.get(&ino).copied();
-                    let above = parent.map(|(_, expected)| Place::new(expected, 0));
-                    plan.inode(ino).place = known.or(above).or(Some(Place::default()));
+                if let Some((_, expected)) = parent {
+                    plan.inode(ino).parent = Some(expected);
                 }
             }
         }

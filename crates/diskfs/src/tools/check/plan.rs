@@ -52,31 +52,10 @@ pub(crate) struct Plan {
 pub(crate) struct InodeFix {
     pub(crate) nlink: Option<u32>,
     pub(crate) blocks: Option<u64>,
-    /// The parent, and the head of the name's position there.
-    pub(crate) place: Option<Place>,
+    pub(crate) parent: Option<u64>,
     pub(crate) flags: Option<u16>,
     /// The size of a link.
     pub(crate) size: Option<u64>,
-}
-
-/// The directory of a name, and the head of its position, in 56 bits; or nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place([u8; 7]);
-
-impl Place {
-    /// Creates the place of a name in a directory: its inode number has 35 bits at most.
-    pub(crate) fn new(directory: u64, head: u16) -> Self {
-        let [bytes @ .., _] = (directory << 16 | u64::from(head)).to_le_bytes();
-        Self(bytes)
-    }
-
-    /// Returns the directory, 0 for none, and the head of the position.
-    pub(crate) fn parts(self) -> (u64, u16) {
-        let mut bytes = [0; 8];
-        bytes[..7].copy_from_slice(&self.0);
-        let bits = u64::from_le_bytes(bytes);
-        (bits >> 16, bits as u16)
-    }
 }
 
 /// A name to correct or remove.

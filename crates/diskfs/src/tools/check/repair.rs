@@ -482,7 +482,7 @@ impl<'d> Repair<'_, 'd, '_> {
             .map(drop)
     }
 
-    /// Writes figures, flags and parents of inodes.
+    /// Writes figures and flags of inodes, and parents of directories.
     fn inodes(&self) -> vfscale_journal::Result<()> {
         let fixes: Vec<_> = self.plan.inodes.iter().collect();
         let by_block = fixes.chunk_by(|(a, _), (b, _)| block_of(**a) == block_of(**b));
@@ -492,9 +492,7 @@ impl<'d> Repair<'_, 'd, '_> {
                 let Some(mut core) = overlay.core(**ino) else { continue };
                 core.nlink = fix.nlink.unwrap_or(core.nlink);
                 core.blocks = fix.blocks.unwrap_or(core.blocks);
-                if let Some(place) = fix.place {
-                    (core.parent, core.name_head) = place.parts();
-                }
+                core.parent = fix.parent.unwrap_or(core.parent);
                 core.flags = fix.flags.unwrap_or(core.flags);
                 core.size = fix.size.unwrap_or(core.size);
                 overlay.set_core(**ino, &core);

@@ -208,8 +208,7 @@ fn fields(value: Value, core: &InodeCore) -> Value {
         .with("mtime", nanoseconds(core.mtime))
         .with("ctime", nanoseconds(core.ctime))
         .with("btime", nanoseconds(core.btime))
-        .with("parent", core.parent)
-        .with("name head", core.name_head);
+        .with("parent", core.parent);
     let data = match &core.data {
         DataFork::None => Value::fields().with("format", "none"),
         DataFork::Inline(bytes) => {

@@ -81,7 +81,7 @@ fn the_id_that_is_shown_is_another_and_back_again() {
         }
         assert_whole(&device, None);
         assert_eq!(set_id(&device, None, None).unwrap().id(), ID);
-        assert_eq!(superblock(&device).features.compat, 0);
+        assert_eq!(superblock(&device).features, Features::default());
         assert_whole(&device, None);
     }
 }

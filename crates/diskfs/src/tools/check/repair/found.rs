@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use super::super::overlay::Overlay;
 use super::{Pool, Repair, Written};
 use crate::dir::Insertion;
-use crate::format::dir::head_of;
 use crate::format::inode::{CHUNK_INODES, ROOT_INO, block_of, chunk_of, records, slot_of};
 use crate::format::superblock::Timestamp;
 use crate::inode::core::{FileKind, InodeCore, TYPE_DIRECTORY};
@@ -44,11 +43,10 @@ impl Repair<'_, '_, '_> {
         let mut above = overlay.core(place)?;
         for ino in inodes {
             let mut core = overlay.core(*ino)?;
-            let to = (&*format!("#{ino}"), *ino, core.kind()?);
-            let head = self.insert(overlay, place, &mut above, to)?;
+            self.insert(overlay, place, &mut above, (&format!("#{ino}"), *ino, core.kind()?))?;
             core.nlink = self.check.links.named_once(*ino);
-            self.note_name(&mut core, place, head);
             if core.is_directory() {
+                core.parent = place;
                 above.nlink = above.nlink.saturating_add(1);
             }
             overlay.set_core(*ino, &core);
@@ -57,27 +55,18 @@ impl Repair<'_, '_, '_> {
         Some(())
     }
 
-    /// Notes in an inode that a name of it is in a directory, if the volume has that.
-    fn note_name(&self, core: &mut InodeCore, dir: u64, head: u16) {
-        if self.check.features.has_parents() {
-            (core.parent, core.name_head) = (dir, head);
-        } else if core.is_directory() {
-            core.parent = dir;
-        }
-    }
-
-    /// Inserts a name, or a similar one. Returns the head of its position.
+    /// Inserts a name, or a similar one.
     fn insert(
         &self,
         overlay: &mut Overlay<'_, '_>,
         directory: u64,
         core: &mut InodeCore,
         (name, ino, kind): (&str, u64, FileKind),
-    ) -> Option<u16> {
+    ) -> Option<()> {
         for name in names(name) {
             let to = (ino, kind);
             match self.directory(directory).insert(overlay, core, name.as_bytes(), to).ok()? {
-                Insertion::At(position) => return Some(head_of(position)),
+                Insertion::At(_) => return Some(()),
                 Insertion::Exists | Insertion::Full | Insertion::BadName => {}
             }
         }
@@ -94,11 +83,8 @@ impl Repair<'_, '_, '_> {
                 None => {
                     let ino = self.make(overlay)?;
                     let to = (&*name, ino, FileKind::Directory);
-                    let head = self.insert(overlay, ROOT_INO, &mut root, to)?;
+                    self.insert(overlay, ROOT_INO, &mut root, to)?;
                     root.nlink = root.nlink.saturating_add(1);
-                    let mut made = overlay.core(ino)?;
-                    self.note_name(&mut made, ROOT_INO, head);
-                    overlay.set_core(ino, &made);
                     overlay.set_core(ROOT_INO, &root);
                     return Some(ino);
                 }

@@ -16,7 +16,7 @@ const UNGUARDED: u32 = 1032;
 const UNKNOWN: u32 = 1033;
 
 /// Sets features, as an earlier mount or a later program would.
-pub(super) fn set_features(sample: &Sample, change: impl FnOnce(&mut Features)) {
+fn set_features(sample: &Sample, change: impl FnOnce(&mut Features)) {
     let mut superblock = copies::read(&*sample.device).unwrap().superblock;
     change(&mut superblock.features);
     copies::write(&*sample.device, &mut superblock).unwrap();
