@@ -536,7 +536,7 @@ impl Unmounter {
     }
 
     /// Unmounts by force; users of the mount get `ENOTCONN` or `ECONNABORTED` from then on, and
-    /// data in the kernel only are lost.
+    /// data that the kernel has not sent yet is lost.
     ///
     /// A process without the right to unmount directly only detaches the mount: its present users
     /// can use it until this process ends, and no other process sees it.

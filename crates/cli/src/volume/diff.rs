@@ -205,7 +205,6 @@ fn found(args: &DiffArgs) -> Result<Found, Failure> {
     at_server_or_here(image, COMMAND, ask, here)
 }
 
-/// Adds the difference that a reply tells; returns whether it tells one.
 /// Has the process that serves the mount at `dir` compare branches of its image.
 fn served(image: &Path, dir: &Path, request: &Request) -> Result<Found, Failure> {
     // First the data that the kernel holds back.
@@ -222,6 +221,7 @@ pub(crate) fn differ(image: &Path, dir: &Path, a: &str, b: &str) -> Result<bool,
     Ok(!served(image, dir, &request)?.list.is_empty())
 }
 
+/// Adds the difference that a reply tells; returns whether it tells one.
 pub(super) fn take(reply: Reply, found: &mut Vec<Difference>) -> bool {
     let is_one = matches!(reply, Reply::Difference(_));
     if let Reply::Difference(difference) = reply {
