@@ -207,11 +207,7 @@ pub(crate) fn builder(
     name: Option<&Path>,
 ) -> Result<Builder, Failure> {
     let vfs = &source.vfs()?;
-    let access_times = options.apply(MountFlags::empty())
-        & (MountFlags::NOATIME
-            | MountFlags::NODIRATIME
-            | MountFlags::STRICTATIME
-            | MountFlags::RELATIME);
+    let access_times = options.apply(MountFlags::empty()) & MountFlags::ACCESS_TIMES;
     if !access_times.is_empty() {
         // The kernel leaves access times to the server.
         vfs.task().posix().remount_bind("/", access_times)?;

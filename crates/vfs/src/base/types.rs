@@ -287,6 +287,14 @@ bitflags! {
     }
 }
 
+impl MountFlags {
+    /// All rules for access times.
+    pub const ACCESS_TIMES: MountFlags = MountFlags::NOATIME
+        .union(MountFlags::NODIRATIME)
+        .union(MountFlags::RELATIME)
+        .union(MountFlags::STRICTATIME);
+}
+
 /// The propagation of mounts and unmounts below a mount; see `mount_namespaces(7)`.
 ///
 /// ```

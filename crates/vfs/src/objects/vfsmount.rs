@@ -92,10 +92,7 @@ pub(crate) const SUPER_FLAGS: MountFlags = MountFlags::RDONLY;
 /// Normalizes the requested options of a mount. Exactly one rule for access times holds, `RELATIME`
 /// by default; a remount that requests none retains those of `before`.
 pub(crate) fn normal_flags(asked: MountFlags, before: Option<MountFlags>) -> MountFlags {
-    const RULES: MountFlags = MountFlags::NOATIME
-        .union(MountFlags::NODIRATIME)
-        .union(MountFlags::RELATIME)
-        .union(MountFlags::STRICTATIME);
+    const RULES: MountFlags = MountFlags::ACCESS_TIMES;
     let others = asked.difference(RULES);
     let rules = asked & RULES;
     if rules.is_empty()

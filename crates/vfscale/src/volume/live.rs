@@ -239,11 +239,7 @@ impl Volume {
 
 /// Returns the rule by which the root of a tree updates access times.
 fn access_times(of: &Vfs) -> vfscale_vfs::Result<MountFlags> {
-    let rules = MountFlags::NOATIME
-        | MountFlags::NODIRATIME
-        | MountFlags::STRICTATIME
-        | MountFlags::RELATIME;
-    Ok(of.task().posix().statfs(At::Cwd, "/")?.flags & rules)
+    Ok(of.task().posix().statfs(At::Cwd, "/")?.flags & MountFlags::ACCESS_TIMES)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
