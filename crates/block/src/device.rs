@@ -167,7 +167,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// [`Error::Io`] with [`OsError::NO_SPACE`](crate::OsError::NO_SPACE): too little is left, and
-    /// nothing was reserved. [`Error::Io`] of others.
+    /// nothing was reserved; with [`OsError::LIMIT`](crate::OsError::LIMIT): the device may have no
+    /// more of it. [`Error::Io`] of others.
     fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {
         self.below().map_or(Ok(()), |below| below.reserve(blocks, is_urgent))
     }

@@ -55,6 +55,8 @@ impl OsError {
     pub const IO: Self = Self(5);
     /// The file system that contains an image is full.
     pub const NO_SPACE: Self = Self(28);
+    /// The device has as much of the storage below it as it may have.
+    pub const LIMIT: Self = Self(122);
 
     /// Returns the error with the number `code`.
     pub const fn new(code: i32) -> Self {

@@ -21,6 +21,7 @@ use vfscale_sync::brlock::BrLock;
 use vfscale_sync::{Mutex, RwLock};
 
 use crate::Error;
+use crate::branch::limit::Limit;
 use crate::disk::format::{Entry, FANOUT};
 use crate::disk::record::{LogArea, Record};
 use crate::space::bitmaps::Lease;
@@ -30,6 +31,7 @@ use crate::state::map::{self, LEVELS_MAX, Map};
 
 pub(crate) mod flush;
 mod grow;
+pub(crate) mod limit;
 mod read;
 pub(crate) mod registry;
 mod relocate;
@@ -134,6 +136,7 @@ pub(crate) struct Inner {
     lease: Mutex<Lease, BranchLease>,
     /// The reservations of its user.
     pub(crate) held: Arc<Held>,
+    pub(crate) limit: Limit,
     flush: Mutex<LogState, BranchFlush>,
 }
 
@@ -171,6 +174,7 @@ impl Inner {
             tracked: AtomicUsize::new(0),
             lease: Mutex::new(Lease::default()),
             held: Arc::new(Held::new(shared.slots)),
+            limit: Limit::default(),
             flush: Mutex::new(log),
         })
     }

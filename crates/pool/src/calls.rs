@@ -9,6 +9,7 @@ pub(crate) mod fork;
 pub(crate) mod freeze;
 pub(crate) mod grow;
 pub(crate) mod handle;
+pub(crate) mod limit;
 pub(crate) mod log;
 pub(crate) mod pool;
 pub(crate) mod reap;

@@ -89,6 +89,7 @@ pub use calls::convert::Conversion;
 pub use calls::credit::Credit;
 pub use calls::fork::Kind;
 pub use calls::handle::Branch;
+pub use calls::limit::LIMIT_MIN;
 pub use calls::log::{LogEntry, LogKind, LogMerge};
 pub use calls::pool::{BranchInfo, Pool, Usage};
 pub use calls::reap::Reaped;

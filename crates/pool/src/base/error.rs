@@ -108,6 +108,9 @@ pub enum Error {
     /// No block is free.
     #[error("the pool is full")]
     Full,
+    /// The branch has as much for itself as it may have.
+    #[error("the branch is at its limit")]
+    Limit,
     /// The history has as many nodes as the branch table can have: branches, and the states that
     /// they were forked from.
     #[error(
@@ -147,6 +150,7 @@ impl Error {
             }
             Self::StreamFailed { source, .. } => *source,
             Self::Full | Self::Nodes(_) => OsError::NO_SPACE,
+            Self::Limit => OsError::LIMIT,
             _ => OsError::IO,
         }
     }

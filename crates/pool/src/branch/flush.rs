@@ -335,6 +335,7 @@ impl Inner {
         if !is_changed {
             return Ok(Some(Captured { change, record, is_changed, is_next }));
         }
+        let growth = pending.growth();
         change.sets.extend(pending.allocs);
         change.clears.extend(pending.frees);
         // A merge may have made places of an ancestor the branch's own.
@@ -343,8 +344,9 @@ impl Inner {
             pending.deads.into_iter().partition(|entry| entry.birth() > above);
         change.clears.extend(own.iter().map(|entry| entry.place()));
         let own = record.own.saturating_add(change.sets.len() as u64);
-        record.own = own.saturating_sub(change.clears.len() as u64);
-        record.root = root;
+        let own = own.saturating_sub(change.clears.len() as u64);
+        self.limit.count(own as i64 - record.own as i64 - growth);
+        (record.own, record.root) = (own, root);
         let list = DeadList::of(&record);
         let list = dead_list::append(&self.shared, state, &mut change, record.id, list, deads)?;
         list.store(&mut record);
@@ -386,6 +388,7 @@ impl Inner {
         let fragile = std::mem::take(&mut pending.fragile);
         let taken = std::mem::take(&mut *pending);
         pending.fragile = fragile;
+        self.limit.count(taken.growth());
         self.count_tracked(&pending);
         taken
     }

@@ -18,9 +18,10 @@ impl Inner {
     /// May block for the I/O.
     ///
     /// # Errors
-    /// [`Error::Full`], and those of a checkpoint.
+    /// [`Error::Limit`] if it is not urgent, [`Error::Full`], and those of a checkpoint.
     pub(crate) fn reserve(&self, blocks: u64, is_urgent: bool) -> Result<(), Error> {
         self.shared.alive()?;
+        let _asked = if is_urgent { None } else { self.ask(blocks)? };
         // Writes of a branch make commits take from their reserve.
         let is_low = || self.shared.is_low() && !is_urgent;
         let (places, space) = (self.places_of(blocks), &self.shared.space);

@@ -199,7 +199,7 @@ impl Pool {
         go_on(&mut state, new, next, KEPT);
         state.table.update(next, |record| {
             record.name.clone_from(parent);
-            (record.marks, record.time) = (0, old.time);
+            (record.marks, record.time, record.limit) = (0, old.time, old.limit);
         });
         match merged {
             Some(merged) => insert_merge(&mut state, merged, result),

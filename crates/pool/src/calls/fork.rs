@@ -310,7 +310,7 @@ impl Pool {
         let kind = if record.has(TEMPORARY) { Kind::Temporary } else { Kind::Writable };
         let id = insert_child(&mut state, &base, Child { name, kind, text: "" });
         // The branch is the same one.
-        state.table.update(id, |now| now.time = record.time);
+        state.table.update(id, |now| (now.time, now.limit) = (record.time, record.limit));
         self.shared.commit(&mut state, Change::default(), || ())?;
         drop(state);
         let switched = held.map(|_| self.switched(&mut branches, name, base.id)).transpose()?;
@@ -422,6 +422,7 @@ pub(crate) fn child(base: &Record, id: u64, name: &str) -> Record {
         time: record::now(),
         merged: 0,
         sent: 0,
+        limit: 0,
         name: name.into(),
         text: String::new(),
     }
@@ -458,7 +459,8 @@ pub(crate) fn go_on(state: &mut State, record: Record, next: u64, marks: u32) ->
     let time = record::now();
     let frozen = Record { log: None, name: String::new(), flags, marks, time, ..record.clone() };
     state.table.update(record.id, |old| *old = frozen.clone());
-    let Record { log, origin, marks, time, .. } = record;
-    state.table.insert(Record { log, origin, marks, time, ..child(&frozen, next, &record.name) });
+    let Record { log, origin, marks, time, limit, .. } = record;
+    let next = child(&frozen, next, &record.name);
+    state.table.insert(Record { log, origin, marks, time, limit, ..next });
     frozen
 }

@@ -273,7 +273,9 @@ impl Device for Branch {
     }
 
     fn room(&self) -> Option<u64> {
-        self.must_reserve().then(|| self.inner.shared.usage().free)
+        let free = self.inner.shared.usage().free;
+        let left = self.inner.left().map_or(u64::MAX, |places| places * PLACE_BYTES as u64);
+        self.must_reserve().then_some(free.min(left))
     }
 
     /// Reserves a place for each block, and one for each node of the map that leads to it.

@@ -44,6 +44,8 @@ pub struct BranchInfo {
     /// commit, and what the branch that it was forked from has replaced since, if nothing else has
     /// that.
     pub own: u64,
+    /// How much it may have for itself, in bytes, if that is limited.
+    pub limit: Option<u64>,
     /// When it was made, if that is known.
     pub made: Option<SystemTime>,
     /// The text of a checkpoint.
@@ -70,6 +72,7 @@ impl BranchInfo {
             read_only: record.is_frozen(),
             depth: record.depth,
             own: table.freed_by_deletion(record).saturating_mul(PLACE_BYTES as u64),
+            limit: (record.limit != 0).then(|| record.limit * PLACE_BYTES as u64),
             made: time_of(record),
             text: record.text.clone(),
         }
@@ -241,13 +244,8 @@ impl Pool {
 
     /// Opens the node of a branch.
     pub(crate) fn open_named(&self, name: &str) -> Result<Inner, Error> {
-        let (record, own_above) = {
-            let state = self.shared.state.lock();
-            let record = state.table.named(name)?.clone();
-            let own_above = state.table.own_above(&record);
-            (record, own_above)
-        };
-        Inner::open(&self.shared, &record, own_above)
+        let record = self.shared.state.lock().table.named(name)?.clone();
+        self.open_record(&record)
     }
 
     /// Opens a frozen node for reading. The reaper leaves it alone meanwhile.
@@ -262,14 +260,17 @@ impl Pool {
         self.shared.alive()?;
         let key = registry::key_of_node(id);
         let inner = registry::open_in(branches, &key, || {
-            let state = self.shared.state.lock();
-            let record = state.table.get(id).cloned();
-            let record = record.ok_or_else(|| Error::NoBranch(key.clone()))?;
-            let own_above = state.table.own_above(&record);
-            drop(state);
-            Inner::open(&self.shared, &record, own_above)
+            let record = self.shared.state.lock().table.get(id).cloned();
+            self.open_record(&record.ok_or_else(|| Error::NoBranch(key.clone()))?)
         })?;
         Ok(Arc::new(Branch::new(inner, &self.open, &key)))
+    }
+
+    fn open_record(&self, record: &Record) -> Result<Inner, Error> {
+        let own_above = self.shared.state.lock().table.own_above(record);
+        let inner = Inner::open(&self.shared, record, own_above)?;
+        inner.limit.load(&self.shared.state.lock().table, record);
+        Ok(inner)
     }
 
     /// Closes the pool: makes everything durable, so that the next opening has nothing to recover.

@@ -229,6 +229,13 @@ impl Pool {
         let list = DeadList::default();
         let list = dead_list::append(&self.shared, state, &mut change, child.id, list, kept)?;
         let both = child.own.saturating_add(node.own).saturating_sub(own.len() as u64);
+        let leaf = state.table.of_origin(child.origin).cloned();
+        // What the branch has not written is not for its limit.
+        if let Some(leaf) = leaf.iter().find(|leaf| leaf.limit != 0 && node.origin != child.origin)
+        {
+            let more = both.saturating_sub(child.own);
+            state.table.update(leaf.id, |leaf| leaf.limit = leaf.limit.saturating_add(more));
+        }
         state.table.update(child.id, |child| {
             child.parent = node.parent;
             // A state that was only looked at is none that the child was forked from.
@@ -242,6 +249,10 @@ impl Pool {
         self.shared.commit(state, change, || ())?;
         if let Some(open) = branches.get(&child.name) {
             open.adopt(above);
+        }
+        let leaf = leaf.and_then(|leaf| state.table.get(leaf.id));
+        if let Some((leaf, open)) = leaf.and_then(|leaf| Some((leaf, branches.get(&leaf.name)?))) {
+            open.limit.load(&state.table, leaf);
         }
         Ok(freed)
     }

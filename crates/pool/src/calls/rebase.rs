@@ -64,6 +64,7 @@ impl Pool {
         state.table.update(next, |record| {
             record.name = name.to_owned();
             (record.marks, record.time) = (old.marks & TEMPORARY, old.time);
+            record.limit = old.limit;
         });
         insert_merge(&mut state, (decided, kept.as_deref().unwrap_or(name)), result);
         self.shared.commit(&mut state, Change::default(), || ())?;

@@ -174,7 +174,8 @@ pub(crate) struct RawRecord {
     pub(crate) text_bytes: U32,
     pub(crate) time: U64,
     pub(crate) merged: U64,
-    pub(crate) sent: U64,
+    /// By flags: what other pools know a frozen node by, or how many places a branch may have.
+    pub(crate) sent_or_limit: U64,
     /// The name, and then the text.
     pub(crate) name: [u8; NAME_MAX],
 }
@@ -236,7 +237,7 @@ const _: () = {
     assert!(offset_of!(RawRecord, own) == 80 && offset_of!(RawRecord, name) == 128);
     assert!(offset_of!(RawRecord, origin) == 88 && offset_of!(RawRecord, marks) == 96);
     assert!(offset_of!(RawRecord, time) == 104 && offset_of!(RawRecord, merged) == 112);
-    assert!(offset_of!(RawRecord, sent) == 120);
+    assert!(offset_of!(RawRecord, sent_or_limit) == 120);
     assert!(offset_of!(LogMap, place) == 8 && offset_of!(LogMap, checksum) == 16);
 };
 

@@ -91,6 +91,9 @@ pub(crate) struct Record {
     /// The number by which other pools know these contents: of a branch that can only be read, once
     /// it was sent or has come; else 0.
     pub(crate) sent: u64,
+    /// How many places the branch may have for itself, 0 for any number. Of one that can be
+    /// written, so it has no `sent`.
+    pub(crate) limit: u64,
     /// Empty for a node that is no branch.
     pub(crate) name: String,
     /// The text of a checkpoint, or the branch that was adopted or merged.
@@ -116,6 +119,7 @@ impl Record {
             time: now(),
             merged: 0,
             sent: 0,
+            limit: 0,
             name: String::new(),
             text: String::new(),
         }
@@ -159,6 +163,7 @@ impl Record {
             blocks: raw.log_blocks.get(),
             sequence: raw.log_sequence.get(),
         };
+        let is_frozen = raw.flags.get() & FROZEN != 0;
         let record = Self {
             id: raw.id.get(),
             parent: raw.parent.get(),
@@ -174,8 +179,8 @@ impl Record {
             marks: raw.marks.get() & (PASSING | KEPT | TEMPORARY),
             time: raw.time.get(),
             merged: raw.merged.get(),
-            // Contents that may change are none that others know.
-            sent: if raw.flags.get() & FROZEN == 0 { 0 } else { raw.sent.get() },
+            sent: if is_frozen { raw.sent_or_limit.get() } else { 0 },
+            limit: if is_frozen { 0 } else { raw.sent_or_limit.get() },
             name: name.into(),
             text: text.into(),
         };
@@ -237,7 +242,7 @@ impl Record {
             text_bytes: (self.text.len() as u32).into(),
             time: self.time.into(),
             merged: self.merged.into(),
-            sent: self.sent.into(),
+            sent_or_limit: if self.is_frozen() { self.sent } else { self.limit }.into(),
             name,
         };
     }

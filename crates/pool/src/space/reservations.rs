@@ -88,7 +88,8 @@ impl Held {
         (blocks, there - blocks * cost)
     }
 
-    fn promised(&self) -> u64 {
+    /// Returns how many places are promised.
+    pub(crate) fn promised(&self) -> u64 {
         u64::try_from(self.promised.sum()).unwrap_or(0)
     }
 

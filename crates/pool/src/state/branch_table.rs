@@ -253,7 +253,7 @@ impl Table {
             at = self.get(at.parent)?;
             if at.origin != origin {
                 origin = at.origin;
-                if let Some(parent) = self.origins.get(&origin).and_then(|id| self.get(*id)) {
+                if let Some(parent) = self.of_origin(origin) {
                     return Some(parent);
                 }
             }
@@ -291,6 +291,18 @@ impl Table {
             (at, freed) = (parent, freed + parent.own);
         }
         freed
+    }
+
+    /// Returns how many places a branch has of what it has written since it began: those of its
+    /// node, and of the nodes before that it has gone on from.
+    pub(crate) fn line(&self, record: &Record) -> u64 {
+        let before = |node: &&Record| self.get(node.parent).filter(|it| it.origin == record.origin);
+        std::iter::successors(Some(record), before).map(|node| node.own).sum()
+    }
+
+    /// Returns the branch that began as node `origin`.
+    pub(crate) fn of_origin(&self, origin: u64) -> Option<&Record> {
+        self.origins.get(&origin).and_then(|id| self.get(*id))
     }
 
     /// Returns the last node that two nodes come from, or are: whose places both may have. It
