@@ -342,13 +342,11 @@ impl Server {
     /// Calls `serve` for a request that may need space, again if some could be made.
     fn change(&self, mut serve: impl FnMut() -> Result<Served, Errno>) -> Result<Served, Errno> {
         let served = serve();
-        if served != Err(Errno::NOSPC) {
+        let is_refused = |served: &_| matches!(served, Err(Errno::NOSPC | Errno::DQUOT));
+        if !is_refused(&served) {
             return served;
         }
-        let again = || {
-            let served = serve();
-            (served != Err(Errno::NOSPC)).then_some(served)
-        };
+        let again = || Some(serve()).filter(|served| !is_refused(served));
         self.reclaim.retry(again).unwrap_or(served)
     }
 
@@ -490,10 +488,10 @@ impl Service for Server {
         later: &dyn Fn() -> DeferredReply,
     ) -> Result<Served, Errno> {
         let _inside = self.gate.read();
-        if self.is_refused_for_space(request.header.node, &request.operation) {
+        if let Some(errno) = self.refused_for_space(request.header.node, &request.operation) {
             worker.granted.clear();
             worker.opened = None;
-            return Err(Errno::NOSPC);
+            return Err(errno);
         }
         let mut serve = || self.serve_once(worker, request, reply, later);
         if request.operation.only_reads() {

@@ -30,6 +30,9 @@ pub enum Fault {
     /// Too few free blocks, or no free inode.
     #[error("no space is left on the volume")]
     NoSpace,
+    /// The branch of the volume has as much for itself as it may have.
+    #[error("the branch of the volume is at its limit")]
+    Limit,
     /// The volume is open for reading only.
     #[error("the volume is open for reading only")]
     ReadOnly,
@@ -54,11 +57,17 @@ impl Fault {
     /// is told when data or metadata can't be written.
     pub fn is_no_space(&self) -> bool {
         match self {
-            Self::NoSpace => true,
+            Self::NoSpace | Self::Limit => true,
             Self::Device(error) => error.is_no_space(),
             Self::Journal(error) => error.is_no_space(),
             _ => false,
         }
+    }
+
+    /// Returns whether a call was refused for want of space, with nothing lost: on the volume, or
+    /// for the reservation that it needs on the device.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::NoSpace | Self::Limit)
     }
 
     /// Returns the fault of a call that needs one part of the volume, which has failed with this
@@ -80,6 +89,7 @@ impl Fault {
             Self::Damage(_) | Self::Local(_) | Self::NeedsRepair => Errno::UCLEAN,
             Self::Open(error) => of_open(error),
             Self::NoSpace => Errno::NOSPC,
+            Self::Limit => Errno::DQUOT,
             Self::TooLarge => Errno::FBIG,
             Self::LogDevice(_) => Errno::INVAL,
             Self::Refused(errno) => *errno,

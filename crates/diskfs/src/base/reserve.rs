@@ -15,7 +15,7 @@ pub(crate) trait ReservePages: fmt::Debug + Send + Sync {
     /// changes. With `is_urgent` also from what is kept for removals. May block for the I/O.
     ///
     /// # Errors
-    /// [`Fault::NoSpace`], and those of the device.
+    /// [`Fault::NoSpace`], [`Fault::Limit`], and those of the device.
     fn reserve_pages(&self, pages: u64, is_urgent: bool) -> Result<(), Fault>;
 
     /// Gives back what was reserved for pages. Does not block.
@@ -25,7 +25,7 @@ pub(crate) trait ReservePages: fmt::Debug + Send + Sync {
 /// Reserves blocks on a device.
 ///
 /// # Errors
-/// [`Fault::NoSpace`], and those of the device.
+/// [`Fault::NoSpace`], [`Fault::Limit`], and those of the device.
 pub(crate) fn reserve(device: &dyn Device, blocks: u64, is_urgent: bool) -> Result<(), Fault> {
     device.reserve(blocks, is_urgent).map_err(fault_of)
 }
@@ -34,6 +34,7 @@ pub(crate) fn reserve(device: &dyn Device, blocks: u64, is_urgent: bool) -> Resu
 pub(crate) fn fault_of(error: Error) -> Fault {
     match error {
         Error::Io { source: OsError::NO_SPACE, .. } => Fault::NoSpace,
+        Error::Io { source: OsError::LIMIT, .. } => Fault::Limit,
         error => error.into(),
     }
 }

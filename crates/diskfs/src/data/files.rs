@@ -365,7 +365,7 @@ impl Files {
         match &stored {
             Err(Fault::ReadOnly) => self.state.dirty.push(Arc::clone(node)),
             // Nothing was reserved for times alone, such as those of reads: they stay in memory.
-            Err(Fault::NoSpace) if self.state.volume.must_reserve() => return written,
+            Err(fault) if fault.is_refusal() && self.state.volume.must_reserve() => return written,
             Err(fault) => blocks.write_failed(fault),
             Ok(()) => {}
         }

@@ -41,7 +41,7 @@ impl FileBlocks<'_> {
         });
         match zeroed {
             Ok(()) => Ok(wide),
-            Err(Fault::NoSpace) => Ok(written),
+            Err(fault) if fault.is_refusal() => Ok(written),
             Err(fault) => Err(fault),
         }
     }

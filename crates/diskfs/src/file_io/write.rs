@@ -55,7 +55,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
             let len = (offset_of(page_of(at) + pages) - at).min((buf.len() - done) as u64);
             match self.write_some(at, &buf[done..done + len as usize], false) {
                 Ok(written) => done += written,
-                Err(Fault::NoSpace) if most > 1 => {
+                Err(fault) if fault.is_refusal() && most > 1 => {
                     most = 1;
                     continue;
                 }
@@ -212,8 +212,11 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
     fn reserve(&self, pages: u64, is_urgent: bool) -> Result<PageCredit<'_>, Fault> {
         loop {
             match self.pages.cache.reserve(pages, is_urgent) {
-                Err(Fault::NoSpace) if self.store.write_back_one() => {}
-                Err(Fault::NoSpace) => break,
+                Err(fault) if fault.is_refusal() => {
+                    if !self.store.write_back_one() {
+                        break;
+                    }
+                }
                 reserved => return reserved,
             }
         }

@@ -271,7 +271,7 @@ impl<S: Store, P: Deref<Target = FilePages>> RegularFile<S, P> {
             Err(Failed::Change(Fault::Local(_))) if pass.tries_elsewhere(segment) => {
                 self.redirty(first, pages, Some(batch));
             }
-            Err(Failed::Change(Fault::NoSpace)) if self.has_left_inode(segment) => {
+            Err(Failed::Change(fault)) if fault.is_refusal() && self.has_left_inode(segment) => {
                 self.redirty(first, pages, Some(batch));
             }
             Err(Failed::Write(fault) | Failed::Change(fault)) => {

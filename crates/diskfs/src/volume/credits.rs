@@ -55,7 +55,7 @@ use vfscale_block::Device;
 use vfscale_sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use vfscale_sync::lock::assert_held;
 use vfscale_sync::percpu::PerCpuCounter;
-use vfscale_sync::{Condvar, Mutex, cpu};
+use vfscale_sync::{Condvar, Mutex, MutexGuard, cpu};
 
 use crate::base::fault::Fault;
 use crate::base::ranks::{CreditsLock, CreditsTight, CreditsWake};
@@ -215,7 +215,7 @@ impl Credits {
     /// May block for the I/O.
     ///
     /// # Errors
-    /// [`Fault::NoSpace`], and those of the device.
+    /// [`Fault::NoSpace`], [`Fault::Limit`], and those of the device.
     #[inline]
     pub(super) fn prepare(&self) -> Result<(), Fault> {
         if !self.is_on() || self.is_prepared.load(Ordering::Acquire) {
@@ -226,18 +226,29 @@ impl Credits {
 
     #[cold]
     fn prepare_now(&self) -> Result<(), Fault> {
-        let _alone = self.settling.lock();
+        let alone = self.settling.lock();
         if !self.is_prepared.load(Ordering::Acquire) {
-            let (kept, aside) = (self.kept.missing(), self.aside.missing());
-            reserve(&*self.device, kept + aside, false)?;
-            if let Err(error) = self.device.reserve_ranges(&self.fixed) {
-                self.device.unreserve(kept + aside);
-                return Err(fault_of(error));
-            }
-            self.kept.add(kept);
-            self.aside.add(aside);
+            self.fill_all(&alone, || self.device.reserve_ranges(&self.fixed).map_err(fault_of))?;
             self.is_prepared.store(true, Ordering::Release);
         }
+        Ok(())
+    }
+
+    /// Reserves what is missing of the sums for write-back and removals, and does `more`; or
+    /// neither.
+    ///
+    /// # Errors
+    /// [`Fault::NoSpace`], [`Fault::Limit`], those of the device and of `more`.
+    pub(super) fn fill_all(
+        &self,
+        _alone: &MutexGuard<'_, (), CreditsLock>,
+        more: impl FnOnce() -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let (kept, aside) = (self.kept.missing(), self.aside.missing());
+        reserve(&*self.device, kept + aside, false)?;
+        more().inspect_err(|_| self.device.unreserve(kept + aside))?;
+        self.kept.add(kept);
+        self.aside.add(aside);
         Ok(())
     }
 
@@ -355,7 +366,7 @@ impl ReservePages for Credits {
     fn reserve_pages(&self, pages: u64, is_urgent: bool) -> Result<(), Fault> {
         let changes = pages * PAGE_CHANGES;
         match reserve(&*self.device, pages + changes, is_urgent) {
-            Err(Fault::NoSpace) if is_urgent && self.aside.take(pages + changes) => {}
+            Err(fault) if fault.is_refusal() && is_urgent && self.aside.take(pages + changes) => {}
             reserved => reserved?,
         }
         self.kept.wanted.fetch_add(changes, Ordering::AcqRel);

@@ -138,7 +138,7 @@ fn credits(device: &Arc<dyn Device>, is_writable: bool, superblock: &Superblock)
 fn replay_fault(fault: Fault) -> Fault {
     match fault {
         Fault::Journal(vfscale_journal::Error::Device(error)) => match fault_of(error.clone()) {
-            Fault::NoSpace => Fault::NoSpace,
+            fault if fault.is_refusal() => fault,
             _ => Fault::Journal(error.into()),
         },
         fault => fault,

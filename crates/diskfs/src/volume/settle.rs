@@ -51,7 +51,7 @@ impl Volume {
     /// no reservations. The caller has no transaction.
     ///
     /// # Errors
-    /// [`Fault::NoSpace`], and those of the device and the log.
+    /// [`Fault::NoSpace`], [`Fault::Limit`], and those of the device and the log.
     #[inline]
     pub(super) fn credit(
         &self,
@@ -95,18 +95,19 @@ impl Volume {
             let was_alone = credits.active() == 0;
             let had_changes = self.has_changes();
             let credit = credits.begin(blocks);
-            match self.bind_near_limit(blocks, purpose) {
-                Err(Fault::NoSpace) => drop(credit),
+            let refusal = match self.bind_near_limit(blocks, purpose) {
+                Err(fault) if fault.is_refusal() => fault,
                 bound => return bound.map(|()| credit),
-            }
+            };
+            drop(credit);
             let others = !was_alone || credits.begun() != begun + blocks as i64;
             if others && attempts < ATTEMPTS_MAX {
                 credits.wait_for_others();
             } else if others {
                 // They have got along with what is spare, and may go on for ever.
-                return Err(Fault::NoSpace);
+                return Err(refusal);
             } else if !had_changes || home == Some(begun) {
-                return Err(Fault::NoSpace);
+                return Err(refusal);
             } else {
                 home = Some(credits.begun());
                 self.write_home()?;
@@ -121,9 +122,10 @@ impl Volume {
         self.settle_alone(&alone, blocks);
         match credits.complete(blocks, purpose != Purpose::Growth) {
             Ok(true) => Ok(()),
-            Ok(false) | Err(Fault::NoSpace) if credits.bind_for(purpose, blocks) => Ok(()),
+            Err(fault) if !fault.is_refusal() => Err(fault),
+            _ if credits.bind_for(purpose, blocks) => Ok(()),
             Ok(false) => Err(Fault::NoSpace),
-            Err(fault) => Err(fault),
+            Err(refusal) => Err(refusal),
         }
     }
 
@@ -141,7 +143,11 @@ impl Volume {
         if !credits.is_roomy() && self.has_items() {
             self.make_room()?;
         }
-        if credits.is_roomy() { Ok(()) } else { Err(Fault::NoSpace) }
+        if credits.is_roomy() {
+            Ok(())
+        } else {
+            credits.fill_all(&credits.settling.lock(), || Ok(()))
+        }
     }
 
     /// Writes all items home and settles: what they had reserved comes back. Does nothing if the
@@ -160,7 +166,7 @@ impl Volume {
     /// Reserves `blocks` blocks on the device for writes outside of the log.
     ///
     /// # Errors
-    /// [`Fault::NoSpace`], and those of the device.
+    /// [`Fault::NoSpace`], [`Fault::Limit`], and those of the device.
     pub(crate) fn reserve_blocks(&self, blocks: u64) -> Result<Reserved<'_>, Fault> {
         reserve(&*self.credits().device, blocks, false)?;
         Ok(Reserved { volume: self, blocks })

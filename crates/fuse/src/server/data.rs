@@ -109,18 +109,24 @@ impl Server {
         let is_late = is_cached && self.unsent.is_settling(ctx.node);
         let stamps = !(is_late || self.config.gathers());
         let mut done = match self.write_part(&file, data, offset, stamps).map_err(Errno::from) {
-            Err(Errno::NOSPC) => return Err(self.full(ctx, is_cached)),
+            Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => {
+                return Err(self.full(ctx, errno, is_cached));
+            }
             written => written?,
         };
+        let mut errno = Errno::NOSPC;
         while done < data.len() {
-            let rest = || self.write_part(&file, &data[done..], offset + done as u64, stamps).ok();
-            match self.reclaim.retry(rest) {
+            let mut rest = || {
+                let written = self.write_part(&file, &data[done..], offset + done as u64, stamps);
+                written.map_err(|error| errno = Errno::from(error)).ok()
+            };
+            match rest().or_else(|| self.reclaim.retry(rest)) {
                 Some(written) if written > 0 => done += written,
                 _ => break,
             }
         }
         if is_whole && done < data.len() {
-            return Err(self.full(ctx, is_cached));
+            return Err(self.full(ctx, errno, is_cached));
         }
         ctx.reply.count(done as u32);
         Ok(())
@@ -163,19 +169,19 @@ impl Server {
     /// Returns the error of a write for which there is no space. The writer has been told of
     /// success if the kernel gathers, and may go on for ever: so its next write is refused. The
     /// kernel makes it ask for the attributes first.
-    fn full(&self, ctx: &RequestCtx<'_>, is_cached: bool) -> Errno {
+    fn full(&self, ctx: &RequestCtx<'_>, errno: Errno, is_cached: bool) -> Errno {
         if is_cached && self.config.gathers() {
-            self.nodes.note_full(ctx.node, true);
+            self.nodes.note_full(ctx.node, Some(errno));
             self.unsent.drop_attributes_later(ctx.node);
         }
-        Errno::NOSPC
+        errno
     }
 
-    /// Returns whether a request is that of a writer who has to be told that there is no space.
-    /// Only reads, writes and seeks to the end name an open file when they ask for attributes.
-    pub(super) fn is_refused_for_space(&self, node: u64, operation: &Operation<'_>) -> bool {
+    /// Returns the error of a request by a writer who has to be told that there is no space. Only
+    /// reads, writes and seeks to the end name an open file when they ask for attributes.
+    pub(super) fn refused_for_space(&self, node: u64, operation: &Operation<'_>) -> Option<Errno> {
         let is_by_writer = matches!(operation, Operation::GetAttr { fh: Some(_) });
-        is_by_writer && self.config.gathers() && self.nodes.note_full(node, false)
+        (is_by_writer && self.config.gathers()).then(|| self.nodes.note_full(node, None)).flatten()
     }
 
     pub(super) fn fsync(

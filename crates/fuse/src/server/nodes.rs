@@ -71,8 +71,8 @@ struct Node {
     foreign: Option<(u64, u64)>,
     /// Whether the kernel was sent the zeros of a hole.
     is_hole_sent: bool,
-    /// Whether a gathered write found no space, and no writer knows yet.
-    is_full: bool,
+    /// The error of a gathered write that found no space, if no writer knows yet.
+    full: Option<Errno>,
     /// Whether the kernel may have pages in which a mapping stores.
     is_cached: bool,
     /// The former end of a file that has grown, inside of a page that the kernel may still send.
@@ -268,7 +268,7 @@ impl Nodes {
                     inode,
                     foreign,
                     is_hole_sent: false,
-                    is_full: false,
+                    full: None,
                     is_cached: false,
                     former_end: None,
                 });
@@ -446,11 +446,11 @@ impl Nodes {
         self.shard(id).get_mut(&id)?.take_tail(&range)
     }
 
-    /// Notes whether there is a writer to tell that a gathered write of a node found no space.
-    /// Returns whether there was.
-    pub(crate) fn note_full(&self, id: u64, is_full: bool) -> bool {
+    /// Notes the error for a writer of a node whose gathered write found no space. Returns the one
+    /// before, which nobody has been told.
+    pub(crate) fn note_full(&self, id: u64, full: Option<Errno>) -> Option<Errno> {
         let mut shard = self.shard(id);
-        shard.get_mut(&id).is_some_and(|node| std::mem::replace(&mut node.is_full, is_full))
+        shard.get_mut(&id).and_then(|node| std::mem::replace(&mut node.full, full))
     }
 
     /// Returns the node number of an inode that the kernel knows.

@@ -193,7 +193,7 @@ impl SuperBlock {
     #[inline]
     pub(crate) fn with_space<T>(&self, call: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
         match call() {
-            Err(Errno::NOSPC) => again_for_space(|| self.fs.reclaim(), call),
+            Err(Errno::NOSPC | Errno::DQUOT) => again_for_space(|| self.fs.reclaim(), call),
             other => other,
         }
     }
@@ -495,13 +495,13 @@ pub(crate) fn again_for_space<T>(
 ) -> Result<T, Errno> {
     let mut before = reclaim();
     for _ in 0..SPACE_TRIES {
-        match call() {
-            Err(Errno::NOSPC) => {}
+        let refused = match call() {
+            Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => errno,
             other => return other,
-        }
+        };
         let now = reclaim();
         if !now.has_freed && now.changes == before.changes {
-            return Err(Errno::NOSPC);
+            return Err(refused);
         }
         before = now;
     }

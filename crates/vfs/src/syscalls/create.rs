@@ -441,7 +441,9 @@ impl Task {
         call: impl Fn() -> Outcome<T>,
     ) -> Outcome<T> {
         match call() {
-            Err(Errno::NOSPC) => again_for_space(|| self.reclaim_at(at, path, lookup), call),
+            Err(Errno::NOSPC | Errno::DQUOT) => {
+                again_for_space(|| self.reclaim_at(at, path, lookup), call)
+            }
             other => other,
         }
     }

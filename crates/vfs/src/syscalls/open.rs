@@ -327,7 +327,7 @@ impl Task {
         token: Option<&WaitToken>,
     ) -> Outcome<File> {
         match errno {
-            Errno::NOSPC => {
+            Errno::NOSPC | Errno::DQUOT => {
                 let reclaim = || self.reclaim_for(at, path, opening);
                 again_for_space(reclaim, || self.do_open(at, path, opening))
             }

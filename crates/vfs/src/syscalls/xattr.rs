@@ -267,7 +267,7 @@ impl Task {
             }
             match body(pos.inode(), walk.cred(), walk.guard(), RefHeld::No) {
                 // Waiting for space means waiting for the end of RCU sections such as this one.
-                Err(Errno::NOSPC) => Ok(Done::No),
+                Err(Errno::NOSPC | Errno::DQUOT) => Ok(Done::No),
                 other => other.map_err(Fail::from),
             }
         };
