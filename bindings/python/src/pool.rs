@@ -6,7 +6,7 @@ use std::time::UNIX_EPOCH;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use vfscale::pool::{Difference, DifferenceKind, LogEntry};
-use vfscale::{ForkOptions, PoolError};
+use vfscale::{BranchInfo, ForkOptions, PoolError};
 
 use crate::cell::Cell;
 use crate::error::{closed, pool_error};
@@ -42,8 +42,8 @@ impl Pool {
 /// The members of a difference: path, kind, the path before a move, the parts that have changed.
 type Told<'py> = (Bound<'py, PyAny>, &'static str, Option<Bound<'py, PyAny>>, Vec<&'static str>);
 
-/// The members of a branch: name, size, own bytes, whether it can only be read, depth.
-type Listed = (String, u64, u64, bool, u32);
+/// The members of a branch: name, size, own bytes, whether it can only be read, depth, limit.
+type Listed = (String, u64, u64, bool, u32, Option<u64>);
 
 /// The members of an entry of the history: node, kind, time, text, parent, merges, branches.
 type Logged =
@@ -107,7 +107,8 @@ impl Pool {
     fn _branches(&self, py: Python<'_>) -> PyResult<Vec<Listed>> {
         let pool = self.get()?;
         let found = py.detach(|| pool.branches()).into_iter();
-        Ok(found.map(|it| (it.name, it.size, it.own, it.read_only, it.depth)).collect())
+        let members = |it: BranchInfo| (it.name, it.size, it.own, it.read_only, it.depth, it.limit);
+        Ok(found.map(members).collect())
     }
 
     fn _usage(&self) -> PyResult<(u64, u64)> {
@@ -157,6 +158,16 @@ impl Pool {
     /// Raises `OSError` with `ENOENT`, `EEXIST`, `EBUSY` if it is open, or `EINVAL` for `main`.
     fn rename(&self, py: Python<'_>, name: &str, to: &str) -> PyResult<()> {
         self.call(py, |pool| pool.rename(name, to))
+    }
+
+    /// Limits how many bytes a branch may have for itself; `None` ends that. What it has written
+    /// since it was forked counts until it gives it up. At the limit, changes that need more space
+    /// raise `OSError` with `EDQUOT`. The branch may be open.
+    ///
+    /// Raises `OSError` with `ENOENT`, or `EINVAL` if it can only be read and for a limit below
+    /// 16 MiB.
+    fn set_limit(&self, py: Python<'_>, name: &str, limit: Option<u64>) -> PyResult<()> {
+        self.call(py, |pool| pool.set_limit(name, limit))
     }
 
     /// Gives a branch the contents back that it had at its last fork or adoption, or those of `to`,

@@ -174,6 +174,13 @@ class Branches(WithHost):
             pool.delete("a@2")
             pool.delete("a")
             pool.rename("a@1", "b")
+            self.raises(errno.EINVAL, pool.set_limit, "b", 4096)
+            pool.set_limit("b", 16 << 20)
+            self.assertEqual([branch.limit for branch in pool.branches()], [16 << 20, None])
+            with pool.open("b") as volume:
+                self.raises(errno.EDQUOT, volume.task().write_bytes, "/large", bytes(20 << 20))
+                volume.task().unlink("/large")
+            pool.set_limit("b", None)
             pool.adopt("main", "b")
             with pool.open() as volume:
                 self.assertEqual(volume.task().read_bytes("/f"), b"22")

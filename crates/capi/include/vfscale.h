@@ -394,8 +394,10 @@ struct vfscale_branch {
   uint32_t depth;
   /** 1 if it can only be read, otherwise 0. */
   uint32_t read_only;
+  /** Bytes that it may have for itself; 0 for any number. */
+  uint64_t limit;
   /** 0. */
-  uint64_t reserved[4];
+  uint64_t reserved[3];
   /** Its name, with a zero behind it: 128 bytes at most. */
   char name[136];
 };
@@ -879,6 +881,16 @@ int vfscale_pool_delete(struct vfscale_pool *pool, const char *name);
  * if `to` can't be a name.
  */
 int vfscale_pool_rename(struct vfscale_pool *pool, const char *name, const char *to);
+
+/**
+ * Limits how many bytes a branch may have for itself; 0 ends that. What it has written since it
+ * was forked counts until it gives it up. At the limit, calls that need more space fail with
+ * EDQUOT. The branch may be open. Blocks for the I/O.
+ *
+ * Errors: ENOENT if there is no such branch; EINVAL if it can only be read, and for a limit below
+ * 16 MiB.
+ */
+int vfscale_pool_set_limit(struct vfscale_pool *pool, const char *name, uint64_t limit);
 
 /**
  * Gives a branch the contents back that it had at its last fork or adoption. Those until now

@@ -211,6 +211,24 @@ pub unsafe extern "C" fn vfscale_pool_rename(
     })
 }
 
+/// Limits how many bytes a branch may have for itself; 0 ends that. What it has written since it
+/// was forked counts until it gives it up. At the limit, calls that need more space fail with
+/// EDQUOT. The branch may be open. Blocks for the I/O.
+///
+/// Errors: ENOENT if there is no such branch; EINVAL if it can only be read, and for a limit below
+/// 16 MiB.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfscale_pool_set_limit(
+    pool: *mut vfscale_pool,
+    name: *const c_char,
+    limit: u64,
+) -> c_int {
+    border("vfscale_pool_set_limit", || {
+        let limit = (limit != 0).then_some(limit);
+        POOLS.get(pool as u64)?.set_limit(branch!(name)?, limit).map_err(failure)
+    })
+}
+
 /// Gives a branch the contents back that it had at its last fork or adoption. Those until now
 /// become another branch, whose name and a zero are written to `kept`, which has `size` bytes; 136
 /// are enough. Returns the length of the name, 0 if the branch has written nothing. Blocks for the
@@ -273,7 +291,8 @@ fn branch_info(info: &BranchInfo) -> vfscale_branch {
         own: info.own,
         depth: info.depth,
         read_only: u32::from(info.read_only),
-        reserved: [0; 4],
+        limit: info.limit.unwrap_or(0),
+        reserved: [0; 3],
         name: [0; 136],
     };
     copy_name(info.name.as_bytes(), &mut to.name);

@@ -352,8 +352,10 @@ pub struct vfscale_branch {
     pub depth: u32,
     /// 1 if it can only be read, otherwise 0.
     pub read_only: u32,
+    /// Bytes that it may have for itself; 0 for any number.
+    pub limit: u64,
     /// 0.
-    pub reserved: [u64; 4],
+    pub reserved: [u64; 3],
     /// Its name, with a zero behind it: 128 bytes at most.
     pub name: [c_char; 136],
 }

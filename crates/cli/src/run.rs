@@ -81,8 +81,11 @@ fn make_branch(args: &RunArgs, options: &mut MountOptions) -> Result<(), Failure
         return Err(Failure::Usage("--new names the branch; leave out `-o branch=`".into()));
     }
     source::make_missing(image, args.source.size)?;
-    let fork = || branch::fork(image, &args.from, name, (false, false));
-    elsewhere::apart(|| fork().map(|_| Vec::new()))?;
+    let make = || {
+        branch::fork(image, &args.from, name, (false, false))?;
+        args.limit.map_or(Ok(()), |bytes| branch::limit(image, name, Some(bytes)))
+    };
+    elsewhere::apart(|| make().map(|()| Vec::new()))?;
     options.branch = Some(name.clone());
     Ok(())
 }

@@ -60,7 +60,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vfscale_block::{Ceph, Device, DeviceOptions};
-pub use vfscale_pool::{BranchInfo, LogEntry, LogKind, LogMerge, Usage};
+pub use vfscale_pool::{BranchInfo, LIMIT_MIN, LogEntry, LogKind, LogMerge, Usage};
 use vfscale_pool::{Kind, Repaired};
 use vfscale_vfs::Scaling;
 
@@ -408,6 +408,25 @@ impl Pool {
     pub fn rename(&self, name: &str, to: &str) -> Result<(), PoolError> {
         self.shared.call(no_main(name))?;
         self.shared.call(self.shared.to_change()?.rename(name, to))
+    }
+
+    /// Limits how much a branch may have for itself, in bytes; `None` ends that. What it has written
+    /// since it was forked counts, its checkpoints included, until it gives it up: what it shares
+    /// with the branch that it was forked from does not. At the limit, changes that need more space
+    /// fail with `EDQUOT` ([`Errno::DQUOT`](crate::Errno::DQUOT)); other branches notice nothing. A branch that has more
+    /// already loses nothing.
+    ///
+    /// The limit stays with the name. A rollback, an adoption and a rebase begin the count anew. If
+    /// the branch that this one was forked from is deleted, and nothing else has that one's blocks,
+    /// this one has them for itself, and the limit rises by as much.
+    ///
+    /// Blocks for the I/O: two flushes. The branch may be open.
+    ///
+    /// # Errors
+    /// [`PoolError::Branches`] if there is no such branch, it can only be read, or the limit is
+    /// below [`LIMIT_MIN`].
+    pub fn set_limit(&self, name: &str, limit: Option<u64>) -> Result<(), PoolError> {
+        self.shared.call(self.shared.to_change()?.set_limit(name, limit))
     }
 
     /// Gives a branch the contents back that it had at its last fork, as parent or as child, or at

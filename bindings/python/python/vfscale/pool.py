@@ -19,6 +19,8 @@ class Branch(NamedTuple):
     read_only: bool
     #: The length of its history: one more with each fork of contents that have changed.
     depth: int
+    #: The bytes that it may have for itself; `None` for any number.
+    limit: Optional[int]
 
 
 class LogEntry(NamedTuple):

@@ -8,6 +8,7 @@ use clap::Args;
 use crate::child::CommandArgs;
 use crate::options;
 use crate::source::args::{ServeArgs, SourceArgs};
+use crate::volume::branch::parse_limit;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunArgs {
@@ -32,6 +33,10 @@ pub(crate) struct RunArgs {
     /// The branch that the new one is forked from (default: `main`)
     #[arg(long, value_name = "BRANCH", requires = "new", default_value = vfscale::pool::MAIN)]
     pub(crate) from: String,
+
+    /// The space that the new branch may have for itself, see `vfscale branch limit`
+    #[arg(long, value_name = "SIZE", requires = "new", value_parser = parse_limit)]
+    pub(crate) limit: Option<u64>,
 
     /// Run the command at the kernel's speed: Linux reads the branch in place, and what the command
     /// writes is in a directory of the host until it has ended. Then one commit makes all of it in

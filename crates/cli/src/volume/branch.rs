@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use vfscale::pool::MAIN;
+use vfscale::pool::{LIMIT_MIN, MAIN};
 use vfscale::{BranchInfo, Errno, Escaped, ForkOptions, Pool, PoolError};
 use vfscale_fuse::control::Request;
 
@@ -15,7 +15,7 @@ use super::travel::{self, ReceiveArgs, SendArgs};
 use crate::elsewhere::branches::{Access, at_server_or_here, with_pool};
 use crate::error::Failure;
 use crate::output::written;
-use crate::{elsewhere, mounts};
+use crate::{elsewhere, mounts, options};
 
 #[derive(Debug, Args)]
 pub(crate) struct BranchArgs {
@@ -40,6 +40,13 @@ enum BranchCommand {
     Delete(NameArgs),
     /// Rename a branch
     Rename(RenameArgs),
+    /// Limit the space that a branch may have for itself
+    ///
+    /// What it has written since it was forked counts, its checkpoints included, until it gives
+    /// that up. At the limit, changes that need more space fail with EDQUOT; reads, removals and
+    /// other branches notice nothing. A branch that has more already loses nothing. The limit stays
+    /// with the name; a rollback, a merge or an adoption begins the count anew.
+    Limit(LimitArgs),
     /// Give a branch the contents back that it had when it was forked last, or adopted another one
     ///
     /// With --to, those of a checkpoint or another branch that can only be read. Prints what goes
@@ -78,6 +85,10 @@ struct CreateArgs {
     /// was done in it; faster, and the same unless the parent is mounted
     #[arg(long)]
     as_synced: bool,
+
+    /// The space that the new branch may have for itself, see `vfscale branch limit`
+    #[arg(long, value_name = "SIZE", value_parser = parse_limit, conflicts_with = "read_only")]
+    limit: Option<u64>,
 
     /// The image file or block device, mounted or not
     #[arg(value_name = "IMAGE")]
@@ -144,11 +155,45 @@ struct RenameArgs {
     to: String,
 }
 
+#[derive(Debug, Args)]
+struct LimitArgs {
+    /// The image file or block device, mounted or not
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+
+    /// The branch, mounted or not
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// At least 16M; `none` for no limit
+    #[arg(value_name = "SIZE", value_parser = parse_limit_or_none)]
+    limit: NewLimit,
+}
+
+/// A limit, or that there is none any more.
+#[derive(Clone, Copy, Debug)]
+struct NewLimit(Option<u64>);
+
+fn parse_limit_or_none(text: &str) -> Result<NewLimit, String> {
+    if text == "none" { Ok(NewLimit(None)) } else { parse_limit(text).map(|it| NewLimit(Some(it))) }
+}
+
+/// Parses the limit of a branch.
+pub(crate) fn parse_limit(text: &str) -> Result<u64, String> {
+    match options::parse_bytes(text)? {
+        bytes if bytes < LIMIT_MIN => Err("a branch needs 16M at least".into()),
+        bytes => Ok(bytes),
+    }
+}
+
 /// Runs the command.
 pub(crate) fn branch(args: &BranchArgs) -> Result<ExitCode, Failure> {
     match &args.command {
         BranchCommand::Create(args) => {
             fork(&args.image, &args.from, &args.name, (args.read_only, args.as_synced))?;
+            if args.limit.is_some() {
+                limit(&args.image, &args.name, args.limit)?;
+            }
         }
         BranchCommand::List(args) => return list(args),
         BranchCommand::Delete(args) => {
@@ -162,6 +207,7 @@ pub(crate) fn branch(args: &BranchArgs) -> Result<ExitCode, Failure> {
             let request = Request::Rename(args.name.clone(), args.to.clone());
             change(&args.image, &request, |pool| pool.rename(&args.name, &args.to))?;
         }
+        BranchCommand::Limit(args) => limit(&args.image, &args.name, args.limit.0)?,
         BranchCommand::Send(args) => return travel::send(args),
         BranchCommand::Receive(args) => return travel::receive(args),
         BranchCommand::Rollback(RollbackArgs { to, image, name }) => {
@@ -194,6 +240,12 @@ pub(crate) fn fork(
         })
     };
     at_server_or_here(image, "branch", ask, here)
+}
+
+/// Limits the space of a branch, in the image or through its mount.
+pub(crate) fn limit(image: &Path, name: &str, limit: Option<u64>) -> Result<(), Failure> {
+    let request = Request::Limit(name.to_owned(), limit);
+    change(image, &request, |pool| pool.set_limit(name, limit))
 }
 
 /// Makes a change, in the image or through its mount.
@@ -256,17 +308,20 @@ fn dirs_of<'s>(info: &BranchInfo, mounted: &'s [(PathBuf, String)]) -> Vec<&'s P
 }
 
 fn as_json((info, dirs): &Shown<'_>) -> serde_json::Value {
-    let BranchInfo { name, parent, size, read_only, depth, own, made, text } = info;
+    let BranchInfo { name, parent, size, read_only, depth, own, limit, made, text } = info;
     let dirs: Vec<_> = dirs.iter().map(|dir| dir.to_string_lossy()).collect();
     json!({
-        "name": name, "parent": parent, "size": size, "own": own, "read_only": read_only,
-        "depth": depth, "made": json_moment(*made), "text": text, "mounted": dirs,
+        "name": name, "parent": parent, "size": size, "own": own, "limit": limit,
+        "read_only": read_only, "depth": depth, "made": json_moment(*made), "text": text, "mounted": dirs,
     })
 }
 
 fn words((info, dirs): &Shown<'_>) -> String {
     let mut line = format!("{}: {} KiB of its own", Escaped::new(&info.name), info.own >> 10);
     let mut add = |before: &str, what: String| line += &format!(", {before}{what}");
+    if let Some(limit) = info.limit {
+        add("limited to ", format!("{} KiB", limit >> 10));
+    }
     if let Some(parent) = &info.parent {
         add("from ", Escaped::new(parent).to_string());
     }

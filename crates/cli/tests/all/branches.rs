@@ -400,3 +400,39 @@ fn fsck_checks_the_branches_beside_a_damaged_one() {
     }
     assert!(only_one > 0, "no block is one branch's alone");
 }
+
+#[test]
+fn a_run_in_a_limited_branch_gets_edquot() {
+    if !can_mount() {
+        return;
+    }
+    let image = Image::new(false);
+    let fill = "for n in 1 2 3 4; do head -c 5M /dev/zero > f$n || exit 3; done";
+    let mut run = vfscale();
+    run.args(["run", "--new", "small", "--limit", "16M"]).arg(image.path());
+    let output = run.args(["--", "sh", "-c", fill]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("Disk quota exceeded"), "{said}");
+    let limit_of = |name: &str| {
+        let list = image.good(&["branch", "list", "--json"], &[]);
+        let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+        let branch = list.as_array().unwrap().iter().find(|it| it["name"] == name).unwrap();
+        branch["limit"].as_u64()
+    };
+    assert_eq!((limit_of("small"), limit_of("main")), (Some(16 << 20), None));
+    assert!(image.good(&["branch", "list"], &[]).contains("limited to 16384 KiB"));
+    // In the mount of its image the branch has more room at once.
+    let raise = r#""$0" branch limit "$1" small 40M && head -c 15M /dev/zero > g"#;
+    let program = env!("CARGO_BIN_EXE_vfscale");
+    let mut run = vfscale();
+    run.args(["run", "--branch", "small"]).arg(image.path());
+    let output = run.args(["--", "sh", "-c", raise, program]).arg(image.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    image.good(&["branch", "limit"], &["small", "none"]);
+    assert_eq!(limit_of("small"), None);
+    image.good(&["branch", "create", "--limit", "1G"], &["large"]);
+    assert_eq!(limit_of("large"), Some(1 << 30));
+    let said = image.bad(2, &["branch", "limit"], &["large", "15M"]);
+    assert!(said.contains("16M"), "{said}");
+}

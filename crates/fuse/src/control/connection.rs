@@ -25,7 +25,7 @@ use super::request::{Growth, Request};
 use crate::statistics::Statistics;
 
 /// Version of the messages, the first field of a request.
-const VERSION: &str = "4";
+const VERSION: &str = "5";
 
 /// The address of a mount: digits of the name of its socket, and as many of its secret.
 pub type Address = [u8; 64];

@@ -118,15 +118,7 @@ impl Reply {
             Self::Statistics(numbers) => {
                 ["statistics".into()].into_iter().chain(statistics::encode(numbers)).collect()
             }
-            Self::Branch(BranchInfo { name, parent, size, read_only, depth, own, made, text }) => {
-                let access = if *read_only { READ_ONLY } else { "" };
-                let numbers = [size.to_string(), own.to_string(), depth.to_string()];
-                let [size, own, depth] = numbers;
-                // No branch has an empty name.
-                let parent = parent.clone().unwrap_or_default();
-                let (name, made, text) = (name.clone(), encode_time(*made), text.clone());
-                vec!["branch".into(), name, size, own, depth, access.into(), parent, made, text]
-            }
+            Self::Branch(info) => encode_branch(info),
             Self::Difference(difference) => return encode_difference(difference),
             Self::Text(text) => return vec!["text".into(), text.clone()],
             Self::Conflict(Conflict { path, kind, beside }) => {
@@ -195,18 +187,7 @@ impl Reply {
             ["statistics", ref numbers @ ..] => {
                 Self::Statistics(Box::new(statistics::decode(numbers)))
             }
-            ["branch", name, size, own, depth, access, parent, made, text] => {
-                Self::Branch(BranchInfo {
-                    name: name.to_owned(),
-                    parent: (!parent.is_empty()).then(|| parent.to_owned()),
-                    size: size.parse().ok()?,
-                    own: own.parse().ok()?,
-                    depth: depth.parse().ok()?,
-                    read_only: access == READ_ONLY,
-                    made: decode_time(made)?,
-                    text: text.to_owned(),
-                })
-            }
+            ["branch", ref fields @ ..] => Self::Branch(decode_branch(fields)?),
             ["entry", ref fields @ ..] => Self::Entry(decode_entry(fields)?),
             ["merged", ref fields @ ..] => Self::Merged(decode_merged(fields)?),
             ["kept", name] => Self::Kept(name.to_owned()),
@@ -220,6 +201,31 @@ impl Reply {
             _ => return None,
         })
     }
+}
+
+fn encode_branch(info: &BranchInfo) -> Vec<String> {
+    let BranchInfo { name, parent, size, read_only, depth, own, limit, made, text } = info.clone();
+    let access = if read_only { READ_ONLY } else { "" }.to_owned();
+    let limit = limit.map_or_else(String::new, |limit| limit.to_string());
+    let [size, own, depth] = [size, own, depth.into()].map(|number: u64| number.to_string());
+    // No branch has an empty name.
+    let (parent, made) = (parent.unwrap_or_default(), encode_time(made));
+    vec!["branch".into(), name, size, own, limit, depth, access, parent, made, text]
+}
+
+fn decode_branch(fields: &[&str]) -> Option<BranchInfo> {
+    let [name, size, own, limit, depth, access, parent, made, text] = *fields else { return None };
+    Some(BranchInfo {
+        name: name.to_owned(),
+        parent: (!parent.is_empty()).then(|| parent.to_owned()),
+        size: size.parse().ok()?,
+        own: own.parse().ok()?,
+        limit: if limit.is_empty() { None } else { Some(limit.parse().ok()?) },
+        depth: depth.parse().ok()?,
+        read_only: access == READ_ONLY,
+        made: decode_time(made)?,
+        text: text.to_owned(),
+    })
 }
 
 /// Returns a time in nanoseconds since 1970, 0 for none.

@@ -78,6 +78,8 @@ pub enum Request {
     Delete(String),
     /// Rename a branch to the second name.
     Rename(String, String),
+    /// Limit how many bytes a branch may have for itself, or end that.
+    Limit(String, Option<u64>),
     /// Give a branch the contents of its last fork back, or of the second one, and tell what went.
     Rollback(String, Option<String>),
     /// Make a checkpoint of a branch, with a text, and tell its name.
@@ -208,6 +210,10 @@ impl Request {
             }
             Self::Delete(name) => vec!["delete".into(), name.clone()],
             Self::Rename(name, to) => vec!["rename".into(), name.clone(), to.clone()],
+            Self::Limit(name, limit) => {
+                let limit = limit.map(|limit| limit.to_string());
+                ["limit".into(), name.clone()].into_iter().chain(limit).collect()
+            }
             Self::Rollback(name, to) => {
                 ["rollback".into(), name.clone()].into_iter().chain(to.clone()).collect()
             }
@@ -285,6 +291,8 @@ impl Request {
             },
             ["delete", name] => Self::Delete(name.to_owned()),
             ["rename", name, to] => Self::Rename(name.to_owned(), to.to_owned()),
+            ["limit", name] => Self::Limit(name.to_owned(), None),
+            ["limit", name, limit] => Self::Limit(name.to_owned(), Some(limit.parse().ok()?)),
             ["rollback", name] => Self::Rollback(name.to_owned(), None),
             ["rollback", name, to] => Self::Rollback(name.to_owned(), Some(to.to_owned())),
             ["checkpoint", branch, text] => Self::Checkpoint(branch.to_owned(), text.to_owned()),

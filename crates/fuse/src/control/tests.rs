@@ -74,6 +74,8 @@ fn requests_are_decoded_as_they_were_encoded() {
         Request::Places,
         Request::Delete(name()),
         Request::Rename(name(), "n".repeat(500)),
+        Request::Limit(name(), None),
+        Request::Limit(name(), Some(u64::MAX)),
         Request::Rollback(String::new(), None),
         Request::Rollback("a".into(), Some("a@1".into())),
         Request::Checkpoint("a".into(), "the text".into()),
@@ -134,7 +136,8 @@ fn replies_are_decoded_as_they_were_encoded() {
     let difference = |kind| Reply::Difference(Difference { path: path(), kind, mode, size });
     let (name, parent) = ("a".into(), Some("b".into()));
     let (made, text) = (Some(SystemTime::UNIX_EPOCH + Duration::from_nanos(7)), "x".into());
-    let info = BranchInfo { name, parent, size: 1, read_only: true, depth: 2, own: 3, made, text };
+    let (size, depth, own, limit) = (1, 2, 3, Some(4));
+    let info = BranchInfo { name, parent, size, read_only: true, depth, own, limit, made, text };
     let merge = LogMerge { node: 5, branch: "from".into() };
     let entry = |merges, branches| LogEntry {
         node: 7,
@@ -152,6 +155,7 @@ fn replies_are_decoded_as_they_were_encoded() {
         Reply::Number(7),
         Reply::Statistics(Box::default()),
         Reply::Branch(BranchInfo { read_only: false, parent: None, made: None, ..info.clone() }),
+        Reply::Branch(BranchInfo { limit: None, ..info.clone() }),
         Reply::Entry(entry(Vec::new(), Vec::new())),
         Reply::Entry(entry(vec![merge], vec!["b".into(), "c".into()])),
         Reply::Branch(info),

@@ -120,6 +120,7 @@ impl Server {
             }
             Request::Delete(name) => pool.delete(name),
             Request::Rename(name, to) => pool.rename(name, to),
+            Request::Limit(name, limit) => pool.set_limit(name, *limit),
             Request::Adopt(parent, child) => pool.adopt(parent, child),
             Request::Merge { from, into, strategy, dry_run, is_rebase } => {
                 let options = MergeOptions::new().strategy(*strategy).dry_run(*dry_run);

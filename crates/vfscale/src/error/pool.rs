@@ -193,6 +193,7 @@ impl PoolError {
                 Error::StreamFailed { source, .. } => Errno::from_raw_os_error(source.code()),
                 Error::InUse(_) | Error::Changed(_) => Errno::BUSY,
                 Error::Full | Error::Nodes(_) => Errno::NOSPC,
+                Error::Limit => Errno::DQUOT,
                 Error::Damage { .. } => Errno::UCLEAN,
                 Error::Device(_) | Error::Unreadable { .. } | Error::Failed => Errno::IO,
                 _ => Errno::INVAL,

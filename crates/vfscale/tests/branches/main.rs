@@ -19,6 +19,7 @@ mod live;
 mod many;
 mod merges;
 mod opened;
+mod own_limit;
 mod patches;
 mod pools;
 mod rebases;
