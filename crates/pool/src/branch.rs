@@ -21,17 +21,16 @@ use vfscale_sync::brlock::BrLock;
 use vfscale_sync::{Mutex, RwLock};
 
 use crate::Error;
-use crate::branch::limit::Limit;
 use crate::disk::format::{Entry, FANOUT};
 use crate::disk::record::{LogArea, Record};
 use crate::space::bitmaps::Lease;
 use crate::space::reservations::Held;
 use crate::state::commit::Shared;
+use crate::state::limit::Limit;
 use crate::state::map::{self, LEVELS_MAX, Map};
 
 pub(crate) mod flush;
 mod grow;
-pub(crate) mod limit;
 mod read;
 pub(crate) mod registry;
 mod relocate;
@@ -80,6 +79,14 @@ pub(crate) struct Pending {
     deads: Vec<Entry>,
     /// Nodes of the map that have changed.
     dirty_nodes: usize,
+}
+
+impl Pending {
+    /// Returns how many places more the branch has than at its last commit, about: nodes of the map
+    /// count that were copied, and not those that are new.
+    fn growth(&self) -> i64 {
+        (self.allocs.len() + self.dirty_nodes) as i64 - self.frees.len() as i64
+    }
 }
 
 /// The next record of the log.

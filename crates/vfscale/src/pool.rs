@@ -410,11 +410,11 @@ impl Pool {
         self.shared.call(self.shared.to_change()?.rename(name, to))
     }
 
-    /// Limits how much a branch may have for itself, in bytes; `None` ends that. What it has written
-    /// since it was forked counts, its checkpoints included, until it gives it up: what it shares
-    /// with the branch that it was forked from does not. At the limit, changes that need more space
-    /// fail with `EDQUOT` ([`Errno::DQUOT`](crate::Errno::DQUOT)); other branches notice nothing. A branch that has more
-    /// already loses nothing.
+    /// Limits how much a branch may have for itself, in bytes; `None` ends that. All that it has
+    /// written since it was forked counts, its checkpoints included, until it gives that up; blocks
+    /// that it shares with the branch that it was forked from do not. At the limit, changes that
+    /// need more space fail with [`Errno::DQUOT`](crate::Errno::DQUOT); other branches notice
+    /// nothing. A branch that has more already loses nothing.
     ///
     /// The limit stays with the name. A rollback, an adoption and a rebase begin the count anew. If
     /// the branch that this one was forked from is deleted, and nothing else has that one's blocks,

@@ -42,9 +42,10 @@ static void apply_in(struct vfscale_pool *pool, const char *folder) {
     OK(remove(path));
 }
 
-/* Checkpoints of the branch `a`, the way back to one, and the history. */
+/* Checkpoints of the branch `a`, the way back to one, the history, and a limit. */
 static void history_in(struct vfscale_pool *pool) {
     struct vfscale_log_entry entries[16];
+    struct vfscale_branch branch;
     char kept[136];
     ssize_t told, at;
 
@@ -68,4 +69,10 @@ static void history_in(struct vfscale_pool *pool) {
     CHECK(entries[at].node == entries[0].parent);
     OK(vfscale_pool_delete(pool, "a@3"));
     OK(vfscale_pool_delete(pool, "a@2"));
+
+    OK(vfscale_pool_set_limit(pool, "a", 1 << 30));
+    IS(-EINVAL, vfscale_pool_set_limit(pool, "a", 4096));
+    CHECK(vfscale_pool_branches(pool, &branch, 1) > 0);
+    CHECK(strcmp(branch.name, "a") == 0 && branch.limit == 1 << 30);
+    OK(vfscale_pool_set_limit(pool, "a", 0));
 }

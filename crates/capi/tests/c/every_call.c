@@ -812,11 +812,6 @@ static void branches(const char *folder) {
     history_in(pool);
     OK(vfscale_pool_rename(pool, "a@1", "kept"));
     IS(-EINVAL, vfscale_pool_rename(pool, "main", "first"));
-    OK(vfscale_pool_set_limit(pool, "a", 1 << 30));
-    IS(-EINVAL, vfscale_pool_set_limit(pool, "a", 4096));
-    CHECK(vfscale_pool_branches(pool, found, 4) >= 1);
-    CHECK(strcmp(found[0].name, "a") == 0 && found[0].limit == 1 << 30);
-    OK(vfscale_pool_set_limit(pool, "a", 0));
     OK(vfscale_pool_delete(pool, "kept"));
     IS(-EINVAL, vfscale_pool_delete(pool, "main"));
     IS(-EBUSY, vfscale_pool_new(path, NULL, 0, &other));

@@ -211,8 +211,7 @@ impl Request {
             Self::Delete(name) => vec!["delete".into(), name.clone()],
             Self::Rename(name, to) => vec!["rename".into(), name.clone(), to.clone()],
             Self::Limit(name, limit) => {
-                let limit = limit.map(|limit| limit.to_string());
-                ["limit".into(), name.clone()].into_iter().chain(limit).collect()
+                vec!["limit".into(), name.clone(), limit.unwrap_or(0).to_string()]
             }
             Self::Rollback(name, to) => {
                 ["rollback".into(), name.clone()].into_iter().chain(to.clone()).collect()
@@ -291,8 +290,9 @@ impl Request {
             },
             ["delete", name] => Self::Delete(name.to_owned()),
             ["rename", name, to] => Self::Rename(name.to_owned(), to.to_owned()),
-            ["limit", name] => Self::Limit(name.to_owned(), None),
-            ["limit", name, limit] => Self::Limit(name.to_owned(), Some(limit.parse().ok()?)),
+            ["limit", name, limit] => {
+                Self::Limit(name.to_owned(), Some(limit.parse().ok()?).filter(|it| *it != 0))
+            }
             ["rollback", name] => Self::Rollback(name.to_owned(), None),
             ["rollback", name, to] => Self::Rollback(name.to_owned(), Some(to.to_owned())),
             ["checkpoint", branch, text] => Self::Checkpoint(branch.to_owned(), text.to_owned()),

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::Inner;
 use crate::Error;
 use crate::disk::format::{FANOUT, PLACE_BYTES};
+use crate::state::limit::Asked;
 use crate::state::map::levels;
 
 impl Inner {
@@ -34,6 +35,41 @@ impl Inner {
         })?;
         self.held.promise(places);
         Ok(())
+    }
+
+    /// Returns how many places the branch may still get, if it has a limit.
+    pub(crate) fn left(&self) -> Option<u64> {
+        let most = self.limit.most()?;
+        let has = {
+            let pending = self.pending.lock();
+            self.limit.counted() + pending.growth()
+        };
+        let reserved = self.held.promised() / self.cost();
+        Some(most.saturating_sub(u64::try_from(has).unwrap_or(0)).saturating_sub(reserved))
+    }
+
+    /// Enters a reservation of blocks below the limit. `None` if the branch has none.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] if it is above the limit, even after a checkpoint.
+    fn ask(&self, blocks: u64) -> Result<Option<Asked<'_>>, Error> {
+        if self.limit.most().is_none() {
+            return Ok(None);
+        }
+        let asked = self.limit.ask(blocks);
+        let fits = || self.left().is_none_or(|left| self.limit.asked() <= left);
+        if fits() || self.recount()? && fits() { Ok(Some(asked)) } else { Err(Error::Limit) }
+    }
+
+    /// Makes the places free that the branch has given up, and counts how many it has. Returns
+    /// whether that was done.
+    #[cold]
+    fn recount(&self) -> Result<bool, Error> {
+        self.settle()?;
+        let state = self.shared.state.lock();
+        let Some(record) = state.table.get(self.node()) else { return Ok(false) };
+        self.limit.load(&state.table, record);
+        Ok(true)
     }
 
     /// Gives back what was reserved.

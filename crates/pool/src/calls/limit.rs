@@ -1,4 +1,4 @@
-//! How much a branch may have for itself. See [`crate::branch::limit`].
+//! How much a branch may have for itself. See [`crate::state::limit`].
 
 use crate::calls::fork::refused;
 use crate::disk::format::PLACE_BYTES;

@@ -230,7 +230,7 @@ impl Pool {
         let list = dead_list::append(&self.shared, state, &mut change, child.id, list, kept)?;
         let both = child.own.saturating_add(node.own).saturating_sub(own.len() as u64);
         let leaf = state.table.of_origin(child.origin).cloned();
-        // What the branch has not written is not for its limit.
+        // Blocks that the branch has not written are not for its limit.
         if let Some(leaf) = leaf.iter().find(|leaf| leaf.limit != 0 && node.origin != child.origin)
         {
             let more = both.saturating_sub(child.own);

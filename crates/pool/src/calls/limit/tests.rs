@@ -41,13 +41,13 @@ fn a_branch_at_its_limit_is_refused_alone() {
     // 4096 places, of which nodes of the map take some.
     assert!((4000..4096).contains(&first), "{first}");
     assert_eq!(trial.room(), Some(0));
-    // What must not be refused goes on, and so do writes.
+    // Urgent reservations go on, and so do writes.
     trial.reserve(3, true).unwrap();
     trial.write_at(6000 * UNIT, &[1; UNIT as usize]).unwrap();
     trial.unreserve(3);
     let main = pool.branch("main").unwrap();
     assert_eq!(fill(&main, 0..5000), 5000, "the other branch has no limit");
-    // What is given up comes back, whether it was committed or not.
+    // Blocks that are given up come back, whether they were committed or not.
     for (given_up, committed) in [(0..500, false), (500..1000, true)] {
         let len = given_up.end - given_up.start;
         if committed {
