@@ -210,8 +210,8 @@ impl Request {
             }
             Self::Delete(name) => vec!["delete".into(), name.clone()],
             Self::Rename(name, to) => vec!["rename".into(), name.clone(), to.clone()],
-            Self::Limit(name, limit) => {
-                vec!["limit".into(), name.clone(), limit.unwrap_or(0).to_string()]
+            Self::Limit(of, most) => {
+                vec!["limit".into(), of.clone(), most.unwrap_or(0).to_string()]
             }
             Self::Rollback(name, to) => {
                 ["rollback".into(), name.clone()].into_iter().chain(to.clone()).collect()
@@ -238,9 +238,7 @@ impl Request {
                 let fields = words.into_iter().map(OsString::from);
                 return fields.chain(paths.iter().cloned()).collect();
             }
-            Self::Check(branch, findings) => {
-                vec!["check".into(), branch.clone(), findings.to_string()]
-            }
+            Self::Check(branch, most) => vec!["check".into(), branch.clone(), most.to_string()],
             Self::Diff { a, b, with_base, as_patch, paths } => {
                 let words = [a.clone(), b.clone(), with_base.to_string(), as_patch.to_string()];
                 let words = words.into_iter().map(OsString::from);
