@@ -40,11 +40,12 @@ impl Inner {
     /// Returns how many places the branch may still get, if it has a limit.
     pub(crate) fn left(&self) -> Option<u64> {
         let most = self.limit.most()?;
+        // Before what is written: that is promised until then.
+        let reserved = self.held.promised() / self.cost();
         let has = {
             let pending = self.pending.lock();
             self.limit.counted() + pending.growth()
         };
-        let reserved = self.held.promised() / self.cost();
         Some(most.saturating_sub(u64::try_from(has).unwrap_or(0)).saturating_sub(reserved))
     }
 
@@ -57,7 +58,11 @@ impl Inner {
             return Ok(None);
         }
         let asked = self.limit.ask(blocks);
-        let fits = || self.left().is_none_or(|left| self.limit.asked() <= left);
+        let fits = || {
+            // Before what is promised: that is asked for until then.
+            let asked = self.limit.asked();
+            self.left().is_none_or(|left| asked <= left)
+        };
         if fits() || self.recount()? && fits() { Ok(Some(asked)) } else { Err(Error::Limit) }
     }
 

@@ -11,9 +11,12 @@
 //! # Races
 //!
 //! A reservation enters what it asks for before it looks at the sum, and leaves when it has
-//! promised it. Of two that do not fit together, the second one to enter sees the first one. The
-//! count and the limit change with the state of the pool locked; between a capture and its commit,
-//! the count has what the branch noted, and then what the commit says.
+//! promised it; what is promised is written before the promise ends. Whoever looks adds up in the
+//! same order: asked for, promised, written. So nothing that moves on meanwhile is missed; it may
+//! count twice. Of two that do not fit together, the second one to enter sees the first one.
+//!
+//! The count and the limit change with the state of the pool locked. Between a capture and its
+//! commit the count has what the branch noted, and then what the commit says.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 

@@ -1,4 +1,5 @@
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::hint;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use vfscale_block::{Device, Error as DeviceError, OsError};
@@ -152,25 +153,39 @@ fn blocks_of_a_deleted_parent_are_not_for_the_limit() {
     pool.close().unwrap();
 }
 
+/// There is room for one of the reservations that threads make at once, in each round.
 #[test]
 fn concurrent_reservations_stay_below_the_limit() {
     const BLOCKS: u64 = 7;
+    const THREADS: usize = 2;
     let (_, pool) = new_pool(200_000, 20_000 * UNIT);
     pool.set_limit("main", Some(16 * MIB)).unwrap();
     let main = pool.branch("main").unwrap();
-    let reserved = AtomicU64::new(0);
-    thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                while main.reserve(BLOCKS, false).is_ok() {
-                    let all = reserved.fetch_add(BLOCKS, Ordering::SeqCst) + BLOCKS;
-                    assert!(all <= 4096, "{all}");
-                }
-            });
+    main.reserve(4096 - 2 * BLOCKS + 1, false).unwrap();
+    let (arrived, reserved, most) = [const { AtomicUsize::new(0) }; 3].into();
+    let together = |round: usize| {
+        arrived.fetch_add(1, Ordering::SeqCst);
+        while arrived.load(Ordering::SeqCst) < round * THREADS {
+            hint::spin_loop();
         }
-    });
-    let all = reserved.load(Ordering::SeqCst);
-    assert!(all > 4096 - 4 * BLOCKS, "{all} of 4096");
-    main.unreserve(all);
-    main.close().unwrap();
+    };
+    let race = || {
+        for round in 0..20_000 {
+            together(2 * round + 1);
+            let is_in = main.reserve(BLOCKS, false).is_ok();
+            if is_in {
+                most.fetch_max(reserved.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            }
+            together(2 * round + 2);
+            if is_in {
+                reserved.store(0, Ordering::SeqCst);
+                main.unreserve(BLOCKS);
+            }
+        }
+    };
+    thread::scope(|scope| (0..THREADS).for_each(|_| _ = scope.spawn(race)));
+    assert_eq!(most.into_inner(), 1, "at once");
+    main.reserve(BLOCKS, false).unwrap();
+    assert_eq!(main.room(), Some((BLOCKS - 1) * UNIT));
+    drop(main);
 }
