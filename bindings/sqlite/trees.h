@@ -3,6 +3,7 @@
 #ifndef VFSCALE_SQLITE_TREES_H
 #define VFSCALE_SQLITE_TREES_H
 
+#include <pthread.h>
 #include <stdint.h>
 
 #include "vfscale_sqlite.h"
@@ -13,6 +14,8 @@ struct shm {
     int users;
     int regions, region_bytes;
     void **region;
+    /** Protects the regions and the locks. */
+    pthread_mutex_t mutex;
     /** Connections with a shared lock of each slot, and whether one has it exclusively. */
     int shared[SQLITE_SHM_NLOCK], exclusive[SQLITE_SHM_NLOCK];
     struct shm *next;
@@ -30,7 +33,7 @@ struct tree {
     struct tree *next;
 };
 
-/** Protects everything here. Held for opening and closing images, and for moments. */
+/** Protects everything here but what a shm does. Held for opening and closing images, and for moments. */
 void trees_lock(void);
 void trees_unlock(void);
 
