@@ -9,6 +9,7 @@
 SQLITE_EXTENSION_INIT3
 
 #include "file.h"
+#include "super.h"
 
 /* The bytes whose locks are the levels of SQLite, as in each of its file systems. */
 #define PENDING_BYTE 0x40000000
@@ -29,6 +30,9 @@ static int io(int64_t result, int code) {
 
 static int file_read(sqlite3_file *file, void *buf, int count, sqlite3_int64 offset) {
     char *at = buf;
+
+    if ((of(file)->flags & SQLITE_OPEN_MAIN_JOURNAL) && of(file)->tree->place != NULL)
+        super_journal_read(of(file)->tree);
     while (count > 0) {
         ssize_t got = vfscale_pread(of(file)->tree->task, of(file)->fd, at, (size_t)count, offset);
         if (got < 0)
@@ -332,6 +336,8 @@ static int file_close(sqlite3_file *sqlite) {
     int result, last;
 
     shm_unmap(sqlite, 0);
+    if (file->flags & SQLITE_OPEN_SUPER_JOURNAL)
+        super_closed(file->path);
     /* The locks of the open file go with it. */
     result = io(vfscale_close(file->tree->task, file->fd), SQLITE_IOERR_CLOSE);
     last = tree_put(file->tree);

@@ -46,6 +46,9 @@ size_t place_length(const char *name);
  */
 int tree_get(struct tree *of, const char *name, struct tree **tree, const char **path);
 
+/** Takes a use of a tree of an image if it is open still. Returns a result code of SQLite. */
+int tree_again(struct tree *tree);
+
 /** Ends a use of a tree; the last one closes its image. Returns a result code of SQLite. */
 int tree_put(struct tree *tree);
 

@@ -11,6 +11,7 @@
 SQLITE_EXTENSION_INIT1
 
 #include "file.h"
+#include "super.h"
 
 /** A registered VFS. */
 struct registered {
@@ -22,6 +23,22 @@ struct registered {
 };
 
 static struct registered *of(sqlite3_vfs *vfs) { return vfs->pAppData; }
+
+/* Stores the tree of a name, with a use, and the path in it. */
+static int find(sqlite3_vfs *vfs, const char *name, enum super_use use, struct tree **tree,
+                const char **path) {
+    struct tree *other;
+
+    if (of(vfs)->tree == NULL && (other = super_tree(name, use)) != NULL) {
+        *tree = other;
+        *path = strchr(name + place_length(name), '/');
+        return tree_again(other);
+    }
+    /* Names in this tree are absolute; another one was read from a super-journal. */
+    if (of(vfs)->tree != NULL && *name != '/')
+        name += place_length(name) + 1;
+    return tree_get(of(vfs)->tree, name, tree, path);
+}
 
 /* Finds the database of a new journal or WAL, whose permissions it gets. */
 static int has_database(struct tree *tree, const char *path, int flags, struct vfscale_stat *st) {
@@ -73,18 +90,22 @@ static int vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *sqlite, in
                     int *out_flags) {
     struct file *file = (struct file *)sqlite;
     const char *path;
+    int is_super = (flags & (SQLITE_OPEN_SUPER_JOURNAL | SQLITE_OPEN_CREATE)) ==
+                   SQLITE_OPEN_SUPER_JOURNAL;
     int result, fd, opened_with;
 
     if (name == NULL)
         return of(vfs)->system->xOpen(of(vfs)->system, name, sqlite, flags, out_flags);
     memset(file, 0, sizeof *file);
-    result = tree_get(of(vfs)->tree, name, &file->tree, &path);
+    result = find(vfs, name, is_super ? SUPER_OPENED : SUPER_OTHER, &file->tree, &path);
     if (result != SQLITE_OK)
         return result;
     fd = open_in(file->tree, path, flags, &opened_with);
     if (fd < 0) {
         sqlite3_log(SQLITE_CANTOPEN, "%s", vfscale_error());
         tree_put(file->tree);
+        if (is_super)
+            super_closed(path);
         return fd == -EISDIR ? SQLITE_CANTOPEN_ISDIR : SQLITE_CANTOPEN;
     }
     if (flags & SQLITE_OPEN_DELETEONCLOSE)
@@ -117,7 +138,7 @@ static int sync_directory(struct tree *tree, const char *path) {
 static int vfs_delete(sqlite3_vfs *vfs, const char *name, int syncs) {
     struct tree *tree;
     const char *path;
-    int result = tree_get(of(vfs)->tree, name, &tree, &path), removed;
+    int result = find(vfs, name, SUPER_DELETED, &tree, &path), removed;
 
     if (result != SQLITE_OK)
         return result;
@@ -134,7 +155,7 @@ static int vfs_access(sqlite3_vfs *vfs, const char *name, int want, int *may) {
     struct tree *tree;
     const char *path;
     struct vfscale_stat st;
-    int result = tree_get(of(vfs)->tree, name, &tree, &path);
+    int result = find(vfs, name, SUPER_ASKED, &tree, &path);
 
     if (result != SQLITE_OK)
         return result;
@@ -303,7 +324,7 @@ static int register_vfs(const char *name, struct vfscale_task *task) {
     it->vfs = (sqlite3_vfs){
         .iVersion = 2,
         .szOsFile = (int)room > system->szOsFile ? (int)room : system->szOsFile,
-        .mxPathname = 4400,
+        .mxPathname = SUPER_NAME_MAX,
         .zName = own,
         .pAppData = it,
         .xOpen = vfs_open,
