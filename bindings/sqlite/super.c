@@ -1,7 +1,7 @@
 /* The super-journals of transactions over several databases.
  *
- * A journal has the full name of its super-journal, and that one the names of all journals, with the
- * place where they were made. In a fork, or in a copy of an image, they are in the tree of the
+ * A journal has the full name of its super-journal, and that one the names of all journals, with
+ * the place where they were made. In a fork, or in a copy of an image, they are in the tree of the
  * journal that is rolled back. SQLite does that on one thread: it reads the name from the journal,
  * and asks at once whether the file is there (1); at the end it opens it (2), looks at the journals
  * that it names, closes it, and deletes it (3). */

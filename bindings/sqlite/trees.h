@@ -33,7 +33,7 @@ struct tree {
     struct tree *next;
 };
 
-/** Protects everything here but what a shm does. Held for opening and closing images, and for moments. */
+/** Protects all here but what a shm does. Held while images open and close, and for moments. */
 void trees_lock(void);
 void trees_unlock(void);
 

@@ -1,5 +1,5 @@
-/* The tree as a file system of Tcl, so that `open`, `file`, `glob` and `cd` of SQLite's own tests see
- * the files that SQLite sees. */
+/* The tree as a file system of Tcl, so that `open`, `file`, `glob` and `cd` of SQLite's own tests
+ * see the files that SQLite sees. */
 
 #include <dirent.h>
 #include <errno.h>

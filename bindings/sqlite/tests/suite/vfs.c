@@ -1,5 +1,5 @@
-/* The VFS under SQLite's own tests: that of a task, with the counts and errors that the tests expect
- * of the system's VFS. SQLite calls suite_init at the end of each sqlite3_initialize.
+/* The VFS under SQLite's own tests: that of a task, with the counts and errors that the tests
+ * expect of the system's VFS. SQLite calls suite_init at the end of each sqlite3_initialize.
  *
  * VFSCALE_SUITE_IMAGE is IMAGE or IMAGE:BRANCH; without it the tree is in memory. */
 
