@@ -9,6 +9,7 @@
 SQLITE_EXTENSION_INIT3
 
 #include "file.h"
+#include "super.h"
 
 /* The bytes whose locks are the levels of SQLite, as in each of its file systems. */
 #define PENDING_BYTE 0x40000000
@@ -29,6 +30,9 @@ static int io(int64_t result, int code) {
 
 static int file_read(sqlite3_file *file, void *buf, int count, sqlite3_int64 offset) {
     char *at = buf;
+
+    if ((of(file)->flags & SQLITE_OPEN_MAIN_JOURNAL) && of(file)->tree->place != NULL)
+        super_journal_read(of(file)->tree);
     while (count > 0) {
         ssize_t got = vfscale_pread(of(file)->tree->task, of(file)->fd, at, (size_t)count, offset);
         if (got < 0)
@@ -155,13 +159,43 @@ static int file_is_reserved(sqlite3_file *sqlite, int *is_reserved) {
     return io(result, SQLITE_IOERR_CHECKRESERVEDLOCK);
 }
 
-static int file_control(sqlite3_file *file, int op, void *arg) {
-    (void)file;
-    if (op == SQLITE_FCNTL_VFSNAME) {
-        *(char **)arg = sqlite3_mprintf("%s", of(file)->vfs_name);
+/* Sets a property to 0 or 1, or with a negative number stores it there. */
+static int property(int *property, int *arg) {
+    if (*arg < 0)
+        *arg = *property;
+    else
+        *property = *arg != 0;
+    return SQLITE_OK;
+}
+
+/* Returns whether its name leads to another file, or nowhere. */
+static int has_moved(struct file *file) {
+    struct vfscale_stat named, open;
+    return vfscale_stat(file->tree->task, file->path, &named) < 0 ||
+           vfscale_fstat(file->tree->task, file->fd, &open) < 0 || named.st_ino != open.st_ino ||
+           named.st_dev != open.st_dev;
+}
+
+static int file_control(sqlite3_file *sqlite, int op, void *arg) {
+    struct file *file = of(sqlite);
+
+    switch (op) {
+    case SQLITE_FCNTL_VFSNAME:
+        *(char **)arg = sqlite3_mprintf("%s", file->vfs_name);
         return SQLITE_OK;
+    case SQLITE_FCNTL_LOCKSTATE:
+        *(int *)arg = file->level;
+        return SQLITE_OK;
+    case SQLITE_FCNTL_PERSIST_WAL:
+        return property(&file->keeps_wal, arg);
+    case SQLITE_FCNTL_POWERSAFE_OVERWRITE:
+        return property(&file->is_powersafe, arg);
+    case SQLITE_FCNTL_HAS_MOVED:
+        *(int *)arg = has_moved(file);
+        return SQLITE_OK;
+    default:
+        return SQLITE_NOTFOUND;
     }
-    return SQLITE_NOTFOUND;
 }
 
 static int file_sector_size(sqlite3_file *file) {
@@ -170,8 +204,7 @@ static int file_sector_size(sqlite3_file *file) {
 }
 
 static int file_characteristics(sqlite3_file *file) {
-    (void)file;
-    return SQLITE_IOCAP_POWERSAFE_OVERWRITE;
+    return of(file)->is_powersafe ? SQLITE_IOCAP_POWERSAFE_OVERWRITE : 0;
 }
 
 /* Returns the WAL index of a database, with a use, making it if there is none. */
@@ -191,6 +224,7 @@ static int shm_get(struct file *file) {
             return SQLITE_NOMEM;
         shm->dev = st.st_dev;
         shm->ino = st.st_ino;
+        pthread_mutex_init(&shm->mutex, NULL);
         shm->next = file->tree->shms;
         file->tree->shms = shm;
     }
@@ -201,14 +235,20 @@ static int shm_get(struct file *file) {
 
 static int shm_map(sqlite3_file *sqlite, int number, int bytes, int extend, void volatile **at) {
     struct file *file = of(sqlite);
+    struct shm *shm;
     int result = SQLITE_OK;
 
     *at = NULL;
-    trees_lock();
-    if (file->shm == NULL)
+    if (file->shm == NULL) {
+        trees_lock();
         result = shm_get(file);
-    if (result == SQLITE_OK && number >= file->shm->regions && extend) {
-        struct shm *shm = file->shm;
+        trees_unlock();
+    }
+    if (result != SQLITE_OK)
+        return result;
+    shm = file->shm;
+    pthread_mutex_lock(&shm->mutex);
+    if (number >= shm->regions && extend) {
         void **more = realloc(shm->region, sizeof(void *) * (size_t)(number + 1));
         if (more == NULL)
             result = SQLITE_NOMEM;
@@ -223,9 +263,9 @@ static int shm_map(sqlite3_file *sqlite, int number, int bytes, int extend, void
         }
         shm->region_bytes = bytes;
     }
-    if (result == SQLITE_OK && number < file->shm->regions)
-        *at = file->shm->region[number];
-    trees_unlock();
+    if (result == SQLITE_OK && number < shm->regions)
+        *at = shm->region[number];
+    pthread_mutex_unlock(&shm->mutex);
     return result;
 }
 
@@ -236,7 +276,7 @@ static int shm_lock(sqlite3_file *sqlite, int first, int count, int flags) {
 
     if (shm == NULL)
         return SQLITE_IOERR_SHMLOCK;
-    trees_lock();
+    pthread_mutex_lock(&shm->mutex);
     for (slot = first; slot < first + count && (flags & SQLITE_SHM_LOCK); slot++) {
         int mine = (file->shared >> slot & 1) + (file->exclusive >> slot & 1);
         int others = shm->exclusive[slot];
@@ -254,15 +294,16 @@ static int shm_lock(sqlite3_file *sqlite, int first, int count, int flags) {
         *users += *held & bit ? -1 : 1;
         *held ^= bit;
     }
-    trees_unlock();
+    pthread_mutex_unlock(&shm->mutex);
     return result;
 }
 
 static void shm_barrier(sqlite3_file *file) {
-    (void)file;
     __sync_synchronize();
-    trees_lock();
-    trees_unlock();
+    if (of(file)->shm != NULL) {
+        pthread_mutex_lock(&of(file)->shm->mutex);
+        pthread_mutex_unlock(&of(file)->shm->mutex);
+    }
 }
 
 static int shm_unmap(sqlite3_file *sqlite, int is_deleted) {
@@ -283,6 +324,7 @@ static int shm_unmap(sqlite3_file *sqlite, int is_deleted) {
         while (shm->regions > 0)
             free(shm->region[--shm->regions]);
         free(shm->region);
+        pthread_mutex_destroy(&shm->mutex);
         free(shm);
     }
     trees_unlock();
@@ -294,6 +336,8 @@ static int file_close(sqlite3_file *sqlite) {
     int result, last;
 
     shm_unmap(sqlite, 0);
+    if (file->flags & SQLITE_OPEN_SUPER_JOURNAL)
+        super_closed(file->path);
     /* The locks of the open file go with it. */
     result = io(vfscale_close(file->tree->task, file->fd), SQLITE_IOERR_CLOSE);
     last = tree_put(file->tree);

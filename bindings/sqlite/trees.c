@@ -158,6 +158,18 @@ int tree_get(struct tree *of, const char *name, struct tree **found, const char 
     return SQLITE_OK;
 }
 
+int tree_again(struct tree *tree) {
+    struct tree *at;
+
+    trees_lock();
+    for (at = trees; at != NULL && at != tree; at = at->next)
+        ;
+    if (at != NULL)
+        at->users++;
+    trees_unlock();
+    return at != NULL ? SQLITE_OK : SQLITE_CANTOPEN;
+}
+
 int tree_put(struct tree *tree) {
     struct tree **at;
     int result = SQLITE_OK;

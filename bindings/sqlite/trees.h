@@ -3,6 +3,7 @@
 #ifndef VFSCALE_SQLITE_TREES_H
 #define VFSCALE_SQLITE_TREES_H
 
+#include <pthread.h>
 #include <stdint.h>
 
 #include "vfscale_sqlite.h"
@@ -13,6 +14,8 @@ struct shm {
     int users;
     int regions, region_bytes;
     void **region;
+    /** Protects the regions and the locks. */
+    pthread_mutex_t mutex;
     /** Connections with a shared lock of each slot, and whether one has it exclusively. */
     int shared[SQLITE_SHM_NLOCK], exclusive[SQLITE_SHM_NLOCK];
     struct shm *next;
@@ -30,7 +33,7 @@ struct tree {
     struct tree *next;
 };
 
-/** Protects everything here. Held for opening and closing images, and for moments. */
+/** Protects all here but what a shm does. Held while images open and close, and for moments. */
 void trees_lock(void);
 void trees_unlock(void);
 
@@ -42,6 +45,9 @@ size_t place_length(const char *name);
  * task, whose names are paths; NULL for images. Returns a result code of SQLite.
  */
 int tree_get(struct tree *of, const char *name, struct tree **tree, const char **path);
+
+/** Takes a use of a tree of an image if it is open still. Returns a result code of SQLite. */
+int tree_again(struct tree *tree);
 
 /** Ends a use of a tree; the last one closes its image. Returns a result code of SQLite. */
 int tree_put(struct tree *tree);

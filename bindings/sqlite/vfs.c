@@ -11,6 +11,7 @@
 SQLITE_EXTENSION_INIT1
 
 #include "file.h"
+#include "super.h"
 
 /** A registered VFS. */
 struct registered {
@@ -23,13 +24,60 @@ struct registered {
 
 static struct registered *of(sqlite3_vfs *vfs) { return vfs->pAppData; }
 
+/* Stores the tree of a name, with a use, and the path in it. */
+static int find(sqlite3_vfs *vfs, const char *name, enum super_use use, struct tree **tree,
+                const char **path) {
+    struct tree *other;
+
+    if (of(vfs)->tree == NULL && (other = super_tree(name, use)) != NULL) {
+        *tree = other;
+        *path = strchr(name + place_length(name), '/');
+        return tree_again(other);
+    }
+    /* Names in this tree are absolute; another one was read from a super-journal. */
+    if (of(vfs)->tree != NULL && *name != '/')
+        name += place_length(name) + 1;
+    return tree_get(of(vfs)->tree, name, tree, path);
+}
+
+/* Finds the database of a new journal or WAL, whose permissions it gets. */
+static int has_database(struct tree *tree, const char *path, int flags, struct vfscale_stat *st) {
+    const char *end = strrchr(path, '-');
+    char *database;
+    int result;
+
+    if (!(flags & (SQLITE_OPEN_MAIN_JOURNAL | SQLITE_OPEN_WAL)) ||
+        !(flags & SQLITE_OPEN_CREATE) || end == NULL)
+        return 0;
+    database = strndup(path, (size_t)(end - path));
+    result = database == NULL ? -ENOMEM : vfscale_stat(tree->task, database, st);
+    free(database);
+    return result == 0;
+}
+
+/* Gives a new file the owner and the permissions of a database, as far as the task may do that. */
+static void give_permissions(struct tree *tree, int fd, const struct vfscale_stat *database) {
+    struct vfscale_stat st;
+
+    if (vfscale_fstat(tree->task, fd, &st) < 0 || st.st_size != 0)
+        return;
+    if (st.st_uid != database->st_uid || st.st_gid != database->st_gid)
+        vfscale_fchown(tree->task, fd, database->st_uid, database->st_gid);
+    if (st.st_mode != database->st_mode)
+        vfscale_fchmod(tree->task, fd, database->st_mode & 0777);
+}
+
 /* Opens a file in a tree, for reading only if it can't be written. */
 static int open_in(struct tree *tree, const char *path, int flags, int *opened_with) {
     int how = flags & SQLITE_OPEN_READWRITE ? O_RDWR : O_RDONLY, fd;
+    struct vfscale_stat st;
+    int has_one = has_database(tree, path, flags, &st);
 
     how |= flags & SQLITE_OPEN_CREATE ? O_CREAT : 0;
     how |= flags & SQLITE_OPEN_EXCLUSIVE ? O_EXCL | O_NOFOLLOW : 0;
-    fd = vfscale_open(tree->task, path, how | O_CLOEXEC, 0644);
+    fd = vfscale_open(tree->task, path, how | O_CLOEXEC, has_one ? st.st_mode & 0777 : 0644);
+    if (fd >= 0 && has_one)
+        give_permissions(tree, fd, &st);
     if ((fd == -EACCES || fd == -EROFS || fd == -EPERM) && (how & O_RDWR)) {
         fd = vfscale_open(tree->task, path, O_RDONLY | O_CLOEXEC, 0);
         flags = (flags & ~(SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE)) | SQLITE_OPEN_READONLY;
@@ -42,23 +90,31 @@ static int vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *sqlite, in
                     int *out_flags) {
     struct file *file = (struct file *)sqlite;
     const char *path;
+    int is_super = (flags & (SQLITE_OPEN_SUPER_JOURNAL | SQLITE_OPEN_CREATE)) ==
+                   SQLITE_OPEN_SUPER_JOURNAL;
     int result, fd, opened_with;
 
     if (name == NULL)
         return of(vfs)->system->xOpen(of(vfs)->system, name, sqlite, flags, out_flags);
     memset(file, 0, sizeof *file);
-    result = tree_get(of(vfs)->tree, name, &file->tree, &path);
+    result = find(vfs, name, is_super ? SUPER_OPENED : SUPER_OTHER, &file->tree, &path);
     if (result != SQLITE_OK)
         return result;
     fd = open_in(file->tree, path, flags, &opened_with);
     if (fd < 0) {
         sqlite3_log(SQLITE_CANTOPEN, "%s", vfscale_error());
         tree_put(file->tree);
+        if (is_super)
+            super_closed(path);
         return fd == -EISDIR ? SQLITE_CANTOPEN_ISDIR : SQLITE_CANTOPEN;
     }
     if (flags & SQLITE_OPEN_DELETEONCLOSE)
         vfscale_unlink(file->tree->task, path);
     file->fd = fd;
+    file->path = path;
+    file->flags = flags;
+    file->is_powersafe = sqlite3_uri_boolean(
+        flags & SQLITE_OPEN_MAIN_DB ? name : NULL, "psow", 1);
     file->vfs_name = vfs->zName;
     file->base.pMethods = &file_methods;
     if (out_flags != NULL)
@@ -82,7 +138,7 @@ static int sync_directory(struct tree *tree, const char *path) {
 static int vfs_delete(sqlite3_vfs *vfs, const char *name, int syncs) {
     struct tree *tree;
     const char *path;
-    int result = tree_get(of(vfs)->tree, name, &tree, &path), removed;
+    int result = find(vfs, name, SUPER_DELETED, &tree, &path), removed;
 
     if (result != SQLITE_OK)
         return result;
@@ -99,7 +155,7 @@ static int vfs_access(sqlite3_vfs *vfs, const char *name, int want, int *may) {
     struct tree *tree;
     const char *path;
     struct vfscale_stat st;
-    int result = tree_get(of(vfs)->tree, name, &tree, &path);
+    int result = find(vfs, name, SUPER_ASKED, &tree, &path);
 
     if (result != SQLITE_OK)
         return result;
@@ -111,15 +167,85 @@ static int vfs_access(sqlite3_vfs *vfs, const char *name, int want, int *may) {
     return tree_put(tree);
 }
 
-/* Makes the path of the image absolute: the working directory of the process may change. */
+/** A path that becomes absolute, and free of symbolic links, name by name. */
+struct resolved {
+    struct vfscale_task *task;
+    char *full;
+    size_t size, length;
+    int links;
+};
+
+static int add_names(struct resolved *it, const char *path);
+
+static int add_name(struct resolved *it, const char *name, size_t length) {
+    char target[4096];
+    ssize_t got;
+
+    if (it->length + length + 2 > it->size)
+        return SQLITE_CANTOPEN;
+    it->full[it->length] = '/';
+    memcpy(it->full + it->length + 1, name, length);
+    it->full[it->length + 1 + length] = 0;
+    got = vfscale_readlink(it->task, it->full, target, sizeof target - 1);
+    if (got < 0) {
+        it->length += length + 1;
+        return SQLITE_OK;
+    }
+    if (++it->links > 40)
+        return SQLITE_CANTOPEN;
+    target[got] = 0;
+    return add_names(it, target);
+}
+
+static int add_names(struct resolved *it, const char *path) {
+    size_t length;
+    int result = SQLITE_OK;
+
+    if (*path == '/')
+        it->length = 0;
+    for (path += strspn(path, "/"); *path != 0 && result == SQLITE_OK;
+         path += strspn(path, "/")) {
+        length = strcspn(path, "/");
+        if (length == 2 && memcmp(path, "..", 2) == 0)
+            while (it->length > 0 && it->full[--it->length] != '/')
+                ;
+        else if (length > 1 || *path != '.')
+            result = add_name(it, path, length);
+        path += length;
+    }
+    return result;
+}
+
+/* Writes the absolute path of a file without symbolic links: a database has one journal, by
+ * whichever name it is opened. */
+static int resolve(struct vfscale_task *task, const char *path, int size, char *full) {
+    struct resolved it = {.task = task, .full = full, .size = (size_t)size};
+    ssize_t length = *path == '/' ? 0 : vfscale_getcwd(task, full, (size_t)size);
+    int result;
+
+    if (length < 0)
+        return SQLITE_CANTOPEN;
+    it.length = length > 1 ? (size_t)length : 0;
+    result = add_names(&it, path);
+    if (result != SQLITE_OK)
+        return result;
+    if (it.length == 0)
+        full[it.length++] = '/';
+    full[it.length] = 0;
+    return it.links > 0 ? SQLITE_OK_SYMLINK : SQLITE_OK;
+}
+
+/* Makes the path of the image absolute, since the working directory of the process may change, and
+ * that in the image. */
 static int vfs_full_path(sqlite3_vfs *vfs, const char *name, int size, char *full) {
     size_t length = place_length(name), image = length, at;
     char *path, *real;
+    const char *inside;
+    struct tree *tree;
+    int result, closed;
 
-    if (of(vfs)->tree != NULL || length == 0) {
-        sqlite3_snprintf(size, full, "%s%s", *name == '/' ? "" : "/", name);
-        return strlen(name) + 2 > (size_t)size ? SQLITE_CANTOPEN : SQLITE_OK;
-    }
+    if (of(vfs)->tree != NULL)
+        return resolve(of(vfs)->tree->task, name, size, full);
     for (at = 0; at < length; at++)
         if (name[at] == ':' && !(at == 3 && memcmp(name, "rbd", 3) == 0))
             image = at;
@@ -130,7 +256,15 @@ static int vfs_full_path(sqlite3_vfs *vfs, const char *name, int size, char *ful
     at = strlen(full);
     free(real);
     free(path);
-    return at + 1 >= (size_t)size ? SQLITE_CANTOPEN : SQLITE_OK;
+    if (at + 1 >= (size_t)size)
+        return SQLITE_CANTOPEN;
+    result = tree_get(NULL, full, &tree, &inside);
+    if (result != SQLITE_OK)
+        return result;
+    at = place_length(full) + 1;
+    result = resolve(tree->task, name + length + 1, size - (int)at, full + at);
+    closed = tree_put(tree);
+    return closed != SQLITE_OK ? closed : result;
 }
 
 static void *vfs_dl_open(sqlite3_vfs *vfs, const char *name) {
@@ -190,7 +324,7 @@ static int register_vfs(const char *name, struct vfscale_task *task) {
     it->vfs = (sqlite3_vfs){
         .iVersion = 2,
         .szOsFile = (int)room > system->szOsFile ? (int)room : system->szOsFile,
-        .mxPathname = 4400,
+        .mxPathname = SUPER_NAME_MAX,
         .zName = own,
         .pAppData = it,
         .xOpen = vfs_open,

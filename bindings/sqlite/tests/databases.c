@@ -313,6 +313,69 @@ static void refused(void) {
     check(vfscale_sqlite_unregister("unix") == SQLITE_NOTFOUND, "a foreign VFS", "unregistered");
 }
 
+static int has_mode(struct vfscale_task *task, const char *path, uint32_t mode) {
+    struct vfscale_stat st;
+    return vfscale_stat(task, path, &st) == 0 && (st.st_mode & 0777) == mode;
+}
+
+/* A database has its journal beside itself, by whichever name it is opened: else another one that
+ * opens it by its own name would not roll back. */
+static void names(struct vfscale_task *task) {
+    sqlite3 *db;
+
+    check(vfscale_mkdir_all(task, "/names/real", 0755) == 0, "mkdir_all", "failed");
+    check(vfscale_symlink(task, "real", "/names/dir") == 0, "symlink", "failed");
+    check(vfscale_symlink(task, "dir/../dir/a.db", "/names/link.db") == 0, "symlink", "failed");
+    check(vfscale_symlink(task, "loop.db", "/names/loop.db") == 0, "symlink", "failed");
+    check(vfscale_chdir(task, "/names") == 0, "chdir", "failed");
+    db = open_db("link.db", "memory");
+    must(db, "CREATE TABLE t (v); BEGIN; INSERT INTO t VALUES (1)");
+    check(has_mode(task, "/names/real/a.db-journal", 0644), "a link", "the journal is elsewhere");
+    must(db, "COMMIT");
+    sqlite3_close(db);
+    check(sqlite3_open_v2("./link.db", &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW,
+                          "memory") == SQLITE_CANTOPEN, "a link that is forbidden", "opened");
+    sqlite3_close(db);
+    check(sqlite3_open_v2("real/a.db", &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOFOLLOW,
+                          "memory") == SQLITE_OK, "no link", sqlite3_errmsg(db));
+    sqlite3_close(db);
+    check(sqlite3_open_v2("loop.db", &db, SQLITE_OPEN_READWRITE, "memory") == SQLITE_CANTOPEN,
+          "a link to itself", "opened");
+    sqlite3_close(db);
+    check(vfscale_chdir(task, "/") == 0, "chdir", "failed");
+}
+
+/* Who may not read a database may not read its journal or WAL. */
+static void permissions(struct vfscale_task *task) {
+    sqlite3 *db = open_db("/secret.db", "memory");
+
+    must(db, "CREATE TABLE t (v)");
+    check(vfscale_chmod(task, "/secret.db", 0600) == 0, "chmod", "failed");
+    must(db, "BEGIN; INSERT INTO t VALUES (1)");
+    check(has_mode(task, "/secret.db-journal", 0600), "a journal", "has another mode");
+    must(db, "COMMIT; PRAGMA journal_mode = WAL; INSERT INTO t VALUES (1)");
+    check(has_mode(task, "/secret.db-wal", 0600), "a WAL", "has another mode");
+    sqlite3_close(db);
+}
+
+static void controls(struct vfscale_task *task) {
+    struct vfscale_stat st;
+    sqlite3 *db = open_db("/controls.db", "memory");
+    int keeps = 1, result;
+
+    must(db, "PRAGMA journal_mode = WAL; CREATE TABLE t (v)");
+    result = sqlite3_file_control(db, "main", SQLITE_FCNTL_PERSIST_WAL, &keeps);
+    check(result == SQLITE_OK, "SQLITE_FCNTL_PERSIST_WAL", sqlite3_errmsg(db));
+    sqlite3_close(db);
+    check(vfscale_stat(task, "/controls.db-wal", &st) == 0, "a WAL that is kept", "is not there");
+    db = open_db("/controls.db", "memory");
+    must(db, "PRAGMA journal_mode = DELETE; INSERT INTO t VALUES (1)");
+    check(vfscale_rename(task, "/controls.db", "/moved.db") == 0, "rename", "failed");
+    check(run(db, "INSERT INTO t VALUES (2)") == SQLITE_READONLY, "a database that was moved",
+          sqlite3_errmsg(db));
+    sqlite3_close(db);
+}
+
 static void in_memory(void) {
     struct vfscale_fs *fs;
     struct vfscale_task *task;
@@ -324,15 +387,38 @@ static void in_memory(void) {
     locks("memory", "/locks.db");
     threads("memory", "/wal.db", "PRAGMA journal_mode = WAL");
     threads("memory", "/delete.db", "PRAGMA journal_mode = DELETE");
+    names(task);
+    permissions(task);
+    controls(task);
     check(vfscale_sqlite_unregister("memory") == SQLITE_OK, "memory", "not unregistered");
     vfscale_task_free(task);
     check(vfscale_fs_close(fs) == 0, "memory", "something is open");
+}
+
+/* Also the first database of an image may be opened by a link. */
+static void linked(const char *image) {
+    char name[4300];
+    sqlite3 *by_link, *by_name;
+
+    snprintf(name, sizeof name, "%s:/link.db", image);
+    by_link = open_db(name, "vfscale");
+    must(by_link, "CREATE TABLE t (v); BEGIN EXCLUSIVE; INSERT INTO t VALUES (1)");
+    snprintf(name, sizeof name, "%s:/linked.db", image);
+    by_name = open_db(name, "vfscale");
+    check(strcmp(sqlite3_filename_journal(sqlite3_db_filename(by_link, "main")),
+                 sqlite3_filename_journal(sqlite3_db_filename(by_name, "main"))) == 0,
+          "a link", "has a journal of its own");
+    must(by_link, "COMMIT");
+    expect(by_name, "SELECT count(*) FROM t", "1|");
+    sqlite3_close(by_link);
+    sqlite3_close(by_name);
 }
 
 static void in_images(void) {
     struct vfscale_volume_options options = {.create_size = 256 << 20};
     struct vfscale_pool_options convert = {.flags = VFSCALE_POOL_CONVERT};
     struct vfscale_pool *pool;
+    struct vfscale_task *task;
     struct vfscale_fs *fs;
     char image[4096], name[4300];
     int has_branches;
@@ -340,11 +426,15 @@ static void in_images(void) {
     for (has_branches = 0; has_branches < 2; has_branches++) {
         snprintf(image, sizeof image, "%s/%d.vfs", folder, has_branches);
         check(vfscale_fs_volume(image, &options, sizeof options, &fs) == 0, image, "not made");
+        check(vfscale_task_new(fs, NULL, 0, &task) == 0, image, "no task");
+        check(vfscale_symlink(task, "linked.db", "/link.db") == 0, image, "no link");
+        vfscale_task_free(task);
         check(vfscale_fs_close(fs) == 0, image, "not closed");
         if (has_branches) {
             check(vfscale_pool_new(image, &convert, sizeof convert, &pool) == 0, image, "no pool");
             check(vfscale_pool_close(pool) == 0, image, "not closed");
         }
+        linked(image);
         snprintf(name, sizeof name, "%s:", image);
         modes("vfscale", name);
         snprintf(name, sizeof name, "%s:/locks.db", image);
