@@ -1,10 +1,11 @@
 //! Directory streams.
 
 use std::collections::VecDeque;
-use std::ffi::{c_char, c_int};
+use std::ffi::{OsStr, c_char, c_int, c_void};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
+use libc::ssize_t;
 use vfscale::posix::{DirEntryBuf, OFlags};
 use vfscale::{Errno, File, FileType};
 use vfscale_sync::lock::Mutex;
@@ -60,8 +61,72 @@ impl Dir {
         Ok(entry)
     }
 
+    /// Fills `buf` with records of the next entries, and returns their length.
+    fn fill(&self, buf: &mut [u8]) -> Result<usize, Failure> {
+        let mut state = self.state.lock();
+        let (mut len, mut is_full) = (0, false);
+        while let Some(DirEntryBuf { ino, next, file_type, name }) = state.ahead.front() {
+            let (next, record) =
+                (*next, Record { ino: *ino, next: *next, file_type: *file_type, name });
+            let Some(end) = record.put(buf, len) else { break };
+            (len, state.next) = (end, next);
+            state.ahead.pop_front();
+        }
+        if state.ahead.is_empty() {
+            let mut next = state.next;
+            self.file.read_dir_at(next, |entry| {
+                let record = Record {
+                    ino: entry.ino,
+                    next: entry.next,
+                    file_type: entry.file_type,
+                    name: entry.name,
+                };
+                let Some(end) = record.put(buf, len) else {
+                    is_full = true;
+                    return ControlFlow::Break(());
+                };
+                (len, next) = (end, entry.next);
+                ControlFlow::Continue(())
+            })?;
+            state.next = next;
+        } else {
+            is_full = true;
+        }
+        if len == 0 && is_full {
+            return Err(Failure::new(Errno::INVAL, "the buffer has no room for the next entry"));
+        }
+        Ok(len)
+    }
+
     fn seek(&self, to: u64) {
         *self.state.lock() = Position { next: to, ahead: VecDeque::new() };
+    }
+}
+
+/// Bytes of a record of `getdents64(2)` before its name.
+const RECORD_HEAD: usize = 19;
+
+/// A record of `getdents64(2)`.
+struct Record<'a> {
+    ino: u64,
+    next: u64,
+    file_type: FileType,
+    name: &'a OsStr,
+}
+
+impl Record<'_> {
+    /// Writes it at `at`, and returns its end; `None` if there is no room for it.
+    fn put(&self, buf: &mut [u8], at: usize) -> Option<usize> {
+        let name = self.name.as_bytes();
+        let len = (RECORD_HEAD + name.len() + 1).next_multiple_of(8);
+        let record = buf.get_mut(at..at.checked_add(len)?)?;
+        record[..8].copy_from_slice(&self.ino.to_ne_bytes());
+        record[8..16].copy_from_slice(&self.next.to_ne_bytes());
+        record[16..18].copy_from_slice(&u16::try_from(len).ok()?.to_ne_bytes());
+        record[18] = d_type(self.file_type) as u8;
+        record[RECORD_HEAD..][..name.len()].copy_from_slice(name);
+        record[RECORD_HEAD + name.len()..].fill(0);
+        Some(at + len)
     }
 }
 
@@ -131,6 +196,23 @@ pub unsafe extern "C" fn vfscale_readdir(
         entry.d_namlen = copy_name(next.name.as_bytes(), &mut entry.d_name);
         place.set(entry);
         Ok(true)
+    })
+}
+
+/// Stores as many of the next entries of a directory in `buf` as its `size` bytes have room for, `.`
+/// and `..` first, in the records of getdents64(2): struct dirent64 of <dirent.h>. Returns the
+/// length of the records in bytes, or 0 at the end. A name takes at most 280 bytes.
+///
+/// Errors: EINVAL if there is no room for the next entry; ENOENT if the directory was removed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfscale_getdents64(
+    dir: *mut vfscale_dir,
+    buf: *mut c_void,
+    size: usize,
+) -> ssize_t {
+    border("getdents64", || {
+        let buf = given!(buffer(buf, size))?;
+        DIRS.get(dir as u64)?.fill(buf)
     })
 }
 

@@ -256,6 +256,30 @@ static void names(void) {
     OK(vfscale_close_all(task));
 }
 
+/* A stream whose next entry is the second, by records. */
+static void records(struct vfscale_dir *dir) {
+    _Alignas(8) char buf[1000];
+    const struct dirent64 *record;
+    ssize_t size, at;
+    int seen = 1;
+    IS(-EINVAL, vfscale_getdents64(dir, buf, 23));
+    IS(-EFAULT, vfscale_getdents64(dir, NULL, 100));
+    while ((size = vfscale_getdents64(dir, buf, sizeof buf)) > 0) {
+        for (at = 0; at < size; at += record->d_reclen, seen++) {
+            record = (const void *)(buf + at);
+            CHECK(record->d_type == (record->d_name[0] == '.' ? DT_DIR : DT_REG));
+            CHECK(record->d_ino != 0);
+            CHECK(strcmp(record->d_name, "..") == 0 || seen > 1);
+        }
+        IS(size, at);
+        IS(((const struct dirent64 *)(const void *)(buf + at - record->d_reclen))->d_off,
+           vfscale_telldir(dir));
+    }
+    IS(0, size);
+    IS(152, seen);
+    OK(vfscale_rewinddir(dir));
+}
+
 static void directories(void) {
     struct vfscale_dir *dir, *other;
     struct vfscale_dirent entry;
@@ -286,6 +310,7 @@ static void directories(void) {
     IS(1, vfscale_readdir(dir, &entry));
     CHECK(strcmp(entry.d_name, ".") == 0);
     IS(-EFAULT, vfscale_readdir(dir, NULL));
+    records(dir);
     fd = vfscale_open(task, "/many", O_DIRECTORY, 0);
     OK(vfscale_fdopendir(task, fd, &other));
     OK(vfscale_close(task, fd));

@@ -1,0 +1,5 @@
+'use strict';
+
+// The addon, built by scripts/build-node.
+
+module.exports = require('../vfscale.node');
