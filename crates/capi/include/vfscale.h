@@ -1591,8 +1591,8 @@ int vfscale_fdopendir(struct vfscale_task *task, int fd, struct vfscale_dir **di
 int vfscale_readdir(struct vfscale_dir *dir, struct vfscale_dirent *entry);
 
 /**
- * Stores as many of the next entries of a directory in `buf` as its `size` bytes have room for, `.`
- * and `..` first, in the records of getdents64(2): struct dirent64 of <dirent.h>. Returns the
+ * Stores as many of the next entries of a directory in `buf` as its `size` bytes have room for,
+ * `.` and `..` first, in the records of getdents64(2): struct dirent64 of <dirent.h>. Returns the
  * length of the records in bytes, or 0 at the end. A name takes at most 280 bytes.
  *
  * Errors: EINVAL if there is no room for the next entry; ENOENT if the directory was removed.

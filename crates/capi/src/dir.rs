@@ -116,6 +116,7 @@ struct Record<'a> {
 
 impl Record<'_> {
     /// Writes it at `at`, and returns its end; `None` if there is no room for it.
+    #[expect(clippy::host_endian_bytes, reason = "the caller speaks the machine's byte order")]
     fn put(&self, buf: &mut [u8], at: usize) -> Option<usize> {
         let name = self.name.as_bytes();
         let len = (RECORD_HEAD + name.len() + 1).next_multiple_of(8);
@@ -199,8 +200,8 @@ pub unsafe extern "C" fn vfscale_readdir(
     })
 }
 
-/// Stores as many of the next entries of a directory in `buf` as its `size` bytes have room for, `.`
-/// and `..` first, in the records of getdents64(2): struct dirent64 of <dirent.h>. Returns the
+/// Stores as many of the next entries of a directory in `buf` as its `size` bytes have room for,
+/// `.` and `..` first, in the records of getdents64(2): struct dirent64 of <dirent.h>. Returns the
 /// length of the records in bytes, or 0 at the end. A name takes at most 280 bytes.
 ///
 /// Errors: EINVAL if there is no room for the next entry; ENOENT if the directory was removed.

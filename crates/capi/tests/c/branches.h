@@ -1,4 +1,4 @@
-/* Rebases, patches and layers: a part of every_call.c. */
+/* Rebases, patches, layers, histories and views: a part of every_call.c. */
 
 /* Puts branch `a`, which has /text, onto a branch with another one, and takes it back. */
 static void rebase_in(struct vfscale_pool *pool) {
@@ -75,4 +75,47 @@ static void history_in(struct vfscale_pool *pool) {
     CHECK(vfscale_pool_branches(pool, &branch, 1) > 0);
     CHECK(strcmp(branch.name, "a") == 0 && branch.limit == 1 << 30);
     OK(vfscale_pool_set_limit(pool, "a", 0));
+}
+
+/* A view of what `branches` has left, and an upper layer as of a program above it. */
+static void views(const char *folder) {
+    struct vfscale_pool *pool;
+    char path[4096], view[4096], upper[4096], work[4096], file[4200], kept[136];
+    FILE *written;
+    ssize_t taken;
+
+    snprintf(path, sizeof path, "%s/branches.vfs", folder);
+    snprintf(view, sizeof view, "%s/view", folder);
+    snprintf(upper, sizeof upper, "%s/upper", folder);
+    snprintf(work, sizeof work, "%s/work", folder);
+    snprintf(file, sizeof file, "%s/above", upper);
+    OK(vfscale_pool_new(path, NULL, 0, &pool));
+    OK(vfscale_pool_fork(pool, "main", "base", VFSCALE_FORK_READ_ONLY));
+
+    IS(-EINVAL, vfscale_pool_view(pool, "main", view));
+    IS(-ENOENT, vfscale_pool_view(pool, "none", view));
+    IS(-EFAULT, vfscale_pool_view(pool, "base", NULL));
+    OK(vfscale_pool_view(pool, "base", view));
+
+    CHECK(mkdir(upper, 0755) == 0 && mkdir(work, 0755) == 0);
+    written = fopen(file, "w");
+    CHECK(written != NULL && fputs("above", written) >= 0 && fclose(written) == 0);
+    IS(-EINVAL, vfscale_pool_ingest(pool, "main", "base", view, upper, work, 64, kept,
+                                    sizeof kept));
+    IS(-ERANGE, vfscale_pool_ingest(pool, "main", "base", view, upper, work,
+                                    VFSCALE_INGEST_USERXATTR, kept, 8));
+    IS(-ENOENT, vfscale_pool_ingest(pool, "main", "base", file, "/none", work,
+                                    VFSCALE_INGEST_USERXATTR, kept, sizeof kept));
+    taken = vfscale_pool_ingest(pool, "main", "base", view, upper, work, VFSCALE_INGEST_USERXATTR,
+                                kept, sizeof kept);
+    if (taken != -ENOSYS) { /* Valgrind knows no openat2. */
+        IS(0, taken);
+        /* The branch has changed since: another one has the changes. */
+        IS(13, vfscale_pool_ingest(pool, "main", "base", view, upper, work,
+                                   VFSCALE_INGEST_USERXATTR, kept, sizeof kept));
+        CHECK(strcmp(kept, "main@native 0") == 0);
+        OK(vfscale_pool_delete(pool, kept));
+    }
+    OK(vfscale_pool_delete(pool, "base"));
+    OK(vfscale_pool_close(pool));
 }

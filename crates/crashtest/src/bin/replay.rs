@@ -80,7 +80,7 @@ fn run(args: &Args) -> Result<(), String> {
     };
     let volume = builder.sync_interval(None).open().map_err(text)?;
     replay(&mut trace, &volume.task(), &recorded)?;
-    // What was not synced is lost: nobody closes the volume.
+    // Nobody closes the volume, so changes that were not synced are lost.
     volume.abandon();
     drop(pool);
     let mut random = Random::new(args.seed);
