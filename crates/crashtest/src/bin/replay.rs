@@ -80,7 +80,7 @@ fn run(args: &Args) -> Result<(), String> {
     };
     let volume = builder.sync_interval(None).open().map_err(text)?;
     replay(&mut trace, &volume.task(), &recorded)?;
-    // Nobody closes the volume, so changes that were not synced are lost.
+    // Changes that were not synced are lost: the volume is not closed.
     volume.abandon();
     drop(pool);
     let mut random = Random::new(args.seed);
