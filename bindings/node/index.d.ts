@@ -116,6 +116,8 @@ export interface Branch {
     own: number;
     readOnly: boolean;
     depth: number;
+    /** Bytes that it may have for itself. */
+    limit: number | null;
 }
 
 export interface Difference {
@@ -211,6 +213,8 @@ export class Pool {
     branches(): Promise<Branch[]>;
     usage(): Promise<{ size: number; free: number }>;
     rename(name: string, to: string): Promise<void>;
+    /** Limits the bytes that a branch may have for itself (EDQUOT, which Node has no name for); `null` ends that. */
+    setLimit(name: string, limit: number | null): Promise<void>;
     delete(name: string): Promise<void>;
     /** Releases the image. Rejects with EBUSY while a branch is open. */
     close(): Promise<void>;

@@ -6,7 +6,7 @@ const fs = require('node:fs/promises');
 const os = require('node:os');
 const path = require('node:path');
 const native = require('./native');
-const { objectOf, pathOf } = require('./arguments');
+const { integer, objectOf, pathOf } = require('./arguments');
 const { READ_ONLY, Tree, callLater, optionText } = require('./trees');
 
 const DIFFERENCES = { 1: 'added', 2: 'removed', 3: 'replaced', 4: 'moved', 5: 'changed' };
@@ -267,10 +267,11 @@ class Pool {
 
     async branches() {
         const list = await this.#call(native.poolBranches);
-        const names = ['name', 'size', 'own', 'readOnly', 'depth'];
+        const names = ['name', 'size', 'own', 'readOnly', 'depth', 'limit'];
         return rows(list, names).map((it) => ({
             ...it,
             readOnly: it.readOnly === 1,
+            limit: it.limit || null,
         }));
     }
 
@@ -281,6 +282,12 @@ class Pool {
 
     async rename(name, to) {
         await this.#call(native.poolRename, pathOf(name, 'name'), pathOf(to, 'to'));
+    }
+
+    /** Limits the bytes that a branch may have for itself (EDQUOT, which Node has no name for); `null` ends that. */
+    async setLimit(name, limit) {
+        const bytes = limit === null ? 0 : integer(limit, 'limit', 1, Number.MAX_SAFE_INTEGER);
+        await this.#call(native.poolSetLimit, pathOf(name, 'name'), bytes);
     }
 
     async delete(name) {

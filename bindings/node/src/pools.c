@@ -38,6 +38,10 @@ static void run_rename(struct request *request) {
     request->result = vfscale_pool_rename(POOL, request->paths[0], request->paths[1]);
 }
 
+static void run_set_limit(struct request *request) {
+    request->result = vfscale_pool_set_limit(POOL, request->paths[0], (uint64_t)request->n[0]);
+}
+
 static void run_adopt(struct request *request) {
     request->result = vfscale_pool_adopt(POOL, request->paths[0], request->paths[1]);
 }
@@ -76,6 +80,7 @@ static void run_branches(struct request *request) {
         number(request, (int64_t)branches[at].own);
         number(request, branches[at].read_only);
         number(request, branches[at].depth);
+        number(request, (int64_t)branches[at].limit);
     }
     free(branches);
     request->shape = SHAPE_LIST;
@@ -205,6 +210,7 @@ const struct op pools_ops[] = {
     {"poolFork", "Pppn", run_fork, 1},
     {"poolDelete", "Pp", run_delete, 1},
     {"poolRename", "Ppp", run_rename, 1},
+    {"poolSetLimit", "Ppn", run_set_limit, 1},
     {"poolAdopt", "Ppp", run_adopt, 1},
     {"poolCheckpoint", "Ppp", run_checkpoint, 1},
     {"poolRollback", "Ppp", run_rollback, 1},

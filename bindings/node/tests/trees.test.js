@@ -281,6 +281,17 @@ test('branches', async () => {
     assert.equal(await pool.run('main', (fs) => fs.readFileSync('/config', 'utf8')), 'old\n');
     assert.ok((await pool.branches()).some((branch) => branch.name === kept));
     await pool.rename(kept, 'kept');
+    await pool.setLimit('kept', 16 << 20);
+    const limits = (await pool.branches()).map((branch) => [branch.name, branch.limit]);
+    assert.deepEqual(Object.fromEntries(limits).kept, 16 << 20);
+    assert.equal(Object.fromEntries(limits).main, null);
+    await pool.run('kept', (fs) => {
+        const write = () => fs.writeFileSync('/large', Buffer.alloc(20 << 20));
+        assert.throws(write, { errno: -os.constants.errno.EDQUOT });
+    });
+    await assert.rejects(pool.setLimit('kept', 4096), { code: 'EINVAL' });
+    await assert.rejects(pool.setLimit('kept', 1.5), { code: 'ERR_OUT_OF_RANGE' });
+    await pool.setLimit('kept', null);
     await pool.delete('kept');
     assert.ok((await pool.usage()).free > 0);
     await pool.close();

@@ -18,7 +18,7 @@ use crate::branch::registry::{Branches, key_of_node};
 use crate::calls::fork::merge_of;
 use crate::calls::pool::next_id;
 use crate::disk::format::{Entry, FANOUT};
-use crate::disk::record::{MERGED, PASSING, Record, ZOMBIE};
+use crate::disk::record::{LIMIT_MAX, MERGED, PASSING, Record, ZOMBIE};
 use crate::space::bitmaps;
 use crate::state::branch_table::Fate;
 use crate::state::commit::{Change, Reaper, Shared, State};
@@ -234,7 +234,9 @@ impl Pool {
         if let Some(leaf) = leaf.iter().find(|leaf| leaf.limit != 0 && node.origin != child.origin)
         {
             let more = both.saturating_sub(child.own);
-            state.table.update(leaf.id, |leaf| leaf.limit = leaf.limit.saturating_add(more));
+            state.table.update(leaf.id, |leaf| {
+                leaf.limit = leaf.limit.saturating_add(more).min(LIMIT_MAX)
+            });
         }
         state.table.update(child.id, |child| {
             child.parent = node.parent;

@@ -7,11 +7,14 @@ use vfscale_sync::random::fresh_seed;
 use zerocopy::little_endian::U64;
 
 use crate::Error;
-use crate::disk::format::{self, Bytes, DEPTH_MAX, Entry, NAME_MAX, RawRecord};
+use crate::disk::format::{self, Bytes, DEPTH_MAX, Entry, NAME_MAX, PLACE_BYTES, RawRecord};
 use crate::disk::layout::Layout;
 
 /// Most blocks of a branch: 16 TiB.
 pub(crate) const BLOCKS_MAX: u64 = 1 << 32;
+
+/// Most places of a limit: those of all bytes that a number counts.
+pub(crate) const LIMIT_MAX: u64 = u64::MAX / PLACE_BYTES as u64;
 
 /// The node can't be written any more: others depend on it, or its user said so.
 pub(crate) const FROZEN: u32 = 1;
@@ -180,7 +183,7 @@ impl Record {
             time: raw.time.get(),
             merged: raw.merged.get(),
             sent: if is_frozen { raw.sent_or_limit.get() } else { 0 },
-            limit: if is_frozen { 0 } else { raw.sent_or_limit.get() },
+            limit: if is_frozen { 0 } else { raw.sent_or_limit.get().min(LIMIT_MAX) },
             name: name.into(),
             text: text.into(),
         };
