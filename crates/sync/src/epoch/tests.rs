@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::Duration;
 
 use super::bag::Deferred;
 use super::record::{Record, VISITS};
@@ -132,15 +133,15 @@ fn a_look_visits_no_thread_without_bags() {
             });
         }
         all.wait();
-        let looks = (0..100).map(|_| {
+        let look = || {
             let before = VISITS.get();
             pin().flush();
             VISITS.get() - before
-        });
+        };
         // Other tests of the process may have bags at any moment.
-        let fewest = looks.min().unwrap_or(usize::MAX);
+        let passes_by = vfscale_harness::comes(Duration::from_secs(20), || look() < THREADS / 2);
         ends.wait();
-        assert!(fewest < THREADS / 2, "{fewest}");
+        assert!(passes_by);
     });
 }
 
