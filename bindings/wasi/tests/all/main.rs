@@ -5,7 +5,6 @@
 mod asynchronous;
 mod branches;
 mod confined;
-mod examples;
 mod files;
 mod handles;
 mod limits;
