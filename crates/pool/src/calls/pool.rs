@@ -244,8 +244,7 @@ impl Pool {
 
     /// Opens the node of a branch.
     pub(crate) fn open_named(&self, name: &str) -> Result<Inner, Error> {
-        let record = self.shared.state.lock().table.named(name)?.clone();
-        self.open_record(&record)
+        self.open_found(|table| table.named(name).cloned())
     }
 
     /// Opens a frozen node for reading. The reaper leaves it alone meanwhile.
@@ -260,16 +259,24 @@ impl Pool {
         self.shared.alive()?;
         let key = registry::key_of_node(id);
         let inner = registry::open_in(branches, &key, || {
-            let record = self.shared.state.lock().table.get(id).cloned();
-            self.open_record(&record.ok_or_else(|| Error::NoBranch(key.clone()))?)
+            let missing = || Error::NoBranch(key.clone());
+            self.open_found(|table| table.get(id).cloned().ok_or_else(missing))
         })?;
         Ok(Arc::new(Branch::new(inner, &self.open, &key)))
     }
 
-    fn open_record(&self, record: &Record) -> Result<Inner, Error> {
-        let own_above = self.shared.state.lock().table.own_above(record);
-        let inner = Inner::open(&self.shared, record, own_above)?;
-        inner.limit.load(&self.shared.state.lock().table, record);
+    fn open_found(
+        &self,
+        find: impl FnOnce(&Table) -> Result<Record, Error>,
+    ) -> Result<Inner, Error> {
+        let (record, own_above) = {
+            let state = self.shared.state.lock();
+            let record = find(&state.table)?;
+            let own_above = state.table.own_above(&record);
+            (record, own_above)
+        };
+        let inner = Inner::open(&self.shared, &record, own_above)?;
+        inner.limit.load(&self.shared.state.lock().table, &record);
         Ok(inner)
     }
 

@@ -229,13 +229,12 @@ impl Pool {
         let list = DeadList::default();
         let list = dead_list::append(&self.shared, state, &mut change, child.id, list, kept)?;
         let both = child.own.saturating_add(node.own).saturating_sub(own.len() as u64);
-        let leaf = state.table.of_origin(child.origin).cloned();
         // Blocks that the branch has not written are not for its limit.
-        if let Some(leaf) = leaf.iter().find(|leaf| leaf.limit != 0 && node.origin != child.origin)
-        {
+        let leaf = state.table.of_origin(child.origin).filter(|leaf| leaf.limit != 0);
+        if let Some(id) = leaf.map(|leaf| leaf.id).filter(|_| node.origin != child.origin) {
             let more = both.saturating_sub(child.own);
-            state.table.update(leaf.id, |leaf| {
-                leaf.limit = leaf.limit.saturating_add(more).min(LIMIT_MAX)
+            state.table.update(id, |leaf| {
+                leaf.limit = leaf.limit.saturating_add(more).min(LIMIT_MAX);
             });
         }
         state.table.update(child.id, |child| {
@@ -252,8 +251,9 @@ impl Pool {
         if let Some(open) = branches.get(&child.name) {
             open.adopt(above);
         }
-        let leaf = leaf.and_then(|leaf| state.table.get(leaf.id));
-        if let Some((leaf, open)) = leaf.and_then(|leaf| Some((leaf, branches.get(&leaf.name)?))) {
+        if let Some(leaf) = state.table.of_origin(child.origin)
+            && let Some(open) = branches.get(&leaf.name)
+        {
             open.limit.load(&state.table, leaf);
         }
         Ok(freed)
