@@ -8,7 +8,7 @@
 /** The longest path of a database, with its image, and a zero. */
 #define SUPER_NAME_MAX 4400
 
-/** What a name is used for. */
+/** The use of a name. */
 enum super_use { SUPER_ASKED, SUPER_OPENED, SUPER_DELETED, SUPER_OTHER };
 
 /** Notes that this thread has read a journal in a tree of an image. */

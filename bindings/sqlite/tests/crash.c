@@ -137,7 +137,7 @@ static int image(const char *path, const char *branch) {
     return 0;
 }
 
-/* What both databases have: rows, and in the same transaction the number of commits, and a sum of
+/* Both databases have rows, and in the same transaction the number of commits, and a sum of
  * the rows. */
 static void make(sqlite3 *db, const char *schema, const char *mode, const char *synchronous) {
     char sql[400];

@@ -345,7 +345,7 @@ static void names(struct vfscale_task *task) {
     check(vfscale_chdir(task, "/") == 0, "chdir", "failed");
 }
 
-/* Who may not read a database may not read its journal or WAL. */
+/* A journal or WAL is closed to everybody who may not read its database. */
 static void permissions(struct vfscale_task *task) {
     sqlite3 *db = open_db("/secret.db", "memory");
 

@@ -15,7 +15,7 @@
 struct vfscale_task *suite_task;
 char suite_folder[4112];
 
-/* What SQLite's tests set and read. */
+/* Variables that SQLite's tests set and read. */
 extern int sqlite3_io_error_hit, sqlite3_io_error_hardhit, sqlite3_io_error_pending;
 extern int sqlite3_io_error_persist, sqlite3_io_error_benign;
 extern int sqlite3_diskfull_pending, sqlite3_diskfull;

@@ -42,7 +42,7 @@ enum BranchCommand {
     Rename(RenameArgs),
     /// Limit the space that a branch may have for itself
     ///
-    /// What it has written since it was forked counts, its checkpoints included, until it gives
+    /// All that it has written since it was forked counts, its checkpoints included, until it gives
     /// that up. At the limit, changes that need more space fail with EDQUOT; reads, removals and
     /// other branches notice nothing. A branch that has more already loses nothing. The limit stays
     /// with the name; a rollback, a merge or an adoption begins the count anew.
