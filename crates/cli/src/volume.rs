@@ -24,6 +24,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use vfscale::Pool;
 use vfscale::block::Device;
 use vfscale_diskfs::{OpenError, copies};
 
@@ -49,20 +50,21 @@ pub(crate) mod trim;
 pub(crate) mod view;
 
 /// Opens the device of a volume: that of an image without branches, or of a branch, `main` if none
-/// is named. It holds the pool open.
+/// is named, with the pool, which the device holds open.
 fn open_branch(
     path: &Path,
     read_only: bool,
     branch: Option<&str>,
-) -> Result<Arc<dyn Device>, Failure> {
+) -> Result<(Arc<dyn Device>, Option<Pool>), Failure> {
     let device = open(path, read_only)?;
     let is_pool = matches!(copies::read(&*device), Err(OpenError::Pool { .. }));
     if !is_pool && branch.is_none() {
-        return Ok(device);
+        return Ok((device, None));
     }
     drop(device);
     let pool = crate::device::pool(path).read_only(read_only).open()?;
-    Ok(pool.device(branch.unwrap_or(vfscale::pool::MAIN))?)
+    let device = pool.device(branch.unwrap_or(vfscale::pool::MAIN))?;
+    Ok((device, Some(pool)))
 }
 
 /// Opens the device of an external log, if one is named.

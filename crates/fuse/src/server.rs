@@ -227,6 +227,7 @@ impl Server {
             mount: self.stats(),
             counts: self.tree().base.vfs().counts(),
             storage: self.tree().base.vfs().storage_counts(),
+            pool: self.present_pool().map(|pool| pool.usage()),
             operations: self.counters.operations(),
         }
     }

@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use vfscale::pool::Usage;
 use vfscale::{Counts, driver::StorageCounts};
 
 use crate::base::polling::PollingChoice;
@@ -94,6 +95,8 @@ pub struct Statistics {
     pub counts: Counts,
     /// The log and the cache of the file system that is mounted, if it has them.
     pub storage: StorageCounts,
+    /// The space of the image, if it has branches.
+    pub pool: Option<Usage>,
     /// The operations that were requested at least once, in the order of their numbers.
     pub operations: Vec<OperationStats>,
 }

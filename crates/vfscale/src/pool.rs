@@ -284,7 +284,8 @@ impl Pool {
         self.shared.read_only()
     }
 
-    /// Returns the space of the pool.
+    /// Returns the space of the pool, and the number of its branches. Waits for a commit that is
+    /// under way.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.shared.pool().usage()

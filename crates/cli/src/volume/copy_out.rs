@@ -58,7 +58,7 @@ pub(crate) struct CopyOutArgs {
 }
 
 pub(crate) fn copy_out(args: &CopyOutArgs) -> Result<ExitCode, Failure> {
-    let device = super::open_branch(&args.image, true, args.branch.as_deref())?;
+    let (device, _) = super::open_branch(&args.image, true, args.branch.as_deref())?;
     let mut told = Complaints(0);
     let log = args.log_device.as_deref().and_then(|path| match open(path, true) {
         Ok(log) => Some(log as Arc<dyn Device>),

@@ -241,7 +241,7 @@ impl FromStr for NewId {
 
 /// Changes the label, the id, or both.
 pub(crate) fn tune(args: TuneArgs) -> Result<ExitCode, Failure> {
-    let device = open_branch(&args.image, false, args.branch.as_deref())?;
+    let (device, _) = open_branch(&args.image, false, args.branch.as_deref())?;
     if let Some(label) = args.label {
         let found = copies::read(&*device)?;
         if found.is_read_only() {

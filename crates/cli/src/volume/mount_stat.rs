@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use vfscale::driver::{CacheCounts, LogCounts};
+use vfscale::pool::Usage;
 use vfscale_fuse::control::Connection;
 use vfscale_fuse::{OperationStats, Statistics};
 
@@ -85,6 +86,9 @@ fn totals(statistics: &Statistics, space: Space) -> Vec<(&'static str, &'static 
     if let Some(cache) = &statistics.storage.cache {
         totals.extend(of_cache(cache));
     }
+    if let Some(pool) = &statistics.pool {
+        totals.extend(of_pool(pool));
+    }
     totals
 }
 
@@ -109,6 +113,15 @@ fn of_cache(cache: &CacheCounts) -> [(&'static str, &'static str, u64); 4] {
         ("clean bytes in the data cache", "cache_clean_bytes", cache.clean_bytes),
         ("dirty bytes in the data cache", "cache_dirty_bytes", cache.dirty_bytes),
         ("bytes of changed metadata", "changed_metadata_bytes", cache.changed_metadata_bytes),
+    ]
+}
+
+/// Returns the figures of an image with branches, as [`totals`] does.
+fn of_pool(pool: &Usage) -> [(&'static str, &'static str, u64); 3] {
+    [
+        ("bytes of the image of all branches", "pool_size_bytes", pool.size),
+        ("free bytes of the image", "pool_free_bytes", pool.free),
+        ("branches of the image", "pool_branches", pool.branches),
     ]
 }
 

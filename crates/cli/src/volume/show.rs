@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use vfscale::pool::MAIN;
+use vfscale::Pool;
+use vfscale::pool::{MAIN, Usage};
 use vfscale_diskfs::{dump::Dump, dump::DumpError, dump::Value, dump::What};
 
 use super::mount_stat::{self, Form};
@@ -161,7 +162,7 @@ impl Structure {
 
 /// Shows one structure.
 pub(crate) fn dump(args: &DumpArgs) -> Result<ExitCode, Failure> {
-    let dump = volume(&args.image, &args.show)?;
+    let (dump, _) = volume(&args.image, &args.show)?;
     let value = dump.show(args.what.find(&dump)?)?;
     print(&value, args.show.json)
 }
@@ -176,7 +177,7 @@ pub(crate) fn stat(args: &StatArgs) -> Result<ExitCode, Failure> {
         }
         return stat_of_mount(&args.place, args);
     }
-    let volume = match volume(&args.place, show) {
+    let (volume, pool) = match volume(&args.place, show) {
         Err(failure) if elsewhere::is_locked(&failure) => {
             let (dirs, wanted) =
                 (mounts::of(&mounts::table()?, &args.place), show.branch.as_deref());
@@ -189,7 +190,14 @@ pub(crate) fn stat(args: &StatArgs) -> Result<ExitCode, Failure> {
     if args.prometheus {
         return Err(Failure::Usage("--prometheus is for a volume that is mounted".into()));
     }
-    print(&volume.figures(), show.json)
+    let figures = match pool.map(|pool| pool.usage()) {
+        Some(Usage { size, free, branches }) => {
+            let pool = Value::fields().with("bytes", size).with("free bytes", free);
+            volume.figures().with("pool", pool.with("branches", branches))
+        }
+        None => volume.figures(),
+    };
+    print(&figures, show.json)
 }
 
 /// Shows the figures of the mount at a directory.
@@ -203,10 +211,11 @@ fn stat_of_mount(dir: &Path, args: &StatArgs) -> Result<ExitCode, Failure> {
     written(writeln!(io::stdout().lock(), "{text}"))
 }
 
-fn volume(image: &Path, show: &ShowArgs) -> Result<Dump, Failure> {
-    let device = super::open_branch(image, true, show.branch.as_deref())?;
+/// Opens the volume of an image, or of a branch, with the pool if it has branches.
+fn volume(image: &Path, show: &ShowArgs) -> Result<(Dump, Option<Pool>), Failure> {
+    let (device, pool) = super::open_branch(image, true, show.branch.as_deref())?;
     let log = open_log(show.log_device.as_deref(), true)?;
-    Ok(Dump::open(device, log.as_ref(), show.replay)?)
+    Ok((Dump::open(device, log.as_ref(), show.replay)?, pool))
 }
 
 fn print(value: &Value, json: bool) -> Result<ExitCode, Failure> {

@@ -242,7 +242,7 @@ fn a_mounted_image_is_used_through_its_mount() {
     good(dir, &["fsck", "disk.vfs"]);
 }
 
-/// The figures of a mounted volume are those of its mount.
+/// The figures of a mounted volume are those of its mount, and of its image with all branches.
 #[test]
 fn figures_of_a_mounted_image_are_those_of_its_mount() {
     if !can_mount() {
@@ -252,6 +252,7 @@ fn figures_of_a_mounted_image_are_those_of_its_mount() {
     let dir = image.0.path();
     fs::create_dir(dir.join("mnt")).unwrap();
     assert!(!good(dir, &["stat", "disk.vfs"]).contains("requests: "));
+    let alone: Value = serde_json::from_str(&good(dir, &["stat", "--json", "disk.vfs"])).unwrap();
     let told = bad(dir, 2, &["stat", "--prometheus", "disk.vfs"]);
     assert!(told.contains("volume that is mounted"), "{told}");
     good(dir, &["mount", "-b", "disk.vfs", "mnt"]);
@@ -261,7 +262,15 @@ fn figures_of_a_mounted_image_are_those_of_its_mount() {
     let other = bad(dir, 1, &["stat", "--branch", "trial", "disk.vfs"]);
     good(dir, &["umount", "mnt"]);
     assert!(figures.contains("\nrequests: "), "{figures}");
-    assert!(serde_json::from_str::<Value>(&json).unwrap()["requests"].is_u64(), "{json}");
+    let mounted: Value = serde_json::from_str(&json).unwrap();
+    assert!(mounted["requests"].is_u64(), "{json}");
+    assert_eq!((&alone["pool"]["branches"], &mounted["pool_branches"]), (&2.into(), &2.into()));
+    assert_eq!(alone["pool"]["bytes"], mounted["pool_size_bytes"]);
+    let size = alone["pool"]["bytes"].as_u64().unwrap();
+    for free in [&alone["pool"]["free_bytes"], &mounted["pool_free_bytes"]] {
+        assert!((1..size).contains(&free.as_u64().unwrap()), "{free} of {size}");
+    }
+    assert!(scraped.contains("\nvfscale_pool_branches{dir="), "{scraped}");
     assert!(scraped.contains("vfscale_size_bytes{dir="), "{scraped}");
     assert!(other.contains("in use by process"), "{other}");
 }

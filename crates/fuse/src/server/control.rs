@@ -151,7 +151,7 @@ impl Server {
     }
 
     /// Returns the pool of branches, if there is one by now.
-    fn present_pool(&self) -> Option<Pool> {
+    pub(super) fn present_pool(&self) -> Option<Pool> {
         let VolumeRights { pool, maker, .. } = &self.volume;
         pool.clone().or_else(|| maker.as_ref().and_then(PoolMaker::pool))
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use vfscale::Counts;
 use vfscale::driver::{CacheCounts, LogCounts};
+use vfscale::pool::Usage;
 
 use super::{CLASSES, OperationStats, Statistics, Stats, name_of, nanos};
 use crate::base::polling::PollingChoice;
@@ -37,6 +38,9 @@ fields!(LogCounts, "log", encode_log, set_log:
 fields!(CacheCounts, "cache", encode_cache, set_cache:
     bytes_max clean_bytes dirty_bytes changed_metadata_bytes);
 
+fields!(Usage, "pool", encode_pool, set_pool:
+    size free branches);
+
 fn put<T: TryFrom<u64>>(field: &mut T, number: u64) {
     if let Ok(number) = T::try_from(number) {
         *field = number;
@@ -45,13 +49,14 @@ fn put<T: TryFrom<u64>>(field: &mut T, number: u64) {
 
 /// Encodes statistics as the words that a mount replies.
 pub(crate) fn encode(statistics: &Statistics) -> Vec<String> {
-    let Statistics { mount, counts, storage, operations } = statistics;
+    let Statistics { mount, counts, storage, pool, operations } = statistics;
     let mut words = encode_mount(mount);
     words.push(format!("polling {}", mount.polling.number()));
     words.push(format!("uring {}", u8::from(mount.transport == Transport::Uring)));
     words.extend(encode_counts(counts));
     words.extend(storage.log.iter().flat_map(encode_log));
     words.extend(storage.cache.iter().flat_map(encode_cache));
+    words.extend(pool.iter().flat_map(encode_pool));
     for OperationStats { name, count, total, longest, classes } in operations {
         let numbers = [*count, nanos(*total), nanos(*longest)].into_iter().chain(*classes);
         let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
@@ -68,12 +73,13 @@ pub(crate) fn decode(words: &[&str]) -> Statistics {
         let (kind, name) = parts.next().and_then(|it| it.split_once('.')).unwrap_or((word, ""));
         let numbers: Vec<u64> = parts.filter_map(|number| number.parse().ok()).collect();
         let Some(&number) = numbers.first() else { continue };
-        let Statistics { mount, counts, storage, operations } = &mut statistics;
+        let Statistics { mount, counts, storage, pool, operations } = &mut statistics;
         match kind {
             "mount" => set_mount(mount, name, number),
             "counts" => set_counts(counts, name, number),
             "log" => set_log(storage.log.get_or_insert_default(), name, number),
             "cache" => set_cache(storage.cache.get_or_insert_default(), name, number),
+            "pool" => set_pool(pool.get_or_insert_default(), name, number),
             "operation" => operations.extend(operation(name, &numbers)),
             _ if word.starts_with("polling ") => mount.polling = PollingChoice::from_number(number),
             _ if *word == "uring 1" => mount.transport = Transport::Uring,

@@ -1,4 +1,5 @@
 use vfscale::driver::{CacheCounts, LogCounts};
+use vfscale::pool::Usage;
 
 use super::*;
 
@@ -86,6 +87,8 @@ fn encoded_statistics_are_decoded_whole() {
         changed_metadata_bytes: 23,
     });
     assert_eq!(decoded(&statistics), statistics, "with a cache");
+    statistics.pool = Some(Usage { size: 24, free: 25, branches: 26 });
+    assert_eq!(decoded(&statistics), statistics, "with branches");
 }
 
 /// Returns statistics as they arrive, with words that only another version knows.

@@ -273,7 +273,7 @@ impl Device for Branch {
     }
 
     fn room(&self) -> Option<u64> {
-        let free = self.inner.shared.usage().free;
+        let free = self.inner.shared.free_bytes();
         let left = self.inner.left().map_or(u64::MAX, |places| places * PLACE_BYTES as u64);
         self.must_reserve().then_some(free.min(left))
     }

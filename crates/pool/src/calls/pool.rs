@@ -52,8 +52,8 @@ pub struct BranchInfo {
     pub text: String,
 }
 
-/// The space of a pool, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The space of a pool, in bytes, and its branches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// The size of the device.
     pub size: u64,
@@ -61,6 +61,8 @@ pub struct Usage {
     /// these up when it becomes full. Places that a branch gave up count as used until its next
     /// checkpoint.
     pub free: u64,
+    /// Branches, with checkpoints and temporary ones.
+    pub branches: u64,
 }
 
 impl BranchInfo {
@@ -97,11 +99,9 @@ pub(crate) fn time_of(record: &Record) -> Option<SystemTime> {
 }
 
 impl Shared {
-    /// Returns the space of the pool. Does not block.
-    pub(super) fn usage(&self) -> Usage {
-        let bytes = |places: u64| places * PLACE_BYTES as u64;
-        let free = self.space.budget.available() + self.spare_places();
-        Usage { size: bytes(self.disk.layout().places), free: bytes(free) }
+    /// Returns the space that branches can still use, in bytes. Does not block.
+    pub(super) fn free_bytes(&self) -> u64 {
+        (self.space.budget.available() + self.spare_places()) * PLACE_BYTES as u64
     }
 }
 
@@ -170,10 +170,15 @@ impl Pool {
         self.shared.disk.pool
     }
 
-    /// Returns the space of the pool.
+    /// Returns the space of the pool, and the number of its branches.
+    ///
+    /// Waits for a commit that is under way.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        self.shared.usage()
+        let shared = &self.shared;
+        let branches = shared.state.lock().table.names() as u64;
+        let size = shared.disk.layout().places * PLACE_BYTES as u64;
+        Usage { size, free: shared.free_bytes(), branches }
     }
 
     /// Lists the branches by name: `t2` before `t10`.

@@ -167,6 +167,11 @@ impl Table {
         self.slots[*self.slot_of.get(&id)?].as_ref()
     }
 
+    /// Returns the number of nodes with a name.
+    pub(crate) fn names(&self) -> usize {
+        self.id_of.len()
+    }
+
     /// Returns the node with a name, whether it can be used or not.
     pub(crate) fn find(&self, name: &str) -> Option<&Record> {
         self.get(*self.id_of.get(name)?)
