@@ -214,7 +214,7 @@ impl Groups {
             unread: Mutex::new(found.unread),
             largest_trees: AtomicU64::new(found.trees),
         };
-        let slots = cpu::slots();
+        let slots = cpu::most_slots();
         let step = (geometry.groups() / slots).max(1);
         let start = |slot: usize| {
             let own = (slot as u32).wrapping_mul(step) % geometry.groups();

@@ -139,7 +139,7 @@ impl BufferCache {
         bytes: u64,
         shared: Option<Arc<SharedLimit>>,
     ) -> Self {
-        let cpus = cpu::slots() as usize;
+        let cpus = cpu::most_slots() as usize;
         let limit = usize::try_from(bytes / BLOCK_BYTES as u64).unwrap_or(usize::MAX);
         // Enough shards that unrelated blocks seldom share one, while each has room for some
         // blocks.

@@ -113,7 +113,8 @@ impl MemoryBuilder {
         let fs: Arc<dyn FileSystem> = self.options.clone().build();
         let build = || {
             let vfs = Vfs::with_limits(fs, self.scaling, limits)?;
-            vfs.set_memory_driver(self.options.size(memory_files).build())?;
+            let options = self.options.size(memory_files);
+            vfs.set_memory_driver(move || options.clone().build())?;
             Ok(vfs)
         };
         build().map_err(|errno| Error::new("mount", errno))

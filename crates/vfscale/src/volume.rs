@@ -544,7 +544,7 @@ fn mount(
     access_times: MountFlags,
 ) -> Result<Vfs, Errno> {
     let vfs = Vfs::with_limits(fs.clone(), scaling, limits)?;
-    vfs.set_memory_driver(MemFs::builder().slots(scaling.slots()).build())?;
+    vfs.set_memory_driver(move || MemFs::builder().slots(scaling.slots()).build())?;
     if access_times != MountFlags::RELATIME {
         let mounted = vfs.task().posix().remount_bind("/", access_times);
         mounted.map_err(|error| error.errno())?;

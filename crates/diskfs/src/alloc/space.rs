@@ -154,7 +154,7 @@ impl Space {
         let pool_size = pool_of(totals.blocks);
         let pool = pool_size.min(available);
         let total = totals.blocks - pool_size.min(totals.blocks);
-        let budget = Budget::new(total, cpu::slots() as usize);
+        let budget = Budget::new(total, cpu::most_slots() as usize);
         // The budget's excess over the available blocks is in use. The take succeeds: no other
         // thread has access yet.
         let used = total.saturating_sub(available - pool);
@@ -163,7 +163,7 @@ impl Space {
         let (pool_size, blocks) = (AtomicU64::new(pool_size), AtomicU64::new(totals.blocks));
         let read = ReadMostly { pool_size, blocks, is_spread };
         let (packed, spread) = (SpaceWritten::default(), CachePadded::new(SpaceWritten::default()));
-        let counter = || PerCpuCounter::new(cpu::slots() as usize);
+        let counter = || PerCpuCounter::new(cpu::most_slots() as usize);
         let coming = Coming { freed: counter(), given: counter() };
         let space = Self { read, packed, spread, budget, coming };
         space.pool().store(pool, Ordering::Relaxed);

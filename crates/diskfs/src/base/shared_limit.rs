@@ -52,7 +52,7 @@ pub(crate) struct SharedLimit {
 impl SharedLimit {
     /// Creates a limit of `most` objects.
     pub(crate) fn new(most: u64) -> Self {
-        let slots = cpu::slots() as usize;
+        let slots = cpu::most_slots() as usize;
         let batch = BATCH_MAX.min(most / (BATCHES_SHARE * slots as u64));
         Self {
             most: i64::try_from(most).unwrap_or(i64::MAX),

@@ -29,7 +29,7 @@ type Slots = PerCpu<Mutex<Vec<Arc<Block>>, BlockPool>>;
 #[cfg(not(any(loom, shuttle)))]
 fn slots() -> Option<&'static Slots> {
     static SLOTS: LazyLock<Slots> = LazyLock::new(|| {
-        let slots = vfscale_sync::cpu::slots() as usize;
+        let slots = vfscale_sync::cpu::most_slots() as usize;
         PerCpu::new(slots, |_| Mutex::new(Vec::with_capacity(KEPT)))
     });
     Some(&SLOTS)

@@ -102,7 +102,7 @@ impl Files {
     /// Serves the files of `volume`.
     pub fn new(volume: Arc<Volume>, settings: &Settings) -> Arc<Self> {
         let dirty_lists = settings.journal.scaling.dirty_lists();
-        let slots = cpu::slots() as usize;
+        let slots = cpu::most_slots() as usize;
         let reserving = Some(volume.reserving());
         let pages = match &settings.cache_budget {
             Some(budget) => PageCache::in_room(Arc::clone(budget.pages()), slots, reserving),

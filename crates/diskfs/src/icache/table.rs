@@ -107,7 +107,7 @@ impl NodeTable {
     /// Creates an empty table like [`new`](Self::new), which counts its nodes in `shared` as well.
     /// Its owner has it [join](SharedLimit::join).
     pub(crate) fn with_limit(limit: usize, shared: Option<Arc<SharedLimit>>) -> Self {
-        let cpus = cpu::slots() as usize;
+        let cpus = cpu::most_slots() as usize;
         // Enough shards that unrelated inodes seldom share one.
         let shards = (limit / SHARD_NODES).clamp(4 * cpus, SHARDS_PER_CPU * cpus);
         let shards = shards.next_power_of_two();

@@ -411,7 +411,7 @@ impl DelayedNames {
     }
 
     fn new(dir: &InodeCore) -> Self {
-        let cpus = cpu::slots() as usize;
+        let cpus = cpu::most_slots() as usize;
         let ranges = (cpus * RANGES_PER_CPU).next_power_of_two().clamp(RANGES_MIN, RANGES_MAX);
         let ranges: Box<[CachePadded<Range>]> =
             (0..ranges).map(|_| CachePadded::default()).collect();

@@ -181,7 +181,7 @@ pub struct CacheBudget {
 impl CacheBudget {
     /// Creates a budget of `bytes` bytes: three quarters for data and a quarter for metadata.
     pub fn new(bytes: u64) -> Arc<Self> {
-        let (of_metadata, slots) = (bytes / 4, cpu::slots() as usize);
+        let (of_metadata, slots) = (bytes / 4, cpu::most_slots() as usize);
         Arc::new(Self {
             bytes,
             of_metadata,

@@ -174,7 +174,7 @@ impl Credits {
         fixed: Vec<Range<u64>>,
         log_blocks: u64,
     ) -> Self {
-        let slots = cpu::slots() as usize;
+        let slots = cpu::most_slots() as usize;
         let sum = (log_blocks / 2).min(SUM_MAX);
         Self {
             is_on: AtomicBool::new(is_writable && device.must_reserve()),

@@ -30,7 +30,7 @@ impl DelayedDirs {
     /// Creates an empty list for a volume with a log of `log_bytes` bytes. Nothing is delayed
     /// before the list is opened.
     pub(super) fn new(log_bytes: u64, heat: u32) -> Self {
-        let log = Budget::new(log_bytes / LOG_SHARE, cpu::slots() as usize);
+        let log = Budget::new(log_bytes / LOG_SHARE, cpu::most_slots() as usize);
         Self { list: DelayedList::default(), log, is_full: AtomicBool::new(false), heat }
     }
 

@@ -85,7 +85,7 @@ impl Volume {
         let discards = journal.is_some() && settings.discard.unwrap_or_else(is_thin);
         let freed = discards.then(FreedRegions::default);
         let shared = Shared { groups, space, freed, overruns: AtomicU64::new(0) };
-        let slots = cpu::slots() as usize;
+        let slots = cpu::most_slots() as usize;
         let cache = PerCpuArc::new(slots, cache);
         let shared = PerCpuArc::new(slots, Arc::new(shared));
         let orphans = VolumeOrphans::new(settings.journal.scaling.orphan_parts());

@@ -43,7 +43,9 @@ pub fn slots() -> u32 {
     slots
 }
 
-/// Returns the highest result of [`slots`] so far, for structures that belong to the process.
+/// Returns the highest result of [`slots`] so far, for structures that belong to the process, and
+/// for the many of a volume, whose settings have just asked the system. Calls the system only if
+/// nothing has.
 #[inline]
 pub fn most_slots() -> u32 {
     match MOST.load(Ordering::Relaxed) {
@@ -104,7 +106,10 @@ pub(super) fn list() -> Vec<usize> {
 /// Returns the CPUs of a set, in ascending order.
 #[cfg(not(any(loom, shuttle)))]
 fn cpus_of(mask: &Mask) -> impl Iterator<Item = usize> + '_ {
-    (0..CPUS_MAX).filter(|cpu| mask[cpu / 64] >> (cpu % 64) & 1 != 0)
+    let some = mask.iter().enumerate().filter(|(_, word)| **word != 0);
+    some.flat_map(|(at, word)| {
+        (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| at * 64 + bit)
+    })
 }
 
 /// Returns the smallest number of slots, `possible` at most, in which no two CPUs of the set share

@@ -195,12 +195,16 @@ impl Vfs {
     }
 
     /// Sets the tree's driver for files of memory
-    /// ([`Calls::memfd_create`](crate::Calls::memfd_create)), which serves no other file system.
+    /// ([`Calls::memfd_create`](crate::Calls::memfd_create)). `make` makes one for the first of
+    /// them, which serves no other file system; again if two calls are the first.
     ///
     /// # Errors
     /// `EBUSY` if the tree has one.
-    pub fn set_memory_driver(&self, driver: Arc<dyn FileSystem>) -> Result<(), Errno> {
-        self.ns().pseudo().set_memory_driver(driver)
+    pub fn set_memory_driver(
+        &self,
+        make: impl Fn() -> Arc<dyn FileSystem> + Send + Sync + 'static,
+    ) -> Result<(), Errno> {
+        self.ns().pseudo().set_memory_driver(Box::new(make))
     }
 
     /// Returns a weak reference to the tree.

@@ -43,6 +43,9 @@ pub(crate) const INTERNAL_FLAGS: MountFlags = MountFlags::STRICTATIME;
 /// A driver of an internal file system.
 type Driver = Arc<dyn FileSystem>;
 
+/// Makes the driver for files of memory.
+type Make = Box<dyn Fn() -> Driver + Send + Sync>;
+
 /// A new mount of an internal file system, or the error of its driver.
 type Mounted = Result<OwnedMount, Errno>;
 
@@ -52,16 +55,16 @@ pub(crate) struct Pseudo {
     pipes: OnceLock<OwnedMount>,
     sockets: OnceLock<OwnedMount>,
     memory: OnceLock<OwnedMount>,
-    memory_driver: OnceLock<Driver>,
+    memory_driver: OnceLock<Make>,
 }
 
 impl Pseudo {
-    /// Sets the driver for files of memory.
+    /// Sets the driver for files of memory, which `make` makes for the first of them.
     ///
     /// # Errors
     /// `EBUSY` if there is one.
-    pub(super) fn set_memory_driver(&self, driver: Driver) -> Result<(), Errno> {
-        self.memory_driver.set(driver).map_err(|_| Errno::BUSY)
+    pub(super) fn set_memory_driver(&self, make: Make) -> Result<(), Errno> {
+        self.memory_driver.set(make).map_err(|_| Errno::BUSY)
     }
 
     /// Returns the mount for pipes; `mount` makes it if this is the first call.
@@ -79,7 +82,7 @@ impl Pseudo {
     /// # Errors
     /// `ENOSYS` if the tree has no driver for them.
     pub(super) fn memory(&self, mount: impl FnOnce(Driver) -> Mounted) -> Result<&Mount, Errno> {
-        mount_in(&self.memory, || mount(self.memory_driver.get().cloned().ok_or(Errno::NOSYS)?))
+        mount_in(&self.memory, || mount(self.memory_driver.get().ok_or(Errno::NOSYS)?()))
     }
 
     /// Returns the superblocks of the internal file systems made so far.

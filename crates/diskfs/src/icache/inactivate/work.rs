@@ -80,7 +80,7 @@ impl Inactivator {
     #[must_use]
     pub fn new(volume: Arc<Volume>, table: Arc<NodeTable>, cut: Arc<CutFn>) -> Self {
         let queues = volume.orphans().parts();
-        let threads = if queues == 1 { cpu::slots().min(THREADS_MAX) } else { 1 };
+        let threads = if queues == 1 { cpu::most_slots().min(THREADS_MAX) } else { 1 };
         let aside = Arc::<Aside>::default();
         let queue = |_| {
             let (volume, cut, aside) = (Arc::clone(&volume), Arc::clone(&cut), Arc::clone(&aside));
