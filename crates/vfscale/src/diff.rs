@@ -46,6 +46,7 @@ pub(crate) mod side;
 pub(crate) mod text;
 pub(crate) mod tree;
 mod walk;
+mod windows;
 
 fn is_directory(file_type: u32) -> bool {
     FileKind::of_mode(file_type) == Some(FileKind::Directory)

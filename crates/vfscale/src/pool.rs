@@ -520,7 +520,7 @@ impl Pool {
             let refused = vfscale_pool::Error::Refused { name: branch.to_owned(), why };
             return self.shared.call(Err(refused));
         }
-        view::write(self.shared.snapshot(branch)?.side(), out)
+        view::write(self.shared.look(branch)?.open_to_walk(branch)?.side(), out)
     }
 
     /// Returns an id of what a branch has now: as long as it has the same one, a

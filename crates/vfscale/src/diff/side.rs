@@ -10,6 +10,7 @@ use vfscale_diskfs::{BLOCK_BYTES, Extent, InodeCore};
 use vfscale_erofs::Attribute;
 use vfscale_pool::Branch;
 
+use super::windows::Windows;
 use crate::error::pool::PoolError;
 
 /// A branch whose contents do not change while it is compared.
@@ -27,7 +28,21 @@ impl Side {
     /// # Errors
     /// [`PoolError::Superblock`]; [`PoolError::Damage`] if the log can't be read.
     pub(crate) fn open(name: String, branch: Arc<Branch>) -> Result<Self, PoolError> {
-        let device: Arc<dyn Device> = branch.clone();
+        let device = branch.clone();
+        Self::open_on(name, branch, device)
+    }
+
+    /// Opens the volume as [`open`](Self::open) does, to walk over its whole tree.
+    pub(crate) fn open_to_walk(name: String, branch: Arc<Branch>) -> Result<Self, PoolError> {
+        let device = Arc::new(Windows::new(branch.clone()));
+        Self::open_on(name, branch, device)
+    }
+
+    fn open_on(
+        name: String,
+        branch: Arc<Branch>,
+        device: Arc<dyn Device>,
+    ) -> Result<Self, PoolError> {
         let volume = Rescue::open(device, None).map_err(PoolError::Superblock)?;
         if let vfscale_diskfs::rescue::LogRead::Unusable(fault) = volume.log() {
             let what = format!("its log can't be read: {fault}");

@@ -722,6 +722,13 @@ impl Looked {
         let side = Side::open(format!("{}:{name}", self.pool.name), self.branch.clone())?;
         Ok(Snapshot { side, _branch: self })
     }
+
+    /// Opens the volume in it, to walk over its whole tree.
+    pub(crate) fn open_to_walk(self, name: &str) -> Result<Snapshot, PoolError> {
+        let name = format!("{}:{name}", self.pool.name);
+        let side = Side::open_to_walk(name, self.branch.clone())?;
+        Ok(Snapshot { side, _branch: self })
+    }
 }
 
 impl Deref for Looked {
