@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, Weak};
 use std::time::Duration;
 
+use vfscale::driver::super_block::is_for_space;
 use vfscale::pool::PoolMaker;
 use vfscale::posix::{AtFlags, OFlags, Stat};
 use vfscale::volume::Freezer;
@@ -343,7 +344,7 @@ impl Server {
     /// Calls `serve` for a request that may need space, again if some could be made.
     fn change(&self, mut serve: impl FnMut() -> Result<Served, Errno>) -> Result<Served, Errno> {
         let served = serve();
-        let is_refused = |served: &_| matches!(served, Err(Errno::NOSPC | Errno::DQUOT));
+        let is_refused = |served: &_| matches!(served, Err(errno) if is_for_space(*errno));
         if !is_refused(&served) {
             return served;
         }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use vfscale::driver::super_block::is_for_space;
 use vfscale::posix::{Access, At, AtFlags, FallocateFlags, OFlags, Whence};
 use vfscale::{Errno, File};
 
@@ -109,7 +110,7 @@ impl Server {
         let is_late = is_cached && self.unsent.is_settling(ctx.node);
         let stamps = !(is_late || self.config.gathers());
         let mut done = match self.write_part(&file, data, offset, stamps).map_err(Errno::from) {
-            Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => {
+            Err(errno) if is_for_space(errno) => {
                 return Err(self.full(ctx, errno, is_cached));
             }
             written => written?,

@@ -193,7 +193,7 @@ impl SuperBlock {
     #[inline]
     pub(crate) fn with_space<T>(&self, call: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
         match call() {
-            Err(Errno::NOSPC | Errno::DQUOT) => again_for_space(|| self.fs.reclaim(), call),
+            Err(errno) if is_for_space(errno) => again_for_space(|| self.fs.reclaim(), call),
             other => other,
         }
     }
@@ -481,6 +481,12 @@ impl SuperBlock {
     }
 }
 
+/// Returns whether an error says that there was too little space: of the file system, or of what
+/// this part of it may take.
+pub fn is_for_space(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSPC | Errno::DQUOT)
+}
+
 /// Number of attempts of a call whose freed space other threads may take first.
 const SPACE_TRIES: u32 = 16;
 
@@ -496,7 +502,7 @@ pub(crate) fn again_for_space<T>(
     let mut before = reclaim();
     for _ in 0..SPACE_TRIES {
         let refused = match call() {
-            Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => errno,
+            Err(errno) if is_for_space(errno) => errno,
             other => return other,
         };
         let now = reclaim();

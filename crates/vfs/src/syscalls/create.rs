@@ -26,7 +26,7 @@ use crate::objects::driver::{NewInode, Reclaimed, XattrPair};
 use crate::objects::fsnotify::{self, Place};
 use crate::objects::inode::{Inode, InodeRef};
 use crate::objects::permission::permission;
-use crate::objects::super_block::again_for_space;
+use crate::objects::super_block::{again_for_space, is_for_space};
 use crate::objects::vfsmount::{Path, WriteAccess};
 use crate::security::acl::{self, Acl, Inherited};
 use crate::security::cred::Credentials;
@@ -441,7 +441,7 @@ impl Task {
         call: impl Fn() -> Outcome<T>,
     ) -> Outcome<T> {
         match call() {
-            Err(Errno::NOSPC | Errno::DQUOT) => {
+            Err(errno) if is_for_space(errno) => {
                 again_for_space(|| self.reclaim_at(at, path, lookup), call)
             }
             other => other,

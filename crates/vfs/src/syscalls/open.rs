@@ -22,7 +22,7 @@ use crate::objects::driver::Reclaimed;
 use crate::objects::file_description::FileMode;
 use crate::objects::inode::Inode;
 use crate::objects::permission::permission;
-use crate::objects::super_block::again_for_space;
+use crate::objects::super_block::{again_for_space, is_for_space};
 use crate::objects::vfsmount::{MountRef, Path, WriteAccess};
 use crate::security::cred::Credentials;
 use crate::syscalls::create::{self, make_backed, make_backed_unnamed};
@@ -327,7 +327,7 @@ impl Task {
         token: Option<&WaitToken>,
     ) -> Outcome<File> {
         match errno {
-            Errno::NOSPC | Errno::DQUOT => {
+            errno if is_for_space(errno) => {
                 let reclaim = || self.reclaim_for(at, path, opening);
                 again_for_space(reclaim, || self.do_open(at, path, opening))
             }

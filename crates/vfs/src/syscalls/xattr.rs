@@ -23,6 +23,7 @@ use crate::objects::inode::{Inode, InodeExtra};
 use crate::objects::inode_xattrs::EXTRA_BYTES;
 use crate::objects::permission::permission;
 use crate::objects::setattr::{More, Plan};
+use crate::objects::super_block::is_for_space;
 use crate::objects::vfsmount::{Path, WriteAccess};
 use crate::security::acl::{Acl, Inherited};
 use crate::security::cred::Credentials;
@@ -267,7 +268,7 @@ impl Task {
             }
             match body(pos.inode(), walk.cred(), walk.guard(), RefHeld::No) {
                 // Waiting for space means waiting for the end of RCU sections such as this one.
-                Err(Errno::NOSPC | Errno::DQUOT) => Ok(Done::No),
+                Err(errno) if is_for_space(errno) => Ok(Done::No),
                 other => other.map_err(Fail::from),
             }
         };
