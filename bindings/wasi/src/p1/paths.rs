@@ -11,6 +11,16 @@ use super::abi::{
 use super::descriptors::Entry;
 use super::memory::Memory;
 use super::{Done, Guest};
+use crate::node::Node;
+
+/// Returns the directory of a call, and the path below it.
+fn place<'a>(
+    guest: &'a Guest,
+    memory: &'a Memory<'_>,
+    (fd, path, len): (u32, u32, u32),
+) -> Done<(&'a Node, &'a str)> {
+    Ok((guest.descriptors.dir(fd)?, memory.text(path, len)?))
+}
 
 pub(super) fn path_create_directory(
     guest: &mut Guest,
@@ -19,7 +29,8 @@ pub(super) fn path_create_directory(
     path: u32,
     len: u32,
 ) -> Done {
-    Ok(guest.descriptors.dir(fd)?.make_dir(memory.text(path, len)?)?)
+    let (dir, path) = place(guest, memory, (fd, path, len))?;
+    Ok(dir.make_dir(path)?)
 }
 
 pub(super) fn path_filestat_get(
@@ -31,8 +42,8 @@ pub(super) fn path_filestat_get(
     len: u32,
     stat: u32,
 ) -> Done {
-    let dir = guest.descriptors.dir(fd)?;
-    let found = dir.stat_at(memory.text(path, len)?, follows(flags)?)?;
+    let (dir, path) = place(guest, memory, (fd, path, len))?;
+    let found = dir.stat_at(path, follows(flags)?)?;
     memory.put(stat, &filestat(&found))
 }
 
@@ -49,8 +60,8 @@ pub(super) fn path_filestat_set_times(
     set: u32,
 ) -> Done {
     let times = times(accessed, modified, set)?;
-    let dir = guest.descriptors.dir(fd)?;
-    Ok(dir.set_times_at(memory.text(path, len)?, follows(flags)?, times)?)
+    let (dir, path) = place(guest, memory, (fd, path, len))?;
+    Ok(dir.set_times_at(path, follows(flags)?, times)?)
 }
 
 #[expect(clippy::too_many_arguments, reason = "those of preview 1")]
@@ -68,8 +79,9 @@ pub(super) fn path_link(
     if follows(flags)? {
         return Err(Errno::INVAL.into());
     }
-    let (from, to) = (guest.descriptors.dir(fd)?, guest.descriptors.dir(new_fd)?);
-    Ok(from.link_to(memory.text(old, old_len)?, to, memory.text(new, new_len)?)?)
+    let (from, old) = place(guest, memory, (fd, old, old_len))?;
+    let (to, new) = place(guest, memory, (new_fd, new, new_len))?;
+    Ok(from.link_to(old, to, new)?)
 }
 
 #[expect(clippy::too_many_arguments, reason = "those of preview 1")]
@@ -87,9 +99,9 @@ pub(super) fn path_open(
     opened: u32,
 ) -> Done {
     let how = open_flags(oflags, rights, flags)?;
-    let dir = guest.descriptors.dir(fd)?;
+    let (dir, path) = place(guest, memory, (fd, path, len))?;
     guest.descriptors.check_room(dir)?;
-    let node = dir.open_at(memory.text(path, len)?, follows(lookup)?, how)?;
+    let node = dir.open_at(path, follows(lookup)?, how)?;
     let entry = if node.is_dir() {
         Entry::Dir { node, preopen: None }
     } else {
@@ -131,7 +143,8 @@ pub(super) fn path_readlink(
     buf_len: u32,
     used: u32,
 ) -> Done {
-    let target = guest.descriptors.dir(fd)?.read_link(memory.text(path, len)?)?;
+    let (dir, path) = place(guest, memory, (fd, path, len))?;
+    let target = dir.read_link(path)?;
     let n = target.len().min(buf_len as usize);
     memory.put(buf, &target.as_bytes()[..n])?;
     memory.put(used, &(n as u32).to_le_bytes())
@@ -144,7 +157,8 @@ pub(super) fn path_remove_directory(
     path: u32,
     len: u32,
 ) -> Done {
-    Ok(guest.descriptors.dir(fd)?.remove_dir(memory.text(path, len)?)?)
+    let (dir, path) = place(guest, memory, (fd, path, len))?;
+    Ok(dir.remove_dir(path)?)
 }
 
 #[expect(clippy::too_many_arguments, reason = "those of preview 1")]
@@ -158,8 +172,9 @@ pub(super) fn path_rename(
     new: u32,
     new_len: u32,
 ) -> Done {
-    let (from, to) = (guest.descriptors.dir(fd)?, guest.descriptors.dir(new_fd)?);
-    Ok(from.rename_to(memory.text(old, old_len)?, to, memory.text(new, new_len)?)?)
+    let (from, old) = place(guest, memory, (fd, old, old_len))?;
+    let (to, new) = place(guest, memory, (new_fd, new, new_len))?;
+    Ok(from.rename_to(old, to, new)?)
 }
 
 pub(super) fn path_symlink(
@@ -171,8 +186,8 @@ pub(super) fn path_symlink(
     path: u32,
     len: u32,
 ) -> Done {
-    let dir = guest.descriptors.dir(fd)?;
-    Ok(dir.make_symlink(memory.text(target, target_len)?, memory.text(path, len)?)?)
+    let (dir, path) = place(guest, memory, (fd, path, len))?;
+    Ok(dir.make_symlink(memory.text(target, target_len)?, path)?)
 }
 
 pub(super) fn path_unlink_file(
@@ -182,5 +197,6 @@ pub(super) fn path_unlink_file(
     path: u32,
     len: u32,
 ) -> Done {
-    Ok(guest.descriptors.dir(fd)?.remove_file(memory.text(path, len)?)?)
+    let (dir, path) = place(guest, memory, (fd, path, len))?;
+    Ok(dir.remove_file(path)?)
 }

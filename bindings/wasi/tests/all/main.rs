@@ -5,6 +5,7 @@
 mod asynchronous;
 mod branches;
 mod confined;
+mod examples;
 mod files;
 mod handles;
 mod limits;

@@ -9,7 +9,7 @@ use vfscale::{Pool, Task, Vfs, Volume};
 pub enum Tree {
     Memory(Vfs),
     Volume(Volume),
-    Branch(Volume, Pool),
+    Branch(Volume),
 }
 
 const SIZE: u64 = 64 << 20;
@@ -27,7 +27,7 @@ impl Tree {
     pub fn branch() -> Tree {
         let pool = pool();
         pool.fork("main", "fork").unwrap();
-        Tree::Branch(pool.open("fork").unwrap(), pool)
+        Tree::Branch(pool.open("fork").unwrap())
     }
 
     pub fn all() -> [Tree; 3] {
@@ -37,7 +37,7 @@ impl Tree {
     pub fn task(&self) -> Task {
         match self {
             Tree::Memory(vfs) => vfs.task(),
-            Tree::Volume(volume) | Tree::Branch(volume, _) => volume.task(),
+            Tree::Volume(volume) | Tree::Branch(volume) => volume.task(),
         }
     }
 }

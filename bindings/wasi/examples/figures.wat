@@ -1,0 +1,80 @@
+;; Repeats a call on `file`, `fresh` or `many` as often as it is told.
+(module
+    (import "wasi_snapshot_preview1" "fd_close" (func $close (param i32) (result i32)))
+    (import "wasi_snapshot_preview1" "fd_pread"
+        (func $pread (param i32 i32 i32 i64 i32) (result i32)))
+    (import "wasi_snapshot_preview1" "fd_pwrite"
+        (func $pwrite (param i32 i32 i32 i64 i32) (result i32)))
+    (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
+    (import "wasi_snapshot_preview1" "fd_readdir"
+        (func $readdir (param i32 i32 i32 i64 i32) (result i32)))
+    (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+    (import "wasi_snapshot_preview1" "path_filestat_get"
+        (func $stat (param i32 i32 i32 i32 i32) (result i32)))
+    (import "wasi_snapshot_preview1" "path_open"
+        (func $open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))
+    (import "wasi_snapshot_preview1" "path_unlink_file"
+        (func $unlink (param i32 i32 i32) (result i32)))
+    (memory (export "memory") 8)
+    (data (i32.const 0) "file")
+    (data (i32.const 8) "fresh")
+    (data (i32.const 16) "many")
+    (data (i32.const 32) "\00\00\01\00\00\10\00\00")
+    (func $check (param i32) local.get 0 if unreachable end)
+    (func $open-at (param $path i32) (param $len i32) (param $oflags i32) (result i32)
+        (call $check (call $open (i32.const 3) (i32.const 1) (local.get $path) (local.get $len)
+            (local.get $oflags) (i64.const 66) (i64.const 0) (i32.const 0) (i32.const 40)))
+        (i32.load (i32.const 40)))
+    (func $close-it (param i32) (call $check (call $close (local.get 0))))
+    (func (export "stat") (param $n i32)
+        (loop $on
+            (call $check (call $stat (i32.const 3) (i32.const 1) (i32.const 0) (i32.const 4)
+                (i32.const 64)))
+            (local.set $n (i32.sub (local.get $n) (i32.const 1)))
+            (br_if $on (local.get $n))))
+    (func (export "open-close") (param $n i32)
+        (loop $on
+            (call $close-it (call $open-at (i32.const 0) (i32.const 4) (i32.const 0)))
+            (local.set $n (i32.sub (local.get $n) (i32.const 1)))
+            (br_if $on (local.get $n))))
+    (func (export "open-read-close") (param $n i32) (local $fd i32)
+        (loop $on
+            (local.set $fd (call $open-at (i32.const 0) (i32.const 4) (i32.const 0)))
+            (call $check (call $read (local.get $fd) (i32.const 32) (i32.const 1) (i32.const 44)))
+            (call $close-it (local.get $fd))
+            (local.set $n (i32.sub (local.get $n) (i32.const 1)))
+            (br_if $on (local.get $n))))
+    (func (export "create-write-remove") (param $n i32) (local $fd i32)
+        (loop $on
+            (local.set $fd (call $open-at (i32.const 8) (i32.const 5) (i32.const 5)))
+            (call $check (call $write (local.get $fd) (i32.const 32) (i32.const 1) (i32.const 44)))
+            (call $close-it (local.get $fd))
+            (call $check (call $unlink (i32.const 3) (i32.const 8) (i32.const 5)))
+            (local.set $n (i32.sub (local.get $n) (i32.const 1)))
+            (br_if $on (local.get $n))))
+    (func (export "pread") (param $n i32) (local $fd i32)
+        (local.set $fd (call $open-at (i32.const 0) (i32.const 4) (i32.const 0)))
+        (loop $on
+            (call $check (call $pread (local.get $fd) (i32.const 32) (i32.const 1) (i64.const 0)
+                (i32.const 44)))
+            (local.set $n (i32.sub (local.get $n) (i32.const 1)))
+            (br_if $on (local.get $n)))
+        (call $close-it (local.get $fd)))
+    (func (export "pwrite") (param $n i32) (local $fd i32)
+        (local.set $fd (call $open-at (i32.const 0) (i32.const 4) (i32.const 0)))
+        (loop $on
+            (call $check (call $pwrite (local.get $fd) (i32.const 32) (i32.const 1) (i64.const 0)
+                (i32.const 44)))
+            (local.set $n (i32.sub (local.get $n) (i32.const 1)))
+            (br_if $on (local.get $n)))
+        (call $close-it (local.get $fd)))
+    (func (export "list-many") (param $n i32) (local $fd i32)
+        (call $check (call $open (i32.const 3) (i32.const 1) (i32.const 16) (i32.const 4)
+            (i32.const 2) (i64.const 2) (i64.const 0) (i32.const 0) (i32.const 40)))
+        (local.set $fd (i32.load (i32.const 40)))
+        (loop $on
+            (call $check (call $readdir (local.get $fd) (i32.const 0x20000) (i32.const 0x10000)
+                (i64.const 0) (i32.const 44)))
+            (local.set $n (i32.sub (local.get $n) (i32.const 1)))
+            (br_if $on (local.get $n)))
+        (call $close-it (local.get $fd))))
