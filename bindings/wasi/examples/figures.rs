@@ -29,7 +29,7 @@ use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// What a guest repeats, and how often in a round. Reads and writes are of 4 KiB.
+/// The work of a guest, and how often it does it in a round. Reads and writes are of 4 KiB.
 const WORK: &[(&str, u32)] = &[
     ("stat", 20_000),
     ("open-close", 20_000),
