@@ -59,6 +59,9 @@ struct NextNumbers {
     task: AtomicU64,
 }
 
+/// Number of attempts of a call whose open files other threads may take into reserve first.
+const FILE_TRIES: u32 = 16;
+
 impl VfsShared {
     /// Creates the state of trees that share nothing with others.
     pub(super) fn new(scaling: Scaling, limits: Limits) -> VfsShared {
@@ -285,6 +288,26 @@ impl VfsShared {
     #[inline]
     pub(crate) fn room_for_file(&self) -> Result<(), Errno> {
         if self.files().is_low() { self.make_room_for_file() } else { Ok(()) }
+    }
+
+    /// Makes open files, again if there was no room for one while others held units in reserve: the
+    /// list of another CPU, which this thread has left meanwhile or another thread has filled. The
+    /// caller holds no lock, and a failed call leaves no side effect.
+    ///
+    /// # Errors
+    /// `ENFILE`, and the errors of the call.
+    pub(crate) fn with_room_for_files<T>(
+        &self,
+        make: impl Fn() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        self.room_for_file()?;
+        for _ in 1..FILE_TRIES {
+            match make() {
+                Err(Errno::NFILE) => self.make_room_for_file()?,
+                made => return made,
+            }
+        }
+        make()
     }
 
     /// Reclaims the units that the lists of open files hold in reserve, if no others are left. The

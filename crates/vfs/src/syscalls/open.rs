@@ -335,8 +335,7 @@ impl Task {
             // An exclusive creation may have made the file before another thread took the last slot
             // for an open file; repeating it would fail.
             Errno::NFILE if !opening.flags.contains(OFlags::CREATE | OFlags::EXCL) => {
-                self.ns().make_room_for_file()?;
-                self.do_open(at, path, opening)
+                self.ns().with_room_for_files(|| self.do_open(at, path, opening))
             }
             _ => Err(errno),
         }

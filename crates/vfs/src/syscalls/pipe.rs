@@ -98,7 +98,10 @@ impl Task {
         if !(OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::DIRECT).contains(flags) {
             return Err(Errno::INVAL);
         }
-        self.ns().room_for_file()?;
+        self.ns().with_room_for_files(|| self.make_pipe(flags))
+    }
+
+    fn make_pipe(&self, flags: OFlags) -> Outcome<(File, File)> {
         let guard = rcu::pin();
         let cred = self.cred(&guard);
         let mount = self.ns().pipe_mount()?;
@@ -136,7 +139,6 @@ impl Task {
         if name.len() > MEMFD_NAME_MAX || name.contains(&0) {
             return Err(Errno::INVAL);
         }
-        self.ns().room_for_file()?;
         let mount = self.ns().memory_mount()?;
         let sb = mount.sb();
         let make = || {
@@ -161,7 +163,7 @@ impl Task {
             let dentry = new_dentry(sb, &[b"memfd:", name].concat(), inode, &guard);
             File::new(Path::new(MountRef::new(mount), dentry), mode, OFlags::RDWR)
         };
-        sb.with_space(make)
+        self.ns().with_room_for_files(|| sb.with_space(make))
     }
 }
 

@@ -49,7 +49,10 @@ impl Task {
         if !(OFlags::CLOEXEC | OFlags::NONBLOCK).contains(flags) {
             return Err(Errno::INVAL);
         }
-        self.ns().room_for_file()?;
+        self.ns().with_room_for_files(|| self.make_sockets(kind, flags))
+    }
+
+    fn make_sockets(&self, kind: SocketType, flags: OFlags) -> Outcome<[File; 2]> {
         let guard = rcu::pin();
         let cred = self.cred(&guard);
         let mount = self.ns().socket_mount()?;

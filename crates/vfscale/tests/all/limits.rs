@@ -106,6 +106,30 @@ fn files_of_all_file_systems_of_a_tree_count_together() {
     }
 }
 
+/// Race: Each list takes units into reserve, also those for the second end of another CPU's pipe.
+#[test]
+fn calls_of_two_cpus_never_lack_the_open_files_that_both_leave() {
+    let vfs = vfs(limits().open_files(8));
+    vfs.task().write("/file", "").unwrap();
+    thread::scope(|scope| {
+        for cpu in 0..2 {
+            let task = vfs.task();
+            scope.spawn(move || {
+                let _cpu = vfscale_sync::cpu::pretend(cpu);
+                for round in 0..20_000 {
+                    let pipe = task.posix().pipe2(OFlags::empty()).map(drop);
+                    let pair =
+                        task.posix().socketpair(SocketType::Stream, OFlags::empty()).map(drop);
+                    let file = task.posix().open("/file", OFlags::RDONLY, MODE).map(drop);
+                    for made in [pipe, pair, file] {
+                        made.unwrap_or_else(|error| panic!("round {round}: {error}"));
+                    }
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn a_file_on_a_private_list_counts_until_it_is_closed() {
     let vfs = vfs(limits().open_files(200));
