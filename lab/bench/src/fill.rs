@@ -343,13 +343,14 @@ impl FillRun<'_> {
         report.samples.push(sample);
         let synced = Instant::now();
         self.volume.sync().map_err(|error| Fault::wrong(error.to_string()))?;
+        let sync_seconds = synced.elapsed().as_secs_f64();
         let seconds = begun.elapsed().as_secs_f64();
         let samples = &report.samples[first..];
         let (rate_first, rate_last) = tenths(samples, self.plan.files);
         report.totals.push(Total {
             phase,
             seconds,
-            sync_seconds: synced.elapsed().as_secs_f64(),
+            sync_seconds,
             rate: self.plan.files as f64 / seconds,
             rate_first,
             rate_last,
