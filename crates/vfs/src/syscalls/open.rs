@@ -282,10 +282,10 @@ impl Task {
     }
 
     fn open_known(&self, path: Path, opening: Opening, by_handle: bool) -> Outcome<File> {
-        self.ns().room_for_file()?;
         if path.dentry().inode().file_type() == FileType::Fifo
             && !opening.flags.contains(OFlags::PATH)
         {
+            self.ns().room_for_file()?;
             return self.open_fifo(path, opening, None);
         }
         let open = || {
@@ -303,7 +303,8 @@ impl Task {
             }
             self.finish_open(path, opening, self.cred(&guard), &guard)
         };
-        run_changes(open, |change| self.open_backed(change, opening))
+        let change = |change| self.open_backed(change, opening);
+        self.ns().with_room_for_files(|| run_changes(open, change))
     }
 
     /// Opens, again if it fails for lack of space while freed space is about to become available.

@@ -116,12 +116,14 @@ fn calls_of_two_cpus_never_lack_the_open_files_that_both_leave() {
             let task = vfs.task();
             scope.spawn(move || {
                 let _cpu = vfscale_sync::cpu::pretend(cpu);
+                let opened = task.posix().open("/file", OFlags::RDONLY, MODE).unwrap();
                 for round in 0..20_000 {
                     let pipe = task.posix().pipe2(OFlags::empty()).map(drop);
                     let pair =
                         task.posix().socketpair(SocketType::Stream, OFlags::empty()).map(drop);
                     let file = task.posix().open("/file", OFlags::RDONLY, MODE).map(drop);
-                    for made in [pipe, pair, file] {
+                    let again = task.posix().reopen(&opened, OFlags::RDONLY).map(drop);
+                    for made in [pipe, pair, file, again] {
                         made.unwrap_or_else(|error| panic!("round {round}: {error}"));
                     }
                 }
