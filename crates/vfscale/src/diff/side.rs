@@ -28,8 +28,7 @@ impl Side {
     /// # Errors
     /// [`PoolError::Superblock`]; [`PoolError::Damage`] if the log can't be read.
     pub(crate) fn open(name: String, branch: Arc<Branch>) -> Result<Self, PoolError> {
-        let device = branch.clone();
-        Self::open_on(name, branch, device)
+        Self::open_on(name, branch.clone(), branch)
     }
 
     /// Opens the volume as [`open`](Self::open) does, to walk over its whole tree.

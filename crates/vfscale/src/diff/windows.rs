@@ -1,7 +1,7 @@
 //! A device that is read in pieces larger than asked for, for walks over whole trees.
 //!
-//! What a walk reads is a block at a time, and lies in blocks that were allocated together: the
-//! inodes of a directory and its names. A read of one block takes about as long as one of 16.
+//! A walk reads a block at a time, of blocks that were allocated together: the inodes of a
+//! directory and its names. A read of one block takes about as long as one of 16.
 //!
 //! If the reads turn out to be elsewhere, they are no longer made larger.
 
@@ -83,7 +83,7 @@ impl Device for Windows {
         let (start, length) = (offset / BYTES * BYTES, buf.len() as u64);
         let at = (offset - start) as usize;
         let is_within = at as u64 + length <= BYTES && self.size() >= start + BYTES;
-        if !is_within || length == BYTES {
+        if !is_within {
             return self.device.read_at(offset, buf);
         }
         let mut kept = self.kept();

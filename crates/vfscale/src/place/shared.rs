@@ -719,14 +719,20 @@ pub(crate) struct Looked {
 impl Looked {
     /// Opens the volume in it.
     pub(crate) fn open(self, name: &str) -> Result<Snapshot, PoolError> {
-        let side = Side::open(format!("{}:{name}", self.pool.name), self.branch.clone())?;
-        Ok(Snapshot { side, _branch: self })
+        self.open_by(name, Side::open)
     }
 
     /// Opens the volume in it, to walk over its whole tree.
     pub(crate) fn open_to_walk(self, name: &str) -> Result<Snapshot, PoolError> {
-        let name = format!("{}:{name}", self.pool.name);
-        let side = Side::open_to_walk(name, self.branch.clone())?;
+        self.open_by(name, Side::open_to_walk)
+    }
+
+    fn open_by(
+        self,
+        name: &str,
+        open: fn(String, Arc<Branch>) -> Result<Side, PoolError>,
+    ) -> Result<Snapshot, PoolError> {
+        let side = open(format!("{}:{name}", self.pool.name), self.branch.clone())?;
         Ok(Snapshot { side, _branch: self })
     }
 }
