@@ -6,6 +6,7 @@ pub(crate) mod floor;
 pub mod mount_table;
 pub(crate) mod polling;
 pub(crate) mod process;
+pub mod recording;
 pub(crate) mod sharing;
 pub(crate) mod syncing;
 pub(crate) mod transport;

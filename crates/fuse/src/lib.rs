@@ -24,7 +24,7 @@
 //! | `session` | the workers, the first exchange |
 //! | `statistics` | counts of requests and their service times, by worker |
 //! | `wire` | bytes to requests, replies to bytes |
-//! | `base` | the device and its clones, the [mount table](mount_table), the rights of processes, errors, the settings of a mount |
+//! | `base` | the device and its clones, the [mount table](mount_table), the [changes](recording) of a mount, the rights of processes, errors, the settings of a mount |
 //!
 //! The trait `session::Service` is the boundary between transport (`session`, `uring`, `wire`) and
 //! file system (`server`). Either side can be replaced; both transports serve the same core.
@@ -57,7 +57,8 @@
 //!
 //! The locks of the tables, and those between the threads of `uring`, are leaves, except the lock
 //! over the numbers of foreign mounts, which is taken before the lock of a node shard. None is held
-//! while the VFS is called or a handle is dropped.
+//! while the VFS is called or a handle is dropped. Where changes are [recorded](recording), the turn of a
+//! request is taken before all of them.
 //!
 //! # Limits that FUSE sets
 //!
@@ -80,6 +81,7 @@ pub use attach::Attachment;
 pub use base::error::MountError;
 pub use base::mount_table;
 pub use base::polling::{Polling, PollingChoice};
+pub use base::recording;
 pub use base::sharing::Sharing;
 pub use base::syncing::Syncing;
 pub use base::transport::Transport;

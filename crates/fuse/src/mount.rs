@@ -20,6 +20,7 @@ use crate::attach::{self, Attached, Attachment, Detach};
 use crate::base::device::Device;
 use crate::base::error::MountError;
 use crate::base::polling::{Polling, PollingChoice};
+use crate::base::recording::Recorder;
 use crate::base::sharing::Sharing;
 use crate::base::syncing::Syncing;
 use crate::base::transport::Transport;
@@ -48,6 +49,7 @@ pub struct Builder {
     config: Config,
     volume: VolumeRights,
     live: Option<LiveVolume>,
+    recorder: Option<Arc<dyn Recorder>>,
     how: Attachment,
 }
 
@@ -87,6 +89,7 @@ impl Builder {
             },
             volume: VolumeRights::default(),
             live: None,
+            recorder: None,
             how: Attachment::new(),
         }
     }
@@ -151,6 +154,15 @@ impl Builder {
     /// it is mounted.
     pub fn follow(mut self, live: &LiveVolume) -> Builder {
         self.live = Some(live.clone());
+        self
+    }
+
+    /// Tells each change that is made through the mount, in an order in which they took effect:
+    /// requests that change something are served one at a time. Not told are inode flags, locks,
+    /// and syncs of the whole file system, which Linux keeps to itself. In exclusive use, without
+    /// [`writeback`](Self::writeback).
+    pub fn record(mut self, recorder: Arc<dyn Recorder>) -> Builder {
+        self.recorder = Some(recorder);
         self
     }
 
@@ -308,6 +320,10 @@ impl Builder {
             is_permitted,
             ..self.config
         };
+        let config = match self.recorder {
+            Some(_) => Config { sharing: Sharing::Exclusive, writeback: false, ..config },
+            None => config,
+        };
         let crew = match self.transport {
             Transport::Classic => None,
             Transport::Uring => Some(Crew::new(self.threads)),
@@ -325,7 +341,8 @@ impl Builder {
             None => counters,
             Some(crew) => counters.over_uring(crew.queues()),
         });
-        let server = Server::new(&self.vfs, config, self.volume, Arc::clone(&counters));
+        let shared = Arc::clone(&counters);
+        let server = Server::new(&self.vfs, config, self.volume, self.recorder, shared);
         let server = server.map_err(MountError::FileSystem)?;
         let (device, attached) = attach(&self.how)?;
         let mount = Arc::new(Mount { device: Arc::new(device), attached });

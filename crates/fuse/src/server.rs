@@ -25,6 +25,7 @@ use self::tree::{MountGate, Tree};
 use self::unsent::Unsent;
 use self::waiting::Waiting;
 use crate::base::floor::Floor;
+use crate::base::recording::{Recorder, Recording};
 use crate::base::sharing::Sharing;
 use crate::base::syncing::Syncing;
 use crate::control::listening::{Control, Host};
@@ -48,6 +49,7 @@ mod long;
 mod names;
 pub(crate) mod nodes;
 mod reclaim;
+mod recorded;
 mod switch;
 mod tree;
 pub(crate) mod unsent;
@@ -134,6 +136,7 @@ pub(crate) struct Server {
     pub(crate) unsent: Unsent,
     reclaim: Reclaim,
     floor: Floor,
+    recording: Option<Recording>,
     config: Config,
     volume: VolumeRights,
     control: Arc<Control>,
@@ -178,6 +181,7 @@ impl Server {
         vfs: &Vfs,
         config: Config,
         volume: VolumeRights,
+        recorder: Option<Arc<dyn Recorder>>,
         counters: Arc<Counters>,
     ) -> vfscale::Result<Arc<Server>> {
         let (tree, root) = Tree::new(vfs, 0)?;
@@ -195,6 +199,7 @@ impl Server {
             unsent: Unsent::default(),
             reclaim: Reclaim::new(),
             floor: Floor::new(),
+            recording: recorder.map(Recording::new),
             config,
             volume,
             control: Control::new(server.clone(), host, image),
@@ -495,13 +500,17 @@ impl Service for Server {
             worker.opened = None;
             return Err(errno);
         }
-        let mut serve = || self.serve_once(worker, request, reply, later);
         if request.operation.only_reads() {
-            return serve();
+            return self.serve_once(worker, request, reply, later);
         }
+        let recorded = self.begin_recorded(request);
+        let serve = || self.serve_once(worker, request, reply, later);
         let (served, is_ahead) = clock::in_system_order(|| self.change(serve));
         if is_ahead {
             self.floor.raise();
+        }
+        if let (Some(recorded), Ok(_)) = (recorded, &served) {
+            recorded.end(self, request, (worker.granted.last().copied(), reply));
         }
         served
     }

@@ -305,7 +305,7 @@ impl LateReplies for Answers {
 /// Serves random requests.
 fn attack(vfs: &Vfs, config: Config, seed: u64) {
     let counters = Arc::new(Counters::new(1, PollingChoice::Never));
-    let server = Server::new(vfs, config, VolumeRights::default(), counters).unwrap();
+    let server = Server::new(vfs, config, VolumeRights::default(), None, counters).unwrap();
     let null = HostFile::options().write(true).open("/dev/null").unwrap();
     server.unsent.connect(&Arc::new(Device::from_fd(OwnedFd::from(null))));
     let answers = Arc::new(Answers::default());

@@ -276,6 +276,17 @@ impl Reply {
         self.u32(0);
     }
 
+    /// Returns the number of bytes in the reply to a copy: of 64 bits if it is `wide`, else that of
+    /// [`count`](Self::count).
+    #[expect(clippy::host_endian_bytes, reason = "the device speaks the machine's byte order")]
+    pub(crate) fn counted(&self, wide: bool) -> u64 {
+        let number = match wide {
+            true => self.payload().first_chunk().map(|bytes| u64::from_ne_bytes(*bytes)),
+            false => self.payload().first_chunk().map(|bytes| u32::from_ne_bytes(*bytes).into()),
+        };
+        number.unwrap_or_default()
+    }
+
     pub(crate) fn statfs(&mut self, s: &StatFs) {
         for n in [s.blocks, s.blocks_free, s.blocks_available, s.files, s.files_free] {
             self.u64(n);
