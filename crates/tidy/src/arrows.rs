@@ -33,6 +33,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("vfscale-fuse", &["vfscale", "vfscale-sync"]),
+    ("vfscale-crashlab", &["vfscale", "vfscale-fuse"]),
     ("vfscale-capi", &["vfscale", "vfscale-sync"]),
     ("vfscale-python", &["vfscale"]),
     ("vfscale-mcp", &["vfscale"]),
@@ -52,7 +53,14 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("vfscale-command", &[]),
     (
         "vfscale-cli",
-        &["vfscale", "vfscale-command", "vfscale-diskfs", "vfscale-fuse", "vfscale-vfs"],
+        &[
+            "vfscale",
+            "vfscale-command",
+            "vfscale-crashlab",
+            "vfscale-diskfs",
+            "vfscale-fuse",
+            "vfscale-vfs",
+        ],
     ),
     ("vfscale-bench-cli", &["vfscale", "vfscale-bench", "vfscale-command", "vfscale-commute"]),
     // These stand beside the house and look at it from outside.

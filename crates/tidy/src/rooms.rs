@@ -93,6 +93,7 @@ pub const ROOMS: &[Layers] = &[
             "args",
             "list",
             "run",
+            "crashlab",
             "mount",
             "freeze",
             "umount",

@@ -72,7 +72,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/fuse/src/control.rs", "system calls: ioctl"),
     ("crates/fuse/src/base/device.rs", "system calls: the device"),
     ("crates/fuse/src/uring/queue.rs", "system calls: io_uring"),
-    ("crates/cli/src/run/front.rs", "system calls: fork, and between fork and exec"),
+    ("crates/cli/src/run/front.rs", "system calls: fork"),
     ("crates/cli/src/elsewhere.rs", "system calls: fork"),
     ("crates/cli/src/native/mounts.rs", "system calls: unshare"),
     ("crates/cli/src/native/session.rs", "system calls: fcntl"),
