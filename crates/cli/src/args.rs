@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::crashlab::CrashlabArgs;
 use crate::device::{self, CephArgs};
 use crate::files::{self, copy, list};
 use crate::freeze::FreezeArgs;
@@ -41,6 +42,7 @@ pub(crate) struct Cli {
 /// Usage of `run`, by hand: clap can't derive that either an image or `--memory` is given.
 const RUN_USAGE: &str = "vfscale run [OPTIONS] IMAGE -- COMMAND...
        vfscale run [OPTIONS] --memory[=SIZE] -- COMMAND...";
+const CRASHLAB_USAGE: &str = "vfscale crashlab [OPTIONS] --check CHECK [IMAGE] -- COMMAND...";
 const MOUNT_USAGE: &str = "vfscale mount [OPTIONS] IMAGE DIR
        vfscale mount [OPTIONS] --memory[=SIZE] DIR";
 
@@ -130,6 +132,26 @@ pub(crate) enum Command {
     ///
     /// Example: vfscale freeze /srv/home rbd snap create pool/home@monday
     Freeze(FreezeArgs),
+
+    /// Check what a power cut can leave of what a command does
+    ///
+    /// Runs a command in a copy of a branch, or in an empty file system, and records what it
+    /// changes and syncs. Then finds the states that a power cut can leave, by what a kind of file
+    /// system promises, makes each of them, and runs a check in it. Prints which changes were lost
+    /// or late in the states that the check refuses: of two states of which one has lost more, only
+    /// the other. Everything happens in memory. Not seen are `sync` and `syncfs`, which Linux keeps
+    /// from file systems in user space: a program that relies on them is reported.
+    ///
+    /// The states are those after each change in which nothing is lost, one change, everything from
+    /// a change on, or all but one, and in which a write arrives in part.
+    ///
+    /// Exits with 0 if the check accepts all states, with 1 if it refuses one, and with 2 if
+    /// nothing can be said: the command fails, or the check fails without a power cut.
+    ///
+    /// Example: vfscale crashlab --check 'cat f && ! grep -q half f'
+    /// -- sh -c 'echo whole >f.new && mv f.new f'
+    #[command(override_usage = CRASHLAB_USAGE)]
+    Crashlab(CrashlabArgs),
 
     /// Measure how file systems scale: vfscale in memory, or any mounted directory
     ///

@@ -14,6 +14,7 @@
 //!   mount;
 //! * `vfscale mkfs`, `fsck`, `dump`, `tune` and `copy-out` work on unmounted volumes, `grow`,
 //!   `trim` and `stat` on any;
+//! * `vfscale crashlab` checks what a power cut can leave of what a command does;
 //! * `vfscale bench` starts `vfscale-bench`, which measures how file systems scale, and `vfscale
 //!   mcp` starts `vfscale-mcp`, which serves branches to agents.
 //!
@@ -24,6 +25,7 @@
 //! | --- | --- |
 //! | `args` | the command line |
 //! | `run`, `mount`, `umount`, `list`, `programs`, `volume` | the commands |
+//! | `crashlab` | the states that a power cut can leave of what a command does |
 //! | `files` | the files in an image without a mount |
 //! | `native` | views that are mounted, and runs above them |
 //! | `helper` | the names by which other programs call the command; manual pages |
@@ -46,6 +48,7 @@ mod args;
 mod checked;
 mod child;
 mod complete;
+mod crashlab;
 mod device;
 mod elsewhere;
 mod error;
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
         Command::Trim(args) => trim::trim(&args),
         Command::Tune(args) => make::tune(args),
         Command::Branch(args) => branch::branch(&args),
+        Command::Crashlab(args) => crashlab::crashlab(&args),
         Command::Checkpoint(args) => checkpoint::checkpoint(&args),
         Command::Log(args) => log::log(&args),
         Command::Diff(args) => diff::diff(&args),

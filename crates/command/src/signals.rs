@@ -6,6 +6,8 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::Duration;
 
 /// Signals that end a command, or are passed on to the command it runs.
@@ -103,6 +105,12 @@ impl Blocked {
             let info = unsafe { info.assume_init() };
             Caught { signal, from_terminal: info.si_code == libc::SI_KERNEL }
         })
+    }
+
+    /// Has a program begin with the former mask.
+    pub fn restore_in(self, program: &mut Command) {
+        // SAFETY: does one system call, which is allowed between `fork` and `exec`.
+        unsafe { program.pre_exec(move || self.restore()) };
     }
 
     /// Restores the former mask of this thread. A child calls this between `fork` and `exec`, so it

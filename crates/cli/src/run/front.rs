@@ -263,8 +263,7 @@ fn start(dir: &Path, command: &[OsString], signals: Blocked) -> Result<Child, Fa
     let mut command = Command::new(find(name));
     command.arg0(name).args(arguments).current_dir(dir);
     command.env("VFSCALE_MOUNT", dir).env("PWD", dir);
-    // SAFETY: does one system call, which is allowed between `fork` and `exec`.
-    unsafe { command.pre_exec(move || signals.restore()) };
+    signals.restore_in(&mut command);
     spawn(&mut command, name)
 }
 

@@ -141,6 +141,7 @@ fn blocks_of_documents_do_what_they_show() {
     paste("branches.md", include_str!("../../../../docs/guides/branches.md"));
     paste("operating.md", include_str!("../../../../docs/guides/operating.md"));
     paste("containers.md", include_str!("../../../../docs/guides/containers.md"));
+    paste("crashlab.md", include_str!("../../../../docs/guides/crashlab.md"));
     paste("backup.md", include_str!("../../../../docs/guides/backup.md"));
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Stdio;
 
@@ -217,7 +217,11 @@ impl Printed<'_> {
 
     fn run_with(&mut self, command: &str, words: &str, input: Stdio) {
         let mut run = vfscale();
+        let (words, command_words) = words.split_once(" -- ").unwrap_or((words, ""));
         run.args(words.split(' ')).arg("--json").current_dir(self.dir).stdin(input);
+        if !command_words.is_empty() {
+            run.arg("--").args(command_words.split(' '));
+        }
         let output = run.output().unwrap();
         let value: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| {
             panic!("{words}: {e}: {}", String::from_utf8_lossy(&output.stderr))
@@ -249,6 +253,22 @@ fn plant(dir: &Path) {
     task.posix().setxattrat(at, "/small", "user.colour", b"blue", flags, follow).unwrap();
     drop(task);
     volume.close().unwrap();
+}
+
+/// Runs the commands among them that need a mount.
+fn print_mounted(printed: &mut Printed<'_>, dir: &Path) {
+    fs::create_dir(dir.join("mnt")).unwrap();
+    call(dir, "mount -b d.vfs mnt");
+    fs::write(dir.join("mnt/new"), "").unwrap();
+    printed.run("stat DIR", "stat mnt");
+    printed.run("mounts", "mounts");
+    call(dir, "umount mnt");
+    let check = dir.join("check");
+    fs::write(&check, "#!/bin/sh\ntest ! -e f || test -s f\n").unwrap();
+    fs::set_permissions(&check, fs::Permissions::from_mode(0o755)).unwrap();
+    let (check, small) = (check.display(), dir.join("in/small"));
+    let words = format!("crashlab --check {check} -- cp {} f", small.display());
+    printed.run("crashlab", &words);
 }
 
 /// Runs all commands that print JSON.
@@ -284,12 +304,7 @@ fn print_all(dir: &Path) -> BTreeMap<String, Vec<Value>> {
         printed.run(&command, &format!("dump d.vfs {what}"));
     }
     if can_mount() {
-        fs::create_dir(dir.join("mnt")).unwrap();
-        call(dir, "mount -b d.vfs mnt");
-        fs::write(dir.join("mnt/new"), "").unwrap();
-        printed.run("stat DIR", "stat mnt");
-        printed.run("mounts", "mounts");
-        call(dir, "umount mnt");
+        print_mounted(&mut printed, dir);
     }
     fs::copy(dir.join("d.vfs"), dir.join("broken.vfs")).unwrap();
     let broken = fs::File::options().write(true).open(dir.join("broken.vfs")).unwrap();
@@ -337,7 +352,7 @@ fn the_page_and_the_schema_have_what_commands_print() {
     let schema: Value = serde_json::from_str(&text).unwrap();
     for (command, keys) in &always {
         let Some(values) = printed.get(command) else {
-            let is_of_mount = ["stat DIR", "mounts"].contains(&&**command);
+            let is_of_mount = ["stat DIR", "mounts", "crashlab"].contains(&&**command);
             assert!(is_of_mount && !can_mount(), "{command}: not tried");
             continue;
         };

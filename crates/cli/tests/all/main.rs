@@ -8,6 +8,7 @@ mod command;
 #[path = "../common/mod.rs"]
 mod common;
 mod copy_out;
+mod crashlab;
 mod decoy;
 mod documents;
 mod files;
