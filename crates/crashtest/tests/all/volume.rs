@@ -95,8 +95,8 @@ fn names_that_are_delayed() {
 fn scripts_around_a_small_log() {
     let seed = seed();
     let mut random = Random::new(seed);
-    let count = (states() / 1_000).max(1);
-    let scripts: Vec<Script> = (0..count).map(|_| script::random(&mut random, 8_000)).collect();
+    let count = (states() / 500).max(1);
+    let scripts: Vec<Script> = (0..count).map(|_| script::random(&mut random, 4_000)).collect();
     let plan = SweepPlan { device_bytes: DEVICE, states_of_script: 30, seed };
     let subject = Volumes {
         sync_interval: Some(Duration::from_millis(4)),

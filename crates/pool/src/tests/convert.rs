@@ -105,7 +105,7 @@ fn a_power_cut_leaves_the_volume_or_the_pool() {
 #[test]
 fn branches_of_a_volume_keep_what_was_flushed() {
     let seed = seed();
-    for round in 0..4 {
+    for round in 0..2 {
         let mut run = run(40, 8, 40 + 400, seed + round);
         run.tree(60);
         run.check_live();
@@ -116,7 +116,7 @@ fn branches_of_a_volume_keep_what_was_flushed() {
 #[test]
 fn space_of_the_volume_comes_back() {
     let seed = seed();
-    for round in 0..10 {
+    for round in 0..5 {
         let mut run = run(1100, 256, 1100 + 900, seed + round);
         for _ in 0..4 {
             run.tree(60);

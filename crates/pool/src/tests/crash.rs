@@ -662,7 +662,7 @@ fn planted_faults_of_spare_logs_are_found() {
 #[test]
 fn space_comes_back() {
     let seed = seed();
-    for round in 0..20 {
+    for round in 0..8 {
         let mut run = Run::new(1500, 1200, seed + round);
         for _ in 0..6 {
             run.tree(40);

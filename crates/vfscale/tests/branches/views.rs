@@ -336,7 +336,7 @@ pub fn read_only() -> ForkOptions {
 #[test]
 fn a_view_has_all_that_the_library_reads() {
     let mut random = Random::new(seed());
-    for _ in 0..6 {
+    for _ in 0..3 {
         let dir = tempfile::tempdir().unwrap();
         let path = image(dir.path(), |task| (0..150).for_each(|_| change(task, &mut random)));
         let pool = vfscale::pool(&path).convert(true).open().unwrap();

@@ -238,7 +238,7 @@ fn a_busy_copy_gets_a_larger_log_when_it_is_closed() {
     assert_eq!((now.log_blocks(), now.log_id()), (1000, Some(Uuid::from_bytes(COPY))));
     assert_eq!(checked(&device), LogState::Clean);
     let (mut small, mut large) = (0, 0);
-    for state in recorded.crash_states(CrashPlan::default().listed_max(6).samples(2)) {
+    for state in recorded.crash_states(CrashPlan::default().listed_max(3).samples(1)) {
         if state.marks() == 0 {
             continue;
         }

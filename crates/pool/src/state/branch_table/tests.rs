@@ -74,7 +74,7 @@ fn a_full_tree_gets_a_level() {
     assert_eq!(pool.usage().free, free - 6 * UNIT);
     drop(pool);
     let mut found = [false; 2];
-    let plan = CrashPlan::default().exhaustive_bits(3).listed_max(6).samples(2);
+    let plan = CrashPlan::default().exhaustive_bits(2).listed_max(4).samples(1);
     for state in recording.crash_states(plan) {
         let device: Arc<dyn Device> = state.device();
         let levels = levels(&device);
