@@ -118,3 +118,15 @@ report_head() { # TITLE COMMAND
     printf '%s UTC, commit `%s`, %s CPUs of %s, Linux %s. ' "$(date -u '+%F %R')" \
         "$(git -C "$here" rev-parse --short=12 HEAD)" "$(nproc)" "$cpu" "$(uname -r)"
 }
+
+# Prints a sum of what the laboratory measures and measures by. Fails if that is not what git has in
+# its index.
+lab_sources() {
+    local files=(crates/sync crates/vfs crates/journal lab ':!lab/passed')
+    git diff --quiet -- "${files[@]}" && git ls-files --stage -- "${files[@]}" | sha256sum
+}
+
+# Returns whether the laboratory has not passed with these files.
+lab_changed() {
+    [[ $(lab_sources) != "$(cat lab/passed 2>/dev/null || echo never)" ]]
+}
