@@ -19,8 +19,8 @@
 //!
 //! # What is not seen
 //!
-//! `sync` and `syncfs`, which Linux keeps from file systems in user space; inode flags; the times of
-//! directories, which are those of the making of a state.
+//! `sync` and `syncfs`, which Linux keeps from file systems in user space; inode flags; the times
+//! of directories, which are those of the making of a state.
 
 mod build;
 mod event;
