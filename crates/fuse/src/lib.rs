@@ -57,8 +57,8 @@
 //!
 //! The locks of the tables, and those between the threads of `uring`, are leaves, except the lock
 //! over the numbers of foreign mounts, which is taken before the lock of a node shard. None is held
-//! while the VFS is called or a handle is dropped. Where changes are [recorded](recording), the turn
-//! of a request is taken before all of them.
+//! while the VFS is called or a handle is dropped. Where changes are [recorded](recording), the
+//! turn of a request is taken before all of them.
 //!
 //! # Limits that FUSE sets
 //!
