@@ -24,6 +24,7 @@ use crate::device;
 use crate::elsewhere::temporary::{PATIENCE, TempDir};
 use crate::error::Failure;
 use crate::options;
+use crate::source::limits;
 
 use children::{Ended, run_check, run_command};
 use report::{Cause, Report};
@@ -55,7 +56,8 @@ pub(crate) struct CrashlabArgs {
     #[arg(long, value_name = "NAME", default_value = MAIN)]
     branch: String,
 
-    /// The most states that are checked, spread evenly over all; 0 for all of them
+    /// The most states that are checked, spread evenly over all; 0 for all of them. Of more than 200
+    /// steps of a command the states are a part, spread evenly as well
     #[arg(long, value_name = "N", default_value_t = 1000)]
     states: usize,
 
@@ -165,11 +167,9 @@ fn copy(image: Option<&Path>) -> Result<Pool, Failure> {
         None => {
             let device = Arc::new(MemoryDevice::new(MEMORY)?);
             let made: Arc<dyn Device> = device.clone();
-            vfscale::volume_on(made)
-                .create(MEMORY)
-                .open()?
-                .close()
-                .map_err(|e| Failure::Open(e.into()))?;
+            let (uid, gid) = options::caller();
+            let volume = vfscale::volume_on(made).create(MEMORY).owner(uid, gid).open()?;
+            volume.close().map_err(|error| Failure::Open(error.into()))?;
             device
         }
     };
@@ -191,7 +191,7 @@ impl Bench<'_> {
         inside: impl FnOnce(&Volume) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         self.pool.fork(&self.args.branch, name)?;
-        let volume = self.pool.open(name)?;
+        let volume = self.pool.branch(name).limits(limits()).open()?;
         let done = inside(&volume);
         let closed = volume.close().map_err(|error| Failure::Open(error.into()));
         self.pool.delete(name)?;

@@ -288,7 +288,7 @@ fn owned(options: &MountOptions) -> Options {
 
 /// Returns limits without a limit of open files: a mount has an open file for each inode that the
 /// kernel caches, and the kernel bounds those.
-fn limits() -> vfscale::Limits {
+pub(crate) fn limits() -> vfscale::Limits {
     vfscale::Limits::default().open_files(i64::MAX as u64)
 }
 

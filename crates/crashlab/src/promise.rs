@@ -141,18 +141,13 @@ impl History {
     fn force(&mut self, events: &[Event], promise: Promise) {
         for (sync, event) in events.iter().enumerate() {
             let Event::Change(Change::Synced { object, data_only, .. }) = event else { continue };
-            let mut truncated = BTreeSet::new();
+            let mut truncated = Truncated::default();
             for (index, before) in events[..sync].iter().enumerate() {
-                if let Event::Change(Change::Resized { object, size: 0, .. }) = before {
-                    truncated.insert(*object);
-                }
+                let is_written = truncated.next(before) && promise == Promise::Vfscale;
                 let is_own = before.object() == Some(*object);
                 let is_forced = match before.kind() {
                     Kind::Mark => false,
-                    Kind::Data => {
-                        let is_new = before.object().is_some_and(|it| truncated.contains(&it));
-                        is_own || promise == Promise::Vfscale && is_new
-                    }
+                    Kind::Data => is_own || is_written,
                     // The length and the blocks that the data need.
                     Kind::Inode if *data_only => is_own && is_about_space(before),
                     Kind::Inode => is_own,
@@ -169,36 +164,36 @@ impl History {
         }
     }
 
-    /// Finds what is lost together where names and attributes are in order.
+    /// Finds what is lost together where names and attributes are in order. From the last step on,
+    /// so that what comes next is known.
     fn order(&mut self, events: &[Event], promise: Promise) {
-        for (index, event) in events.iter().enumerate() {
-            let later = || events.iter().enumerate().skip(index + 1);
+        // The next change of names or attributes, and the writes before it that need new blocks,
+        // whose place is an attribute.
+        let (mut next, mut writes) = (None, Vec::new());
+        // Of each file the next write that makes it longer, and the next rename over another.
+        let (mut longer, mut replacing) = (HashMap::new(), HashMap::new());
+        for (index, event) in events.iter().enumerate().rev() {
             let implied = &mut self.implied[index];
-            match event.kind() {
-                Kind::Mark => {}
-                // All later ones; and writes that need new blocks, whose place is an attribute.
-                Kind::Name | Kind::Inode => {
-                    for (other, event) in later() {
-                        match event.kind() {
-                            Kind::Name | Kind::Inode => {
-                                implied.push(other);
-                                break;
-                            }
-                            Kind::Data if !self.in_place[other] => implied.push(other),
-                            _ => {}
-                        }
+            match (event.kind(), event.object()) {
+                (Kind::Name | Kind::Inode, _) => {
+                    *implied = std::mem::take(&mut writes);
+                    implied.extend(next);
+                    next = Some(index);
+                    for object in replacing_files(event, promise) {
+                        replacing.insert(object, index);
                     }
                 }
-                Kind::Data => {
-                    let object = event.object();
-                    // A file ends before what was not written.
-                    let mut own = later().filter(|(_, it)| it.object() == object);
+                (Kind::Data, Some(object)) => {
+                    if !self.in_place[index] {
+                        writes.push(index);
+                    }
+                    implied.extend(replacing.get(&object));
                     if extends(event) {
-                        implied.extend(own.find(|(_, it)| extends(it)).map(|(other, _)| other));
+                        // A file ends before what was not written.
+                        implied.extend(longer.insert(object, index));
                     }
-                    let replaces = later().find(|(_, it)| replaces(it, object, promise));
-                    implied.extend(replaces.map(|(other, _)| other));
                 }
+                _ => {}
             }
         }
     }
@@ -248,6 +243,30 @@ impl History {
     }
 }
 
+/// The files that were truncated to zero, and the bytes that each has got since.
+#[derive(Default)]
+struct Truncated(HashMap<Object, usize>);
+
+impl Truncated {
+    /// Takes the next step. Returns whether it writes one of the first 4 MiB of such a file.
+    fn next(&mut self, event: &Event) -> bool {
+        match event {
+            Event::Change(Change::Resized { object, size: 0, .. }) => {
+                self.0.insert(*object, 0);
+                false
+            }
+            Event::Change(Change::Written { object, data, .. }) => {
+                let bytes = self.0.get_mut(object);
+                bytes.is_some_and(|bytes| {
+                    *bytes += data.len();
+                    *bytes < 4 << 20
+                })
+            }
+            _ => false,
+        }
+    }
+}
+
 /// Returns whether a change is one of length or blocks.
 fn is_about_space(event: &Event) -> bool {
     matches!(event, Event::Change(Change::Resized { .. } | Change::Allocated { .. }))
@@ -263,16 +282,16 @@ fn extends(event: &Event) -> bool {
     }
 }
 
-/// Returns whether a rename puts a file in the place of another.
-fn replaces(event: &Event, file: Option<Object>, promise: Promise) -> bool {
+/// Returns the files that a rename puts in the place of others, and that have their data then.
+fn replacing_files(event: &Event, promise: Promise) -> Vec<Object> {
     match event {
         Event::Change(Change::Renamed { object, replaced: Some(other), exchanged, .. }) => {
-            let is_one = Some(*object) == file;
-            match exchanged {
-                false => is_one,
-                true => promise == Promise::Vfscale && (is_one || Some(*other) == file),
+            match (exchanged, promise) {
+                (false, _) => vec![*object],
+                (true, Promise::Vfscale) => vec![*object, *other],
+                (true, _) => Vec::new(),
             }
         }
-        _ => false,
+        _ => Vec::new(),
     }
 }

@@ -345,3 +345,18 @@ fn a_failing_state_shrinks_to_the_changes_that_matter() {
     // Names are in their order.
     assert_eq!(shrunk(&case, Promise::Ext4, 5), [5, 6, 7, 8, 9]);
 }
+
+/// A long log has too many states to look at: a part of them is tried, and soon.
+#[test]
+fn a_long_log_has_a_part_of_its_states() {
+    let mut case = Case::new();
+    for number in 0..3000 {
+        case = case.create(number, &format!("/{number}")).write(new(number), (0, 0), b"text");
+    }
+    for promise in [Promise::Posix, Promise::Ext4] {
+        let lab = Lab::new(case.events.iter().cloned().collect(), promise);
+        let states = lab.states();
+        assert!((1000..20_000).contains(&states.len()), "{promise}: {}", states.len());
+        assert_eq!(states.last().unwrap().cut(), 6000);
+    }
+}

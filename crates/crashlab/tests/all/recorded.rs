@@ -162,6 +162,10 @@ fn each_sync_is_recorded_with_what_it_is_about() {
         file.sync_data().unwrap();
         file.sync_all().unwrap();
         File::open(dir).unwrap().sync_all().unwrap();
+        // `O_DSYNC`
+        let mut synced = OpenOptions::new();
+        let synced = synced.write(true).create(true).custom_flags(0o10_000).open(dir.join("g"));
+        synced.unwrap().write_all(b"each write").unwrap();
     };
     let Some((log, _)) = recorded(&pool, act) else { return };
     let syncs: Vec<(PathBuf, bool)> = log
@@ -174,7 +178,7 @@ fn each_sync_is_recorded_with_what_it_is_about() {
             _ => None,
         })
         .collect();
-    let expected = [("/f", true), ("/f", false), ("/", false)];
+    let expected = [("/f", true), ("/f", false), ("/", false), ("/g", true)];
     assert_eq!(syncs, expected.map(|(path, data_only)| (path.into(), data_only)));
 }
 
