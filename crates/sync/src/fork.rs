@@ -30,8 +30,10 @@ use std::sync::Once;
 // Not the model's atomics, even in models: no model forks.
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether this process is a child.
-static IS_CHILD: AtomicBool = AtomicBool::new(false);
+use crossbeam_utils::CachePadded;
+
+/// Whether this process is a child. Every call reads it, so nothing written shares its line.
+static IS_CHILD: CachePadded<AtomicBool> = CachePadded::new(AtomicBool::new(false));
 
 /// Registers the handler that marks fork children of this process. Only the first call has an
 /// effect. Never blocks for long.
