@@ -56,8 +56,8 @@ pub(crate) struct CrashlabArgs {
     #[arg(long, value_name = "NAME", default_value = MAIN)]
     branch: String,
 
-    /// The most states that are checked, spread evenly over all; 0 for all of them. Of more than 200
-    /// steps of a command the states are a part, spread evenly as well
+    /// The most states that are checked, spread evenly over all; 0 for all of them. Of more than
+    /// 150 steps of a command the states are a part, spread evenly as well
     #[arg(long, value_name = "N", default_value_t = 1000)]
     states: usize,
 

@@ -66,8 +66,8 @@ impl Lab {
         self.promise
     }
 
-    /// Returns the different states that a power cut can leave, in the order of its moment, and
-    /// of one moment those first that have lost less. Of a log of more than 200 steps a part, spread
+    /// Returns the different states that a power cut can leave, in the order of its moment, and of
+    /// one moment those first that have lost less. Of a log of more than 150 steps a part, spread
     /// over all.
     pub fn states(&self) -> Vec<State> {
         states::all(&self.log, &self.history)

@@ -10,7 +10,7 @@ use crate::state::State;
 use crate::tree::Tree;
 
 /// The steps that all candidates for a state may have together.
-const WORK: usize = 20_000_000;
+const WORK: usize = 8_000_000;
 
 /// Returns the states with different trees.
 pub(crate) fn all(log: &Log, history: &History) -> Vec<State> {
