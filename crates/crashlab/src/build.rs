@@ -90,14 +90,8 @@ pub(crate) fn build(tree: &Tree, log: &Log, task: &Task) -> Result<(), BuildErro
         }
     }
     for (object, steps) in &tree.steps {
-        building
-            .change(*object, steps, tree.made.get(object))
-            .map_err(at(&format!("{object:?}")))?;
-    }
-    for (object, index) in &tree.made {
-        if !tree.steps.contains_key(object) {
-            building.change(*object, &[], Some(index)).map_err(at(&building.label(*index)))?;
-        }
+        let label = steps.first().map_or_else(String::new, |(index, _)| building.label(*index));
+        building.change(*object, steps).map_err(at(&label))?;
     }
     drop(building);
     task.remove_dir_all(format!("/{name}")).map_err(at(&name))
@@ -185,7 +179,7 @@ impl Building<'_> {
     }
 
     /// Does to an object what was done to it, and sets its times in the end.
-    fn change(&self, object: Object, steps: &[Step], made: Option<&usize>) -> Done<()> {
+    fn change(&self, object: Object, steps: &[Step]) -> Done<()> {
         let file = self.open(object, OFlags::PATH | OFlags::NOFOLLOW)?;
         let writes = steps.iter().any(|(index, _)| self.log.events[*index].is_about_data());
         let data = match writes && file.file_type() == FileType::RegularFile {
@@ -193,9 +187,9 @@ impl Building<'_> {
             false => None,
         };
         let mut time = None;
-        for (index, part) in made.map(|index| (*index, None)).into_iter().chain(steps.to_vec()) {
-            let Event::Change(change) = &self.log.events[index] else { continue };
-            if let Some(mtime) = self.step(&file, data.as_ref(), (change, part))? {
+        for (index, part) in steps {
+            let Event::Change(change) = &self.log.events[*index] else { continue };
+            if let Some(mtime) = self.step(&file, data.as_ref(), (change, *part))? {
                 time = Some(mtime);
             }
         }
@@ -214,8 +208,7 @@ impl Building<'_> {
         match (change, data) {
             (Change::Made { attributes, xattrs, .. }, _) => {
                 for (name, value) in xattrs {
-                    let flags = XattrFlags::empty();
-                    self.calls.setxattrat(At::File(file), "", name, value, flags, ITSELF)?;
+                    self.set_xattr(file, name, value)?;
                 }
                 self.attributes(file, attributes)?;
                 Ok(Some(attributes.mtime))
@@ -225,13 +218,9 @@ impl Building<'_> {
                 Ok(Some(attributes.mtime))
             }
             (Change::Xattr { name, value, attributes, .. }, _) => {
-                let at = At::File(file);
                 match value {
-                    Some(value) => {
-                        let flags = XattrFlags::empty();
-                        self.calls.setxattrat(at, "", name, value, flags, ITSELF)?;
-                    }
-                    None => match self.calls.removexattrat(at, "", name, ITSELF) {
+                    Some(value) => self.set_xattr(file, name, value)?,
+                    None => match self.calls.removexattrat(At::File(file), "", name, ITSELF) {
                         Err(error) if error.errno() == Errno::NODATA => {}
                         removed => removed?,
                     },
@@ -262,6 +251,11 @@ impl Building<'_> {
             }
             _ => Ok(None),
         }
+    }
+
+    fn set_xattr(&self, file: &File, name: &OsStr, value: &[u8]) -> Done<()> {
+        let flags = XattrFlags::empty();
+        self.calls.setxattrat(At::File(file), "", name, value, flags, ITSELF)
     }
 
     fn attributes(&self, file: &File, new: &Attributes) -> Done<()> {

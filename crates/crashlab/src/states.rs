@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::event::Kind;
+use crate::event::{Event, Kind};
 use crate::log::Log;
 use crate::promise::History;
 use crate::state::State;
@@ -20,7 +20,7 @@ pub(crate) fn all(log: &Log, history: &History) -> Vec<State> {
         let mut candidates = at(log, history, (cut, step));
         // Of those with the same tree the one stays that has lost least.
         candidates.sort_by_key(|state| state.lost.len());
-        let said = log.said(cut).len();
+        let said = log.events[..cut].iter().filter(|it| matches!(it, Event::Said(_))).count();
         candidates.retain(|state| {
             let mut hasher = DefaultHasher::new();
             (Tree::of(log, state), said).hash(&mut hasher);

@@ -58,7 +58,7 @@ pub(crate) fn of(log: &Log, state: &State) -> Vec<Line> {
     lines.map(line).collect()
 }
 
-/// Returns a path, or bytes that a program has said, in one line.
+/// Returns bytes that a program has said, in one line.
 fn shown(bytes: &[u8]) -> String {
     const LONGEST: usize = 60;
     let text =

@@ -32,17 +32,18 @@ impl Tree {
             // An inode is there without its name.
             if let Change::Made { object, .. } = change {
                 tree.made.insert(*object, index);
+                tree.steps.entry(*object).or_default().push((index, None));
             }
             let torn = state.torn().filter(|(torn, _)| *torn == index);
             if state.has(index) || torn.is_some() {
-                tree.take(index, change, torn.map(|(_, part)| part));
+                tree.take(log, (index, torn.map(|(_, part)| part)), change);
             }
         }
         tree.drop_unnamed();
         tree
     }
 
-    fn take(&mut self, index: usize, change: &Change, part: Option<(usize, usize)>) {
+    fn take(&mut self, log: &Log, step: Step, change: &Change) {
         let mut bind = |name: &vfscale_fuse::recording::Name, object| {
             self.names.insert((name.dir, name.name.clone()), object);
         };
@@ -55,17 +56,16 @@ impl Tree {
                 bind(from, replaced.filter(|_| *exchanged));
                 bind(to, Some(*object));
             }
-            Change::Resized { object, size: 0, .. } => {
-                let steps = self.steps.entry(*object).or_default();
-                steps.clear();
-                steps.push((index, None));
-            }
             Change::Written { object, .. }
             | Change::Resized { object, .. }
             | Change::Allocated { object, .. }
             | Change::Attributes { object, .. }
             | Change::Xattr { object, .. } => {
-                self.steps.entry(*object).or_default().push((index, part));
+                let steps = self.steps.entry(*object).or_default();
+                if matches!(change, Change::Resized { size: 0, .. }) {
+                    steps.retain(|(index, _)| !log.events[*index].is_about_data());
+                }
+                steps.push(step);
             }
             _ => {}
         }

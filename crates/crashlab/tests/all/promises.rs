@@ -120,16 +120,17 @@ fn old(task: &Task) -> String {
     text(task, "/old")
 }
 
-#[test]
-fn a_file_renamed_over_another_without_a_sync_may_be_empty_by_posix_only() {
+/// A new file that is written and renamed over an old one.
+fn replaced_without_a_sync() -> Case {
     let case = Case::new();
     let replaced = Some(case.old);
-    let case = case.create(1, "/tmp").write(new(1), (0, 0), b"ab").rename(
-        new(1),
-        "/tmp",
-        "/old",
-        replaced,
-    );
+    let case = case.create(1, "/tmp").write(new(1), (0, 0), b"ab");
+    case.rename(new(1), "/tmp", "/old", replaced)
+}
+
+#[test]
+fn a_file_renamed_over_another_without_a_sync_may_be_empty_by_posix_only() {
+    let case = replaced_without_a_sync();
     // By posix a write arrives in part.
     case.leaves(old, &["old", "", "ab", "a", "\0b"], &["old", "ab"], &["old", "ab"]);
 }
@@ -155,6 +156,27 @@ fn a_truncated_and_rewritten_file_may_be_empty() {
     assert!(seen.is_superset(&["old", "", "ab", "abd"].map(String::from).into()), "{seen:?}");
     assert!(seen.iter().all(|it| posix.contains(&it.as_str())), "{seen:?}");
     assert_eq!(case.seen(Promise::Ext4, false, old), ["old", "", "ab"].map(String::from).into());
+}
+
+#[test]
+fn a_truncation_keeps_the_mode_and_the_attributes() {
+    let case = Case::new();
+    let (object, path) = (case.old, std::path::PathBuf::from("/old"));
+    let (name, value) = ("user.colour".into(), Some(b"blue".to_vec()));
+    let attributes = attributes(0o100_600);
+    let case = case.then(Change::Attributes { object, path: path.clone(), attributes });
+    let case = case.then(Change::Xattr { object, path, name, value, attributes });
+    let case = case.write(object, (3, 3), b"!").truncate(object, 4, 0);
+    let look = |task: &Task| {
+        let at = vfscale::posix::At::Cwd;
+        let flags = vfscale::posix::AtFlags::empty();
+        let value = task.posix().getxattrat(at, "/old", "user.colour", flags).unwrap();
+        let mode = task.symlink_metadata("/old").unwrap().mode;
+        format!("{mode:o} {} {}", String::from_utf8(value).unwrap(), text(task, "/old"))
+    };
+    let lab = Lab::new(case.events.iter().cloned().collect(), Promise::Posix);
+    let seen = in_fork(&case.pool, |task| lab.build(&lab.whole(), task).unwrap(), look);
+    assert_eq!(seen, "100600 blue ");
 }
 
 #[test]
@@ -289,14 +311,7 @@ fn a_file_without_a_name_appears_with_its_first_link() {
 
 #[test]
 fn a_state_within_another_has_lost_no_more() {
-    let case = Case::new();
-    let replaced = Some(case.old);
-    let case = case.create(1, "/tmp").write(new(1), (0, 0), b"ab").rename(
-        new(1),
-        "/tmp",
-        "/old",
-        replaced,
-    );
+    let case = replaced_without_a_sync();
     let lab = Lab::new(case.events.iter().cloned().collect(), Promise::Posix);
     let states = lab.states();
     let has_lost = |it: &&State| it.cut() == 3 && it.torn().is_none() && it.lost().eq([1]);
