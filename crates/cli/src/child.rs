@@ -1,12 +1,14 @@
 //! Processes: a command that is run, its start and its exit status; a server in the background.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 
 use clap::Args;
+use vfscale_command::signals::Blocked;
 use vfscale_command::stderr::{self, Log};
 
 use crate::error::Failure;
@@ -29,11 +31,30 @@ pub(crate) fn program(command: &[OsString]) -> Result<(&OsString, &[OsString]), 
     command.split_first().ok_or_else(|| Failure::Usage("no command given".into()))
 }
 
+/// Returns a command to start in a mount: with its directory as the working directory, in the
+/// environment, and with the signals as they were.
+pub(crate) fn in_mount(program: &OsStr, dir: &Path, signals: Blocked) -> Command {
+    let mut command = Command::new(find(program));
+    command.arg0(program).current_dir(dir).env("VFSCALE_MOUNT", dir).env("PWD", dir);
+    signals.restore_in(&mut command);
+    command
+}
+
+/// Returns the path of a program. A relative path with directories starts at the user's working
+/// directory, since the new file system contains no program yet.
+fn find(program: &OsStr) -> PathBuf {
+    let path = Path::new(program);
+    if path.components().count() > 1 && path.is_relative() {
+        return std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    }
+    path.to_owned()
+}
+
 /// Starts a command, which the user has called `program`.
-pub(crate) fn spawn(command: &mut Command, program: &OsString) -> Result<Child, Failure> {
+pub(crate) fn spawn(command: &mut Command, program: &OsStr) -> Result<Child, Failure> {
     command.spawn().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Failure::CommandNotFound(program.clone()),
-        _ => Failure::CommandNotRunnable(program.clone(), error),
+        io::ErrorKind::NotFound => Failure::CommandNotFound(program.to_owned()),
+        _ => Failure::CommandNotRunnable(program.to_owned(), error),
     })
 }
 

@@ -122,9 +122,9 @@ pub(crate) fn crashlab(args: &CrashlabArgs) -> Result<ExitCode, Failure> {
     }
     bar.finish_and_clear();
     let (tried, failures) = (tried.len(), failed.len());
-    let mut causes = causes(failed);
+    let mut found = causes(failed);
     // Where not all states were tried, those that explain them may be missing.
-    for cause in causes.iter_mut().take(report::CAUSES) {
+    for cause in found.iter_mut().take(report::CAUSES) {
         let Cause { state, ended } = cause;
         *state = lab.shrink(state, |smaller| {
             let new = bench.check_state(&lab, smaller)?;
@@ -135,8 +135,7 @@ pub(crate) fn crashlab(args: &CrashlabArgs) -> Result<ExitCode, Failure> {
             Ok::<bool, Failure>(has_failed)
         })?;
     }
-    let causes = self::causes(causes);
-    let report = Report { lab: &lab, all, tried, failed: failures, causes };
+    let report = Report { lab: &lab, all, tried, failed: failures, causes: causes(found) };
     report.print(args.json, args.verbose)?;
     Ok(ExitCode::from(u8::from(failures > 0)))
 }

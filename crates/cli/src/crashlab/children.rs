@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process_group};
-use vfscale_command::signals::Blocked;
+use vfscale_command::signals::{Blocked, ENDING};
 use vfscale_crashlab::Sink;
 
-use crate::child::{program, spawn};
+use crate::child::{in_mount, program, spawn};
 use crate::error::Failure;
 
 /// Time between two looks at what the command says.
@@ -26,9 +26,6 @@ const LISTENING: Duration = Duration::from_millis(20);
 
 /// The most of what a check prints that is shown, in bytes.
 const SHOWN: u64 = 4096;
-
-/// Signals that end this command.
-const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 /// The end of a check.
 pub(super) struct Ended {
@@ -70,9 +67,9 @@ pub(super) fn run_command(
     signals: Blocked,
 ) -> Result<(), Failure> {
     let (name, arguments) = program(command)?;
-    let mut starting = Command::new(name);
+    let mut starting = in_mount(name, dir, signals);
     starting.args(arguments).stdin(Stdio::null()).stdout(output);
-    let status = run(starting, name, dir, (None, signals), || sink.listen())?;
+    let status = run(starting, name, (None, signals), || sink.listen())?;
     match status {
         Some(status) if !status.success() => {
             let ended = Ended { status: Some(status), output: Vec::new() };
@@ -100,26 +97,24 @@ pub(super) fn run_check(
     let (input, mut output) = opened().map_err(failed)?;
     let (stdout, stderr) =
         (output.try_clone().map_err(failed)?, output.try_clone().map_err(failed)?);
-    let mut starting = Command::new("sh");
+    let shell = OsStr::new("sh");
+    let mut starting = in_mount(shell, dir, signals);
     starting.arg("-c").arg(check).stdin(input).stdout(stdout).stderr(stderr);
-    let status = run(starting, OsStr::new("sh"), dir, (Some(timeout), signals), || {})?;
+    let status = run(starting, shell, (Some(timeout), signals), || {})?;
     let mut shown = Vec::new();
     let read = output.rewind().and_then(|()| output.take(SHOWN).read_to_end(&mut shown));
     read.map_err(failed)?;
     Ok(Ended { status, output: shown })
 }
 
-/// Runs a program in a directory until it has ended. `None` if that takes longer than `limit`.
+/// Runs a program until it has ended. `None` if that takes longer than `limit`.
 fn run(
     mut starting: Command,
     name: &OsStr,
-    dir: &Path,
     (limit, signals): (Option<Duration>, Blocked),
     meanwhile: impl Fn(),
 ) -> Result<Option<ExitStatus>, Failure> {
-    starting.current_dir(dir).env("VFSCALE_MOUNT", dir).env("PWD", dir).process_group(0);
-    signals.restore_in(&mut starting);
-    let mut child = spawn(&mut starting, &name.to_owned())?;
+    let mut child = spawn(starting.process_group(0), name)?;
     // This holds an end of the pipe that the command writes to.
     drop(starting);
     let ended = wait(&mut child, limit, signals, meanwhile);

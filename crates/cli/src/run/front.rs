@@ -23,12 +23,12 @@ use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, getppid, kill_process, setsid, waitpid,
 };
 use vfscale_command::say;
-use vfscale_command::signals::{Blocked, Caught};
+use vfscale_command::signals::{Blocked, Caught, ENDING};
 use vfscale_command::stderr::Log;
 
 use super::args::RunArgs;
 use super::checkpoints::Checkpoints;
-use crate::child::{exit_code, leave_terminal, program, spawn};
+use crate::child::{exit_code, in_mount, leave_terminal, program, spawn};
 use crate::error::Failure;
 use crate::options::MountOptions;
 use crate::served::{Served, end_all};
@@ -55,9 +55,6 @@ pub(super) enum Ran {
 const MOUNTED: u8 = b'm';
 const BUSY: u8 = b'b';
 const ENDED: u8 = b'e';
-
-/// Signals that end a server whose front has ended.
-const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
 
 /// Runs the command of a run, whose mount is at a directory.
 pub(super) type Inside<'i> = &'i dyn Fn(&Path, Blocked) -> Result<ExitStatus, Failure>;
@@ -260,19 +257,6 @@ fn pass_on(caught: Caught, process: Pid) {
 
 fn start(dir: &Path, command: &[OsString], signals: Blocked) -> Result<Child, Failure> {
     let (name, arguments) = program(command)?;
-    let mut command = Command::new(find(name));
-    command.arg0(name).args(arguments).current_dir(dir);
-    command.env("VFSCALE_MOUNT", dir).env("PWD", dir);
-    signals.restore_in(&mut command);
-    spawn(&mut command, name)
-}
-
-/// Returns the path of a program. A relative path with directories starts at the user's working
-/// directory, since the new file system contains no program yet.
-fn find(program: &OsStr) -> PathBuf {
-    let path = Path::new(program);
-    if path.components().count() > 1 && path.is_relative() {
-        return std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    }
-    path.to_owned()
+    let mut command = in_mount(name, dir, signals);
+    spawn(command.args(arguments), name)
 }

@@ -1,6 +1,7 @@
 //! `vfscale crashlab`.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
@@ -163,4 +164,19 @@ fn a_signal_ends_the_laboratory_and_its_mount() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert_eq!(lab.wait().unwrap().code(), Some(128 + 15));
     assert!(!Path::new(mount.trim_end()).exists(), "{mount}");
+}
+
+#[test]
+fn a_relative_program_is_one_of_the_working_directory() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("program");
+    fs::write(&program, "#!/bin/sh\necho 1 >f\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut lab = vfscale();
+    lab.args(["crashlab", "--check", "true", "--", "./program"]).current_dir(dir.path());
+    let output = lab.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
 }
