@@ -4,6 +4,7 @@
 //! which they took effect. What was written is read back, since a write can be cut short.
 
 use std::ffi::OsStr;
+use std::path::PathBuf;
 use std::sync::{MutexGuard, PoisonError};
 
 use vfscale::posix::{At, AtFlags, OFlags, RenameFlags, Stat};
@@ -25,6 +26,15 @@ pub(super) struct Recorded<'r> {
     replaced: Option<Object>,
     /// The length of the file.
     size: u64,
+}
+
+/// A node, after a change.
+struct Seen {
+    object: Object,
+    /// Its path, which ends with ` (deleted)` if it has none.
+    path: PathBuf,
+    stat: Stat,
+    file: File,
 }
 
 const ITSELF: AtFlags = AtFlags::EMPTY_PATH;
@@ -91,7 +101,7 @@ impl Recorded<'_> {
             Op::Create(create) => server.made(made, Some(server.name_in(node, create.name)?))?,
             Op::TmpFile(_) => server.made(made, None)?,
             Op::Link { node: linked, name } => {
-                let object = object(&server.node(linked)?.file.stat()?);
+                let object = server.seen(linked)?.object;
                 Change::Linked { object, at: server.name_in(node, name)? }
             }
             Op::Unlink { name } | Op::RmDir { name } => {
@@ -112,22 +122,19 @@ impl Recorded<'_> {
             }
             Op::SetAttr(set) if set.size.is_some() => server.resized(node, self.size)?,
             Op::SetAttr(_) => {
-                let (file, stat) = server.seen(node)?;
-                let path = server.tree().base.posix().path_of(&file)?;
-                Change::Attributes { object: object(&stat), path, attributes: attributes(&stat) }
+                let Seen { object, path, stat, .. } = server.seen(node)?;
+                Change::Attributes { object, path, attributes: attributes(&stat) }
             }
             Op::SetXattr { name, value, .. } => server.xattr(node, name, Some(value))?,
             Op::RemoveXattr { name } => server.xattr(node, name, None)?,
             Op::FAllocate { offset, len, mode, .. } => {
-                let (file, stat) = server.seen(node)?;
-                let path = server.tree().base.posix().path_of(&file)?;
-                let (object, mtime) = (object(&stat), stat.mtime);
-                Change::Allocated { object, path, mode, offset, length: len, mtime }
+                let Seen { object, path, stat, .. } = server.seen(node)?;
+                let (length, mtime) = (len, stat.mtime);
+                Change::Allocated { object, path, mode, offset, length, mtime }
             }
             Op::FSync { data_only, .. } | Op::FSyncDir { data_only, .. } => {
-                let (file, stat) = server.seen(node)?;
-                let path = server.tree().base.posix().path_of(&file)?;
-                Change::Synced { object: object(&stat), path, data_only }
+                let Seen { object, path, .. } = server.seen(node)?;
+                Change::Synced { object, path, data_only }
             }
             _ => return Ok(None),
         };
@@ -141,8 +148,7 @@ impl Recorded<'_> {
         node: u64,
         (offset, length): (u64, usize),
     ) -> Result<Change, Errno> {
-        let (file, stat) = server.seen(node)?;
-        let path = server.tree().base.posix().path_of(&file)?;
+        let Seen { object, path, stat, .. } = server.seen(node)?;
         let reader = server.at_level(node, Level::Read)?;
         let (mut data, mut done) = (vec![0; length], 0);
         while done < length {
@@ -152,16 +158,16 @@ impl Recorded<'_> {
             }
         }
         data.truncate(done);
-        let (object, size, mtime) = (object(&stat), self.size, stat.mtime);
-        Ok(Change::Written { object, path, offset, data, size, mtime })
+        Ok(Change::Written { object, path, offset, data, size: self.size, mtime: stat.mtime })
     }
 }
 
 impl Server {
-    fn seen(&self, node: u64) -> Result<(File, Stat), Errno> {
+    fn seen(&self, node: u64) -> Result<Seen, Errno> {
         let file = self.node(node)?.file;
         let stat = file.stat()?;
-        Ok((file, stat))
+        let path = self.tree().base.posix().path_of(&file)?;
+        Ok(Seen { object: object(&stat), path, stat, file })
     }
 
     fn object_at(&self, dir: u64, name: &OsStr) -> Option<Object> {
@@ -172,13 +178,12 @@ impl Server {
     }
 
     fn name_in(&self, dir: u64, name: &OsStr) -> Result<Name, Errno> {
-        let (file, stat) = self.seen(dir)?;
-        let path = self.tree().base.posix().path_of(&file)?.join(name);
-        Ok(Name { dir: object(&stat), name: name.to_owned(), path })
+        let Seen { object: dir, path, .. } = self.seen(dir)?;
+        Ok(Name { dir, name: name.to_owned(), path: path.join(name) })
     }
 
     fn made(&self, node: Option<u64>, at: Option<Name>) -> Result<Change, Errno> {
-        let (file, stat) = self.seen(node.ok_or(Errno::STALE)?)?;
+        let Seen { object, stat, file, .. } = self.seen(node.ok_or(Errno::STALE)?)?;
         let tree = self.tree();
         let calls = tree.base.posix();
         let target = match stat.file_type() {
@@ -190,22 +195,18 @@ impl Server {
             let value = calls.getxattrat(At::File(&file), "", &name, ITSELF)?;
             xattrs.push((name, value));
         }
-        let (object, attributes, rdev) = (object(&stat), attributes(&stat), stat.rdev);
+        let (attributes, rdev) = (attributes(&stat), stat.rdev);
         Ok(Change::Made { object, at, attributes, rdev, target, xattrs })
     }
 
     fn resized(&self, node: u64, former: u64) -> Result<Change, Errno> {
-        let (file, stat) = self.seen(node)?;
-        let path = self.tree().base.posix().path_of(&file)?;
-        let (object, size, mtime) = (object(&stat), stat.size, stat.mtime);
-        Ok(Change::Resized { object, path, size, former, mtime })
+        let Seen { object, path, stat, .. } = self.seen(node)?;
+        Ok(Change::Resized { object, path, size: stat.size, former, mtime: stat.mtime })
     }
 
     fn xattr(&self, node: u64, name: &OsStr, value: Option<&[u8]>) -> Result<Change, Errno> {
-        let (file, stat) = self.seen(node)?;
-        let path = self.tree().base.posix().path_of(&file)?;
+        let Seen { object, path, stat, .. } = self.seen(node)?;
         let (name, value) = (name.to_owned(), value.map(<[u8]>::to_vec));
-        let (object, attributes) = (object(&stat), attributes(&stat));
-        Ok(Change::Xattr { object, path, name, value, attributes })
+        Ok(Change::Xattr { object, path, name, value, attributes: attributes(&stat) })
     }
 }
