@@ -51,7 +51,7 @@ fn report(complaints: Vec<String>) {
 #[test]
 fn arrows_point_down() {
     let (mut crates, mut arrows) = (Vec::new(), Vec::new());
-    for workspace in ["", "bindings/mcp", "bindings/wasi", "lab"] {
+    for workspace in ["", "bindings/containerd", "bindings/mcp", "bindings/wasi", "lab"] {
         let output = Command::new(env!("CARGO"))
             .args(["metadata", "--no-deps", "--format-version", "1", "--manifest-path"])
             .arg(root().join(workspace).join("Cargo.toml"))

@@ -1,0 +1,264 @@
+//! The directories of the host: views that Linux has mounted, and what containers write above them.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, utimensat};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use tonic::Code;
+use vfscale::{Escaped, Overlay, Pool};
+
+use crate::api::Mount;
+use crate::record::State;
+use crate::refusal::{Refusal, Result};
+
+/// Options of overlays without which a file with several names would be another one after a change,
+/// and such as spare copies.
+const OPTIONS: [&str; 4] = ["index=on", "xino=on", "redirect_dir=on", "metacopy=on"];
+/// The most bytes of all names of attributes, and of a value, that Linux has.
+const XATTR_MAX: usize = 1 << 16;
+
+/// The directories below the root of the snapshotter.
+#[derive(Debug)]
+pub(crate) struct Layers {
+    root: PathBuf,
+    image: PathBuf,
+}
+
+impl Layers {
+    /// Makes the directories that are missing.
+    ///
+    /// # Errors
+    /// Refuses paths that an option of a mount can't have.
+    pub(crate) fn open(root: &Path, image: &Path) -> Result<Self> {
+        for path in [root, image] {
+            if path.to_str().is_none_or(|path| path.contains([',', ':', '\\', '"', '\n'])) {
+                let what = "its path can't be in an option of a mount; name it without , : \\ \"";
+                let what = format!("{}: {what}", Escaped::new(path));
+                return Err(Refusal::new(Code::InvalidArgument, what));
+            }
+        }
+        let layers = Self { root: root.to_owned(), image: image.to_owned() };
+        for name in ["active", "mounts", "views"] {
+            let dir = root.join(name);
+            fs::create_dir_all(&dir).map_err(Refusal::at(&dir))?;
+        }
+        Ok(layers)
+    }
+
+    /// Returns the file of the view of a state.
+    fn view(&self, state: State) -> PathBuf {
+        self.root.join("views").join(format!("{}.erofs", state.name()))
+    }
+
+    /// Returns the directory where the view of a state is mounted.
+    fn mounted(&self, state: State) -> PathBuf {
+        self.root.join("mounts").join(state.name())
+    }
+
+    /// Returns the directory of an active snapshot.
+    fn active(&self, id: u64) -> PathBuf {
+        self.root.join("active").join(id.to_string())
+    }
+
+    /// Mounts the view of a state unless it is mounted, and makes it if it is missing. Returns the
+    /// directory.
+    ///
+    /// # Errors
+    /// Names a file that an overlay would take for a mark of its own, and what Linux refuses.
+    pub(crate) fn show(&self, pool: &Pool, state: State) -> Result<PathBuf> {
+        let (view, dir) = (self.view(state), self.mounted(state));
+        fs::create_dir_all(&dir).map_err(Refusal::at(&dir))?;
+        if is_mounted(&dir).map_err(Refusal::at(&dir))? {
+            return Ok(dir);
+        }
+        if !view.exists() {
+            let new = view.with_extension("new");
+            if let Some(path) = pool.view(&state.branch(), &new)?.marked {
+                return Err(Refusal::state(format!(
+                    "{}: a character device 0:0, or attributes `*.overlay.*`, which overlays take \
+                     for their own",
+                    Escaped::new(&path)
+                )));
+            }
+            fs::rename(&new, &view).map_err(Refusal::at(&view))?;
+        }
+        let options = CString::new(format!("device={}", self.image.display()));
+        let options = options.map_err(|e| Refusal::at(&self.image)(e.into()))?;
+        let flags = MountFlags::RDONLY | MountFlags::NODEV | MountFlags::NOSUID;
+        mount(&view, &dir, "erofs", flags, &*options).map_err(|error| {
+            Refusal::state(format!(
+                "{}: the view can't be mounted: {error} (Linux reads views of images on ext4, XFS, \
+                 btrfs and others since 6.12, none on tmpfs)",
+                Escaped::new(&self.image)
+            ))
+        })?;
+        Ok(dir)
+    }
+
+    /// Unmounts the view of a state, which no snapshot is above.
+    pub(crate) fn hide(&self, state: State) -> Result<()> {
+        let dir = self.mounted(state);
+        match is_mounted(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Ok(true) => {
+                let ended = unmount(&dir, UnmountFlags::empty());
+                ended.map_err(|error| Refusal::at(&dir)(error.into()))?;
+            }
+            checked => _ = checked.map_err(Refusal::at(&dir))?,
+        }
+        fs::remove_dir(&dir).map_err(Refusal::at(&dir))
+    }
+
+    /// Removes the view of a state that is not mounted.
+    pub(crate) fn forget(&self, state: State) -> Result<()> {
+        let view = self.view(state);
+        match fs::remove_file(&view) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Refusal::at(&view)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the upper layer of an active snapshot, whose root is like that of the lower one, and
+    /// the directory for an overlay's work.
+    pub(crate) fn make(&self, id: u64, lower: &Path) -> Result<()> {
+        let dir = self.active(id);
+        remove(&dir)?;
+        let (upper, work) = (dir.join("upper"), dir.join("work"));
+        let made = fs::create_dir(&dir)
+            .and_then(|()| fs::create_dir(&work))
+            .and_then(|()| fs::create_dir(&upper))
+            .and_then(|()| like(lower, &upper));
+        made.map_err(Refusal::at(&dir))
+    }
+
+    /// Returns the overlay of an active snapshot above the view of a state.
+    pub(crate) fn overlay(&self, id: u64, base: State) -> Mount {
+        let dir = self.active(id);
+        let layer = |name: &str, path: PathBuf| format!("{name}={}", path.display());
+        let layers = [
+            layer("lowerdir", self.mounted(base)),
+            layer("upperdir", dir.join("upper")),
+            layer("workdir", dir.join("work")),
+        ];
+        let options = OPTIONS.map(str::to_owned).into_iter().chain(layers).collect();
+        Mount { kind: "overlay".into(), source: "overlay".into(), target: String::new(), options }
+    }
+
+    /// Returns the mount of a view alone.
+    pub(crate) fn bind(&self, base: State) -> Mount {
+        let source = self.mounted(base).display().to_string();
+        let options = ["ro", "rbind"].map(str::to_owned).to_vec();
+        Mount { kind: "bind".into(), source, target: String::new(), options }
+    }
+
+    /// Makes the changes of an active snapshot in a branch that was forked from the state below.
+    pub(crate) fn ingest(&self, pool: &Pool, branch: &str, id: u64, base: State) -> Result<()> {
+        let (dir, base_branch, view) = (self.active(id), base.branch(), self.view(base));
+        let overlay = Overlay {
+            base: &base_branch,
+            view: &view,
+            upper: &dir.join("upper"),
+            work: &dir.join("work"),
+            userxattr: false,
+        };
+        match pool.ingest(branch, overlay)?.kept {
+            None => Ok(()),
+            Some(kept) => {
+                pool.delete(&kept)?;
+                Err(Refusal::state(format!("the branch `{branch}` has changed meanwhile")))
+            }
+        }
+    }
+
+    /// Returns the bytes and the inodes of the changes of an active snapshot.
+    pub(crate) fn usage(&self, id: u64) -> Result<(i64, i64)> {
+        let dir = self.active(id).join("upper");
+        usage(&dir).map_err(Refusal::at(&dir))
+    }
+
+    /// Removes the changes of an active snapshot.
+    pub(crate) fn remove(&self, id: u64) -> Result<()> {
+        remove(&self.active(id))
+    }
+
+    /// Returns the names of what is in a directory of the root.
+    pub(crate) fn names(&self, dir: &str) -> Result<Vec<String>> {
+        let dir = self.root.join(dir);
+        let names = fs::read_dir(&dir).and_then(|entries| {
+            entries.map(|it| Ok(it?.file_name().to_string_lossy().into_owned())).collect()
+        });
+        names.map_err(Refusal::at(&dir))
+    }
+
+    /// Ends a mount, and removes what is left of it, by its name in `mounts`.
+    pub(crate) fn end_mount(&self, name: &str) -> Result<()> {
+        let dir = self.root.join("mounts").join(name);
+        if is_mounted(&dir).map_err(Refusal::at(&dir))? {
+            let ended = unmount(&dir, UnmountFlags::empty());
+            ended.map_err(|error| Refusal::at(&dir)(error.into()))?;
+        }
+        fs::remove_dir(&dir).map_err(Refusal::at(&dir))
+    }
+
+    /// Removes what has a name in `active` or `views`.
+    pub(crate) fn drop_left(&self, dir: &str, name: &str) -> Result<()> {
+        remove(&self.root.join(dir).join(name))
+    }
+}
+
+/// Returns whether a directory is the root of a mount.
+fn is_mounted(dir: &Path) -> io::Result<bool> {
+    let above = dir.parent().unwrap_or(Path::new("/"));
+    Ok(fs::metadata(dir)?.dev() != fs::metadata(above)?.dev())
+}
+
+fn remove(path: &Path) -> Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    };
+    removed.map_err(Refusal::at(path))
+}
+
+/// Gives the root of an upper layer, which is that of the overlay, the attributes of the base.
+fn like(lower: &Path, upper: &Path) -> io::Result<()> {
+    let stat = fs::metadata(lower)?;
+    chown(upper, Some(stat.uid()), Some(stat.gid()))?;
+    fs::set_permissions(upper, PermissionsExt::from_mode(stat.mode() & 0o7777))?;
+    let (mut names, mut value) = (vec![0; XATTR_MAX], vec![0; XATTR_MAX]);
+    let length = rustix::fs::listxattr(lower, &mut names[..])?;
+    for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let length = rustix::fs::getxattr(lower, name, &mut value[..])?;
+        rustix::fs::setxattr(upper, name, &value[..length], XattrFlags::empty())?;
+    }
+    let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
+    let times = Timestamps {
+        last_access: time(stat.atime(), stat.atime_nsec()),
+        last_modification: time(stat.mtime(), stat.mtime_nsec()),
+    };
+    Ok(utimensat(CWD, upper, &times, AtFlags::empty())?)
+}
+
+fn usage(dir: &Path) -> io::Result<(i64, i64)> {
+    let (mut bytes, mut inodes) = (0, 0);
+    let mut left = vec![dir.to_owned()];
+    while let Some(dir) = left.pop() {
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            // A container may remove it meanwhile.
+            let Ok(stat) = entry.metadata() else { continue };
+            bytes += stat.blocks() as i64 * 512;
+            inodes += 1;
+            if stat.is_dir() {
+                left.push(entry.path());
+            }
+        }
+    }
+    Ok((bytes, inodes))
+}
