@@ -1,8 +1,8 @@
 //! A view of a branch that does not change: its metadata as EROFS, which refers to contents in the
 //! image.
 //!
-//! The tree is walked with a stack of its own, each directory in the order of its names. Nothing is
-//! believed: a directory is met once, and every other inode as often as it has links. So a damaged
+//! The tree is walked with a stack of its own, each directory in the order of its inodes' numbers:
+//! inodes of a directory are side by side, those of the next one behind them. Nothing is believed: a directory is met once, and every other inode as often as it has links. So a damaged
 //! or hostile volume gives an error, and no file.
 
 use std::collections::HashMap;
@@ -61,7 +61,7 @@ pub(crate) fn write(side: &Side, out: &Path) -> Result<View, PoolError> {
 struct Frame {
     directory: Directory,
     path: PathBuf,
-    /// Its names that are still to be written, the last one first.
+    /// Its names that are still to be written, the greatest number first.
     names: Vec<Name>,
     mode: u16,
 }
@@ -161,7 +161,7 @@ impl<'w> Walk<'w> {
     ) -> Result<Frame, PoolError> {
         self.meet(ino, &path)?;
         let mut names = self.side.names(ino, core, &path)?;
-        names.sort_unstable_by(|a, b| b.name.cmp(&a.name));
+        names.sort_unstable_by_key(|name| std::cmp::Reverse(name.ino));
         let attributes = self.attributes(ino, core, &path)?;
         let all = names.iter().map(|name| name.name.clone()).collect();
         let directory = self.writer.begin(&attributes, parent, all);

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use vfscale_block::{Device, Error, Operation};
+use vfscale_block::{AlignedBuf, Device, Error, Operation};
 
 /// Bytes that are read at a time, from a multiple of this on.
 const BYTES: u64 = 64 << 10;
@@ -27,7 +27,7 @@ pub(super) struct Windows {
 #[derive(Debug, Default)]
 struct Kept {
     /// By their first bytes.
-    windows: HashMap<u64, Box<[u8]>>,
+    windows: HashMap<u64, AlignedBuf>,
     /// The first bytes, the oldest window first.
     order: VecDeque<u64>,
     loads: u64,
@@ -40,12 +40,14 @@ impl Kept {
         self.loads < TRIAL || self.hits > self.loads
     }
 
-    fn put(&mut self, start: u64, window: Box<[u8]>) {
-        if self.order.len() >= KEPT
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.windows.remove(&oldest);
-        }
+    /// Returns the memory for another window: that of the oldest one, if there are enough.
+    fn take(&mut self) -> AlignedBuf {
+        let oldest = if self.order.len() < KEPT { None } else { self.order.pop_front() };
+        let window = oldest.and_then(|oldest| self.windows.remove(&oldest));
+        window.unwrap_or_else(|| AlignedBuf::zeroed(BYTES as usize))
+    }
+
+    fn put(&mut self, start: u64, window: AlignedBuf) {
         self.order.push_back(start);
         self.windows.insert(start, window);
         self.loads += 1;
@@ -92,9 +94,13 @@ impl Device for Windows {
             kept.hits += 1;
             return Ok(());
         }
-        let mut window = vec![0; BYTES as usize].into_boxed_slice();
+        if !kept.is_worth_it() {
+            drop(kept);
+            return self.device.read_at(offset, buf);
+        }
+        let mut window = kept.take();
         // A part that nobody asks for may be unreadable.
-        if !kept.is_worth_it() || self.device.read_at(start, &mut window).is_err() {
+        if self.device.read_at(start, &mut window).is_err() {
             drop(kept);
             return self.device.read_at(offset, buf);
         }
