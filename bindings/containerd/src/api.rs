@@ -22,7 +22,7 @@ pub(crate) struct Mount {
     pub(crate) options: Vec<String>,
 }
 
-/// What `Prepare` and `View` ask for.
+/// The question of `Prepare` and `View`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Begin {
     #[prost(string, tag = "1")]
@@ -35,7 +35,7 @@ pub(crate) struct Begin {
     pub(crate) labels: BTreeMap<String, String>,
 }
 
-/// What `Mounts`, `Remove`, `Stat`, `Usage` and `Cleanup` ask for; the last without a key.
+/// The question of `Mounts`, `Remove`, `Stat`, `Usage` and `Cleanup`; the last has no key.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Key {
     #[prost(string, tag = "1")]
@@ -44,14 +44,14 @@ pub(crate) struct Key {
     pub(crate) key: String,
 }
 
-/// What `Prepare`, `View` and `Mounts` answer.
+/// The answer of `Prepare`, `View` and `Mounts`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Mounts {
     #[prost(message, repeated, tag = "1")]
     pub(crate) mounts: Vec<Mount>,
 }
 
-/// What `Commit` asks for.
+/// The question of `Commit`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Commit {
     #[prost(string, tag = "1")]
@@ -87,7 +87,7 @@ pub(crate) enum Kind {
     Committed = 3,
 }
 
-/// What containerd knows of a snapshot.
+/// A snapshot as containerd knows it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Info {
     #[prost(string, tag = "1")]
@@ -104,14 +104,14 @@ pub(crate) struct Info {
     pub(crate) labels: BTreeMap<String, String>,
 }
 
-/// What `Stat` and `Update` answer.
+/// The answer of `Stat` and `Update`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Stat {
     #[prost(message, optional, tag = "1")]
     pub(crate) info: Option<Info>,
 }
 
-/// What `Update` asks for.
+/// The question of `Update`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Update {
     #[prost(string, tag = "1")]
@@ -122,7 +122,7 @@ pub(crate) struct Update {
     pub(crate) update_mask: Option<FieldMask>,
 }
 
-/// What `List` asks for.
+/// The question of `List`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct List {
     #[prost(string, tag = "1")]
@@ -131,14 +131,14 @@ pub(crate) struct List {
     pub(crate) filters: Vec<String>,
 }
 
-/// A part of what `List` answers.
+/// A part of the answer of `List`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Listed {
     #[prost(message, repeated, tag = "1")]
     pub(crate) info: Vec<Info>,
 }
 
-/// What `Usage` answers: bytes and inodes.
+/// The answer of `Usage`: bytes and inodes.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Usage {
     #[prost(int64, tag = "1")]

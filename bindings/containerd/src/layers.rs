@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::fs;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,10 @@ use crate::refusal::{Refusal, Result};
 /// Options of overlays without which a file with several names would be another one after a change,
 /// and such as spare copies.
 const OPTIONS: [&str; 4] = ["index=on", "xino=on", "redirect_dir=on", "metacopy=on"];
+/// The directories below the root whose entries have the names of states.
+pub(crate) const DIRS: [&str; 3] = ["active", "mounts", "views"];
+/// The extension of the file of a view.
+pub(crate) const VIEW: &str = ".erofs";
 /// The most bytes of all names of attributes, and of a value, that Linux has.
 const XATTR_MAX: usize = 1 << 16;
 
@@ -42,7 +47,7 @@ impl Layers {
             }
         }
         let layers = Self { root: root.to_owned(), image: image.to_owned() };
-        for name in ["active", "mounts", "views"] {
+        for name in DIRS {
             let dir = root.join(name);
             fs::create_dir_all(&dir).map_err(Refusal::at(&dir))?;
         }
@@ -51,7 +56,7 @@ impl Layers {
 
     /// Returns the file of the view of a state.
     fn view(&self, state: State) -> PathBuf {
-        self.root.join("views").join(format!("{}.erofs", state.name()))
+        self.root.join("views").join(state.name() + VIEW)
     }
 
     /// Returns the directory where the view of a state is mounted.
@@ -111,6 +116,23 @@ impl Layers {
             checked => _ = checked.map_err(Refusal::at(&dir))?,
         }
         fs::remove_dir(&dir).map_err(Refusal::at(&dir))
+    }
+
+    /// Fails if something has the view of a state open: a mount of a container that was not ended.
+    pub(crate) fn check_unused(&self, state: State) -> Result<()> {
+        let view = self.view(state);
+        match is_open(&view) {
+            false => Ok(()),
+            true => {
+                let view = Escaped::new(&view);
+                Err(Refusal::state(format!("{view}: a mount or a process has it open")))
+            }
+        }
+    }
+
+    /// Returns whether something has a file of `views` open.
+    pub(crate) fn is_open(&self, name: &str) -> bool {
+        is_open(&self.root.join("views").join(name))
     }
 
     /// Removes the view of a state that is not mounted.
@@ -214,6 +236,22 @@ impl Layers {
 fn is_mounted(dir: &Path) -> io::Result<bool> {
     let above = dir.parent().unwrap_or(Path::new("/"));
     Ok(fs::metadata(dir)?.dev() != fs::metadata(above)?.dev())
+}
+
+/// Returns whether a process or the kernel has a file open; true if that can't be found out. An
+/// overlay keeps the view below it open, also in other namespaces, and after an unmount of that.
+fn is_open(path: &Path) -> bool {
+    let file = match fs::File::open(path) {
+        Err(error) => return error.kind() != io::ErrorKind::NotFound,
+        Ok(file) => file,
+    };
+    let lease = |kind: i32| {
+        // SAFETY: a call on an open descriptor with a number.
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) }
+    };
+    let is_open = lease(libc::F_WRLCK) != 0;
+    lease(libc::F_UNLCK);
+    is_open
 }
 
 fn remove(path: &Path) -> Result<()> {

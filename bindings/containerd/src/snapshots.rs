@@ -1,17 +1,23 @@
 //! Snapshots: what containerd asks for, as branches of a pool.
 //!
 //! A committed snapshot is a branch that can only be read, and an active one an overlay above the
-//! view of its parent's branch. `Commit` takes the upper layer over into a fork of that branch: so a
-//! layer of a container is a whole tree, which shares its blocks with the layers below, and a
+//! view of its parent's branch. `Commit` takes the upper layer over into a fork of that branch: so
+//! a layer of a container is a whole tree, which shares its blocks with the layers below, and a
 //! container has two layers at any depth.
 //!
 //! # Locks
 //!
 //! A call *claims* the names that it concerns, all at once, and waits while another call has one of
-//! them; that of a parent, empty if there is none, is needed to mount a view and to unmount it, and
-//! may be claimed in addition, from the child up. The table of snapshots is locked for moments only.
-//! One call at a time changes branches: an ingest looks for a free name. The names come first, then
-//! the branches, then the table.
+//! them; the name of a parent, empty if there is none, is needed to mount a view and to unmount it,
+//! and may be claimed in addition, from the child up. The table of snapshots is locked for moments
+//! only. One call at a time changes branches: an ingest looks for a free name. The names come
+//! first, then the branches, then the table.
+//!
+//! # Invariants
+//!
+//! * A branch is deleted when no record names its state and Linux has its view no longer open:
+//!   otherwise other contents would take its blocks below a container.
+//! * A number is used once, also if something is left of it that no record names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,7 +27,7 @@ use tonic::Code;
 use vfscale::{ForkOptions, Pool, PoolError};
 
 use crate::api::{Info, Kind, Mount};
-use crate::layers::Layers;
+use crate::layers::{DIRS, Layers, VIEW};
 use crate::record::{Record, Records, State, now};
 use crate::refusal::{Refusal, Result};
 
@@ -83,13 +89,22 @@ impl Snapshots {
         let image = image.canonicalize().map_err(Refusal::at(image))?;
         let layers = Layers::open(&root, &image)?;
         let (records, all) = Records::open(root.join("records"))?;
-        let next = all.iter().map(|it| it.id + 1).max().unwrap_or(0);
+        let mut names: Vec<_> = all.iter().map(|it| it.id.to_string()).collect();
+        for dir in DIRS {
+            names.extend(layers.names(dir)?);
+        }
+        let branches = pool.branches();
+        let own = branches.iter().filter_map(|it| it.name.strip_prefix(BRANCHES));
+        names.extend(own.map(str::to_owned));
+        let next = names.iter().filter_map(|it| number_of(it)).max().map_or(0, |last| last + 1);
         let by_name = all.into_iter().map(|record| (record.name.clone(), record)).collect();
         let table = Mutex::new(Table { by_name, claimed: BTreeSet::new(), next });
         let (freed, branches) = (Condvar::new(), Mutex::new(()));
         let snapshots = Self { pool, layers, records, table, freed, branches };
         snapshots.make_empty()?;
-        snapshots.clean_up()?;
+        if let Err(refusal) = snapshots.clean_up() {
+            crate::say(&format_args!("not all that is left over is removed yet: {refusal}"));
+        }
         Ok(snapshots)
     }
 
@@ -317,6 +332,7 @@ impl Snapshots {
             }
         }
         if let Some(own) = gone.own() {
+            self.layers.check_unused(own)?;
             self.layers.forget(own)?;
             let _branches = self.branches.lock().unwrap_or_else(PoisonError::into_inner);
             self.pool.delete(&own.branch())?;
@@ -406,18 +422,22 @@ impl Snapshots {
         for name in self.layers.names("mounts")?.iter().filter(|name| !used.contains(*name)) {
             self.layers.end_mount(name)?;
         }
-        let is_view = |name: &&String| {
-            name.strip_suffix(".erofs").is_some_and(|state| states.contains(state))
-        };
+        let is_view =
+            |name: &&String| name.strip_suffix(VIEW).is_some_and(|state| states.contains(state));
+        let mut open = BTreeSet::new();
         for name in self.layers.names("views")?.iter().filter(|name| !is_view(name)) {
-            self.layers.drop_left("views", name)?;
+            if self.layers.is_open(name) {
+                open.insert(name.trim_end_matches(VIEW).to_owned());
+            } else {
+                self.layers.drop_left("views", name)?;
+            }
         }
         for name in self.layers.names("active")?.iter().filter(|name| !active.contains(*name)) {
             self.layers.drop_left("active", name)?;
         }
         for branch in self.pool.branches() {
             let state = branch.name.strip_prefix(BRANCHES);
-            if state.is_some_and(|state| !states.contains(state)) {
+            if state.is_some_and(|state| !states.contains(state) && !open.contains(state)) {
                 self.pool.delete(&branch.name)?;
             }
         }
@@ -429,4 +449,10 @@ impl Snapshots {
     pub(crate) fn close(self) -> std::result::Result<(), PoolError> {
         self.pool.close()
     }
+}
+
+/// Returns the number that a name begins with.
+fn number_of(name: &str) -> Option<u64> {
+    let end = name.find(|it: char| !it.is_ascii_digit()).unwrap_or(name.len());
+    name[..end].parse().ok()
 }

@@ -50,6 +50,7 @@ pub const UNSAFE_FILES: &[(&str, &str)] = &[
     ("crates/cli/tests/all/live.rs", "system calls: mmap, write"),
     ("crates/cli/tests/common/network.rs", "system calls: unshare, setns, shutdown"),
     ("crates/fuse/tests/all/idmap.rs", "system calls: mount_setattr"),
+    ("bindings/containerd/src/layers.rs", "system calls: fcntl"),
     ("bindings/python/src/buffer.rs", "the border to Python: the memory of its objects"),
     ("crates/block/src/file/sys.rs", "system calls: ioctl, fcntl"),
     ("crates/block/src/file/ring.rs", "system calls: io_uring"),

@@ -2,8 +2,9 @@
 //! image.
 //!
 //! The tree is walked with a stack of its own, each directory in the order of its inodes' numbers:
-//! inodes of a directory are side by side, those of the next one behind them. Nothing is believed: a directory is met once, and every other inode as often as it has links. So a damaged
-//! or hostile volume gives an error, and no file.
+//! inodes of a directory are side by side, those of the next one behind them. Nothing is believed:
+//! a directory is met once, and every other inode as often as it has links. So a damaged or hostile
+//! volume gives an error, and no file.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

@@ -193,20 +193,25 @@ impl Snapshotter {
 
     /// Mounts what a call has answered, has `act` use it, and unmounts it.
     pub(crate) fn within<T>(&self, mount: &Mount, act: impl FnOnce(&Path) -> T) -> T {
-        let dir = tempfile::tempdir().unwrap();
-        let at = dir.path().to_str().unwrap();
-        let options = mount.options.join(",");
-        match &*mount.kind {
-            "bind" => run("mount", &["--bind", "-o", "ro", &mount.source, at]),
-            kind => run("mount", &["-t", kind, &mount.source, at, "-o", &options]),
-        };
-        let done = act(dir.path());
-        // A process that another thread starts has the files of this one for a moment.
-        wait_until("the end of the mount", || {
-            rustix::mount::unmount(at, rustix::mount::UnmountFlags::empty()).is_ok()
-        });
-        done
+        within(mount, act)
     }
+}
+
+/// Mounts what a call has answered, has `act` use it, and unmounts it.
+pub(crate) fn within<T>(mount: &Mount, act: impl FnOnce(&Path) -> T) -> T {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().to_str().unwrap();
+    let options = mount.options.join(",");
+    match &*mount.kind {
+        "bind" => run("mount", &["--bind", "-o", "ro", &mount.source, at]),
+        kind => run("mount", &["-t", kind, &mount.source, at, "-o", &options]),
+    };
+    let done = act(dir.path());
+    // A process that another thread starts has the files of this one for a moment.
+    wait_until("the end of the mount", || {
+        rustix::mount::unmount(at, rustix::mount::UnmountFlags::empty()).is_ok()
+    });
+    done
 }
 
 impl Drop for Snapshotter {

@@ -6,7 +6,7 @@ use std::thread;
 
 use rustix::process::Signal;
 
-use crate::client::{Snapshotter, can_mount};
+use crate::client::{Snapshotter, can_mount, within};
 use crate::tree;
 
 #[test]
@@ -122,4 +122,34 @@ fn many_calls_at_once_disturb_each_other_not() {
             });
         }
     });
+}
+
+#[test]
+fn a_branch_stays_as_long_as_a_container_has_its_view() {
+    if !can_mount() {
+        return;
+    }
+    let mut it = Snapshotter::start();
+    it.within(&it.prepare("a", "").unwrap(), tree::make);
+    it.commit("one", "a").unwrap();
+    let view = it.view("v", "one").unwrap();
+    within(&view, |root| {
+        let made = tree::read(root);
+        // Containerd ends mounts before it removes snapshots; another user of them may not.
+        it.remove("v").unwrap();
+        it.remove("one").unwrap();
+        it.clean_up().unwrap();
+        it.end(Signal::KILL);
+        assert!(it.branches().contains(&"containerd 0".to_owned()));
+        it.start_again();
+        it.within(&it.prepare("b", "").unwrap(), |root| {
+            fs::write(root.join("large"), vec![1; 4 << 20]).unwrap();
+        });
+        it.commit("two", "b").unwrap();
+        rustix::fs::sync();
+        assert_eq!(tree::read(root), made);
+    });
+    it.clean_up().unwrap();
+    it.end(Signal::TERM);
+    assert_eq!(it.branches().len(), 3, "the empty tree, `main` and `two`");
 }

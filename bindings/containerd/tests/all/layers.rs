@@ -62,7 +62,7 @@ fn what_a_layer_had_goes_with_it() {
     refused(it.stat("one"), Code::NotFound);
     for dir in ["active", "mounts", "views", "records"] {
         let left: Vec<_> = fs::read_dir(it.root().join(dir)).unwrap().flatten().collect();
-        // That of the empty tree stays.
+        // The view of the empty tree stays.
         assert!(left.iter().all(|it| it.file_name() == "empty.erofs"), "{dir}: {left:?}");
     }
     it.end(rustix::process::Signal::TERM);

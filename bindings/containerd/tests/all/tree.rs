@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-/// What a file has: mode, owner, group, links (1 of a directory), device, and contents, names or
+/// A file: mode, owner, group, links (1 of a directory), device, and contents, names or
 /// target.
 type Found = (u32, u32, u32, u64, u64, Vec<u8>);
 
