@@ -273,9 +273,14 @@ impl Snapshots {
         if record.kind == Kind::Committed {
             return Err(Refusal::state(format!("snapshot {key} is committed")));
         }
-        let _parent = self.claim(&[&record.parent]);
-        self.layers.show(&self.pool, record.base)?;
+        self.show_below(&record)?;
         Ok(vec![self.mount(&record)])
+    }
+
+    /// Mounts the view below a snapshot, whose name the caller has claimed, unless it is mounted.
+    fn show_below(&self, record: &Record) -> Result<()> {
+        let _parent = self.claim(&[&record.parent]);
+        self.layers.show(&self.pool, record.base).map(|_| ())
     }
 
     /// Makes a committed snapshot of an active one, which is no more then.
@@ -294,7 +299,7 @@ impl Snapshots {
             return Err(Refusal::state(format!("snapshot {key} is not active")));
         }
         // After a start of the machine nobody may have asked for its mounts.
-        self.layers.show(&self.pool, active.base)?;
+        self.show_below(&active)?;
         let (bytes, inodes) = self.layers.usage(active.id)?;
         self.take_over(&active, State::Snapshot(active.id))?;
         let (name, kind, created) = (name.to_owned(), Kind::Committed, now());
