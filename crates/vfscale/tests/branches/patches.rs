@@ -113,10 +113,13 @@ fn written(program: &[&str], before: &Files, after: &Files) -> Option<Vec<u8>> {
     Some(output.ok()?.stdout)
 }
 
-/// Returns whether diff(1) tells all of these files: no links, which it follows, and nothing that
-/// can be executed.
+/// Returns whether diff(1) tells all of these files: no links, which it follows, nothing that can
+/// be executed, and nothing empty, which is as a missing one to it.
 fn is_plain(files: &Files) -> bool {
-    files.values().all(|(can_execute, is_link, _)| !can_execute && !is_link)
+    let is_told = |(can_execute, is_link, bytes): &(bool, bool, Vec<u8>)| {
+        !can_execute && !is_link && !bytes.is_empty()
+    };
+    files.values().all(is_told)
 }
 
 /// Applies a patch to a fork of a branch, and compares.
