@@ -94,19 +94,17 @@ impl Device for Windows {
             kept.hits += 1;
             return Ok(());
         }
-        if !kept.is_worth_it() {
-            drop(kept);
-            return self.device.read_at(offset, buf);
+        if kept.is_worth_it() {
+            let mut window = kept.take();
+            // A part that nobody asks for may be unreadable.
+            if self.device.read_at(start, &mut window).is_ok() {
+                buf.copy_from_slice(&window[at..][..buf.len()]);
+                kept.put(start, window);
+                return Ok(());
+            }
         }
-        let mut window = kept.take();
-        // A part that nobody asks for may be unreadable.
-        if self.device.read_at(start, &mut window).is_err() {
-            drop(kept);
-            return self.device.read_at(offset, buf);
-        }
-        buf.copy_from_slice(&window[at..][..buf.len()]);
-        kept.put(start, window);
-        Ok(())
+        drop(kept);
+        self.device.read_at(offset, buf)
     }
 
     fn write_at(&self, _: u64, _: &[u8]) -> Result<(), Error> {
