@@ -1,16 +1,14 @@
 //! The directories of the host: views that Linux has mounted, and what containers write above them.
 
-use std::ffi::CString;
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, utimensat};
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::mount::{UnmountFlags, unmount};
 use tonic::Code;
 use vfscale::{Escaped, Overlay, Pool};
+use vfscale_command::views::{self, copy_attributes, is_open};
 
 use crate::api::Mount;
 use crate::record::State;
@@ -23,8 +21,6 @@ const OPTIONS: [&str; 4] = ["index=on", "xino=on", "redirect_dir=on", "metacopy=
 pub(crate) const DIRS: [&str; 3] = ["active", "mounts", "views"];
 /// The extension of the file of a view.
 pub(crate) const VIEW: &str = ".erofs";
-/// The most bytes of all names of attributes, and of a value, that Linux has.
-const XATTR_MAX: usize = 1 << 16;
 
 /// The directories below the root of the snapshotter.
 #[derive(Debug)]
@@ -91,57 +87,36 @@ impl Layers {
             }
             fs::rename(&new, &view).map_err(Refusal::at(&view))?;
         }
-        let options = CString::new(format!("device={}", self.image.display()));
-        let options = options.map_err(|e| Refusal::at(&self.image)(e.into()))?;
-        let flags = MountFlags::RDONLY | MountFlags::NODEV | MountFlags::NOSUID;
-        mount(&view, &dir, "erofs", flags, &*options).map_err(|error| {
-            Refusal::state(format!(
-                "{}: the view can't be mounted: {error} (Linux reads views of images on ext4, XFS, \
-                 btrfs and others since 6.12, none on tmpfs)",
-                Escaped::new(&self.image)
-            ))
+        views::mount(&view, &self.image, &dir).map_err(|error| {
+            let (image, hint) = (Escaped::new(&self.image), views::SUPPORTED);
+            Refusal::state(format!("{image}: the view can't be mounted: {error} {hint}"))
         })?;
         Ok(dir)
     }
 
-    /// Unmounts the view of a state, which no snapshot is above.
-    pub(crate) fn hide(&self, state: State) -> Result<()> {
-        let dir = self.mounted(state);
-        match is_mounted(&dir) {
+    /// Unmounts the view with a name in `mounts`, which no snapshot is above, and removes the
+    /// directory.
+    pub(crate) fn hide(&self, name: &str) -> Result<()> {
+        let dir = self.root.join("mounts").join(name);
+        let hidden = match is_mounted(&dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Ok(true) => {
-                let ended = unmount(&dir, UnmountFlags::empty());
-                ended.map_err(|error| Refusal::at(&dir)(error.into()))?;
-            }
-            checked => _ = checked.map_err(Refusal::at(&dir))?,
-        }
-        fs::remove_dir(&dir).map_err(Refusal::at(&dir))
+            Ok(true) => unmount(&dir, UnmountFlags::empty()).map_err(io::Error::from),
+            checked => checked.map(|_| ()),
+        };
+        hidden.and_then(|()| fs::remove_dir(&dir)).map_err(Refusal::at(&dir))
     }
 
-    /// Fails if something has the view of a state open: a mount of a container that was not ended.
-    pub(crate) fn check_unused(&self, state: State) -> Result<()> {
-        let view = self.view(state);
-        match is_open(&view) {
-            false => Ok(()),
-            true => {
-                let view = Escaped::new(&view);
-                Err(Refusal::state(format!("{view}: a mount or a process has it open")))
-            }
+    /// Removes the file of a view that is not mounted, by its name in `views`.
+    ///
+    /// # Errors
+    /// Something has it open: a mount of a container that was not ended.
+    pub(crate) fn forget(&self, name: &str) -> Result<()> {
+        let view = self.root.join("views").join(name);
+        if is_open(&view) {
+            let view = Escaped::new(&view);
+            return Err(Refusal::state(format!("{view}: a mount or a process has it open")));
         }
-    }
-
-    /// Returns whether something has a file of `views` open.
-    pub(crate) fn is_open(&self, name: &str) -> bool {
-        is_open(&self.root.join("views").join(name))
-    }
-
-    /// Removes the view of a state that is not mounted.
-    pub(crate) fn forget(&self, state: State) -> Result<()> {
-        let view = self.view(state);
-        match fs::remove_file(&view) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Refusal::at(&view)(error)),
-            _ => Ok(()),
-        }
+        remove(&view)
     }
 
     /// Makes the upper layer of an active snapshot, whose root is like that of the lower one, and
@@ -153,7 +128,7 @@ impl Layers {
         let made = fs::create_dir(&dir)
             .and_then(|()| fs::create_dir(&work))
             .and_then(|()| fs::create_dir(&upper))
-            .and_then(|()| like(lower, &upper));
+            .and_then(|()| copy_attributes(lower, &upper));
         made.map_err(Refusal::at(&dir))
     }
 
@@ -202,9 +177,9 @@ impl Layers {
         usage(&dir).map_err(Refusal::at(&dir))
     }
 
-    /// Removes the changes of an active snapshot.
-    pub(crate) fn remove(&self, id: u64) -> Result<()> {
-        remove(&self.active(id))
+    /// Removes the changes of an active snapshot, by its name in `active`.
+    pub(crate) fn remove(&self, name: &str) -> Result<()> {
+        remove(&self.root.join("active").join(name))
     }
 
     /// Returns the names of what is in a directory of the root.
@@ -215,43 +190,12 @@ impl Layers {
         });
         names.map_err(Refusal::at(&dir))
     }
-
-    /// Ends a mount, and removes what is left of it, by its name in `mounts`.
-    pub(crate) fn end_mount(&self, name: &str) -> Result<()> {
-        let dir = self.root.join("mounts").join(name);
-        if is_mounted(&dir).map_err(Refusal::at(&dir))? {
-            let ended = unmount(&dir, UnmountFlags::empty());
-            ended.map_err(|error| Refusal::at(&dir)(error.into()))?;
-        }
-        fs::remove_dir(&dir).map_err(Refusal::at(&dir))
-    }
-
-    /// Removes what has a name in `active` or `views`.
-    pub(crate) fn drop_left(&self, dir: &str, name: &str) -> Result<()> {
-        remove(&self.root.join(dir).join(name))
-    }
 }
 
 /// Returns whether a directory is the root of a mount.
 fn is_mounted(dir: &Path) -> io::Result<bool> {
     let above = dir.parent().unwrap_or(Path::new("/"));
     Ok(fs::metadata(dir)?.dev() != fs::metadata(above)?.dev())
-}
-
-/// Returns whether a process or the kernel has a file open; true if that can't be found out. An
-/// overlay keeps the view below it open, also in other namespaces, and after an unmount of that.
-fn is_open(path: &Path) -> bool {
-    let file = match fs::File::open(path) {
-        Err(error) => return error.kind() != io::ErrorKind::NotFound,
-        Ok(file) => file,
-    };
-    let lease = |kind: i32| {
-        // SAFETY: a call on an open descriptor with a number.
-        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) }
-    };
-    let is_open = lease(libc::F_WRLCK) != 0;
-    lease(libc::F_UNLCK);
-    is_open
 }
 
 fn remove(path: &Path) -> Result<()> {
@@ -262,25 +206,6 @@ fn remove(path: &Path) -> Result<()> {
         Err(error) => Err(error),
     };
     removed.map_err(Refusal::at(path))
-}
-
-/// Gives the root of an upper layer, which is that of the overlay, the attributes of the base.
-fn like(lower: &Path, upper: &Path) -> io::Result<()> {
-    let stat = fs::metadata(lower)?;
-    chown(upper, Some(stat.uid()), Some(stat.gid()))?;
-    fs::set_permissions(upper, PermissionsExt::from_mode(stat.mode() & 0o7777))?;
-    let (mut names, mut value) = (vec![0; XATTR_MAX], vec![0; XATTR_MAX]);
-    let length = rustix::fs::listxattr(lower, &mut names[..])?;
-    for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let length = rustix::fs::getxattr(lower, name, &mut value[..])?;
-        rustix::fs::setxattr(upper, name, &value[..length], XattrFlags::empty())?;
-    }
-    let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
-    let times = Timestamps {
-        last_access: time(stat.atime(), stat.atime_nsec()),
-        last_modification: time(stat.mtime(), stat.mtime_nsec()),
-    };
-    Ok(utimensat(CWD, upper, &times, AtFlags::empty())?)
 }
 
 fn usage(dir: &Path) -> io::Result<(i64, i64)> {

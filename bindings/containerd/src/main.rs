@@ -26,6 +26,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::Code;
 use tonic::transport::Server as Transport;
+use vfscale_command::say;
 
 mod api;
 mod fork;
@@ -91,16 +92,10 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(refusal) => {
-            say(&refusal);
+            say(format_args!("vfscale-snapshotter: {refusal}"));
             ExitCode::FAILURE
         }
     }
-}
-
-/// Tells something on the standard error, which may be closed.
-fn say(what: &dyn std::fmt::Display) {
-    let line = format_args!("vfscale-snapshotter: {what}\n");
-    let _ = std::io::Write::write_fmt(&mut std::io::stderr(), line);
 }
 
 /// Serves until a signal comes.

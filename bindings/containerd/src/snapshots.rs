@@ -9,9 +9,10 @@
 //!
 //! A call *claims* the names that it concerns, all at once, and waits while another call has one of
 //! them; the name of a parent, empty if there is none, is needed to mount a view and to unmount it,
-//! and may be claimed in addition, from the child up. The table of snapshots is locked for moments
-//! only. One call at a time changes branches: an ingest looks for a free name. The names come
-//! first, then the branches, then the table.
+//! and may be claimed in addition, from the child up. The table of snapshots is locked for moments,
+//! and by a clean-up until its end, so that no call begins meanwhile. One call at a time changes
+//! branches: an ingest looks for a free name. The names come first, then the branches, then the
+//! table.
 //!
 //! # Invariants
 //!
@@ -25,6 +26,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use tonic::Code;
 use vfscale::{ForkOptions, Pool, PoolError};
+use vfscale_command::say;
 
 use crate::api::{Info, Kind, Mount};
 use crate::layers::{DIRS, Layers, VIEW};
@@ -103,7 +105,8 @@ impl Snapshots {
         let snapshots = Self { pool, layers, records, table, freed, branches };
         snapshots.make_empty()?;
         if let Err(refusal) = snapshots.clean_up() {
-            crate::say(&format_args!("not all that is left over is removed yet: {refusal}"));
+            let what = "not all that is left over is removed yet";
+            say(format_args!("vfscale-snapshotter: {what}: {refusal}"));
         }
         Ok(snapshots)
     }
@@ -319,11 +322,12 @@ impl Snapshots {
     /// now, such as a view that a process of the host reads, the next `Cleanup` removes.
     fn end(&self, gone: &Record) {
         let removed = match gone.kind {
-            Kind::Active => self.layers.remove(gone.id),
+            Kind::Active => self.layers.remove(&gone.id.to_string()),
             _ => Ok(()),
         };
         if let Err(refusal) = removed.and_then(|()| self.release(gone)) {
-            crate::say(&format!("snapshot {}: not all is removed yet: {refusal}", gone.name));
+            let what = format_args!("snapshot {}: not all is removed yet: {refusal}", gone.name);
+            say(format_args!("vfscale-snapshotter: {what}"));
         }
     }
 
@@ -333,12 +337,11 @@ impl Snapshots {
         if gone.kind != Kind::Committed {
             let _parent = self.claim(&[&gone.parent]);
             if !self.has_users(gone.base) {
-                self.layers.hide(gone.base)?;
+                self.layers.hide(&gone.base.name())?;
             }
         }
         if let Some(own) = gone.own() {
-            self.layers.check_unused(own)?;
-            self.layers.forget(own)?;
+            self.layers.forget(&(own.name() + VIEW))?;
             let _branches = self.branches.lock().unwrap_or_else(PoisonError::into_inner);
             self.pool.delete(&own.branch())?;
         }
@@ -425,20 +428,19 @@ impl Snapshots {
         let active = known.iter().filter(|it| it.kind == Kind::Active).map(|it| it.id.to_string());
         let active: BTreeSet<_> = active.collect();
         for name in self.layers.names("mounts")?.iter().filter(|name| !used.contains(*name)) {
-            self.layers.end_mount(name)?;
+            self.layers.hide(name)?;
         }
         let is_view =
             |name: &&String| name.strip_suffix(VIEW).is_some_and(|state| states.contains(state));
         let mut open = BTreeSet::new();
         for name in self.layers.names("views")?.iter().filter(|name| !is_view(name)) {
-            if self.layers.is_open(name) {
+            if let Err(refusal) = self.layers.forget(name) {
+                say(format_args!("vfscale-snapshotter: {refusal}"));
                 open.insert(name.trim_end_matches(VIEW).to_owned());
-            } else {
-                self.layers.drop_left("views", name)?;
             }
         }
         for name in self.layers.names("active")?.iter().filter(|name| !active.contains(*name)) {
-            self.layers.drop_left("active", name)?;
+            self.layers.remove(name)?;
         }
         for branch in self.pool.branches() {
             let state = branch.name.strip_prefix(BRANCHES);
@@ -446,7 +448,6 @@ impl Snapshots {
                 self.pool.delete(&branch.name)?;
             }
         }
-        drop(table);
         Ok(())
     }
 

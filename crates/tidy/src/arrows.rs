@@ -37,7 +37,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("vfscale-capi", &["vfscale", "vfscale-sync"]),
     ("vfscale-python", &["vfscale"]),
     ("vfscale-mcp", &["vfscale"]),
-    ("vfscale-snapshotter", &["vfscale"]),
+    ("vfscale-snapshotter", &["vfscale", "vfscale-command"]),
     ("vfscale-wasi", &["vfscale"]),
     ("vfscale-bench", &["vfscale", "vfscale-diskfs", "vfscale-sync", "vfscale-vfs"]),
     (

@@ -4,17 +4,17 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::mount::{
     FsOpenFlags, MountFlags, MountPropagationFlags, UnmountFlags, fsconfig_create, fsopen, mount,
     mount_change, unmount,
 };
 use rustix::process::{chroot, fchdir, getegid, geteuid};
 use rustix::thread::{CapabilitySet, capabilities};
+use vfscale_command::views::{self, copy_attributes, for_options};
 
 use super::follower::Follower;
 use crate::elsewhere::within;
@@ -172,29 +172,16 @@ impl Before {
 }
 
 fn failed(what: &str, at: &Path, error: rustix::io::Errno) -> Failure {
-    let hint = match error {
-        rustix::io::Errno::NOTBLK => {
-            " (Linux reads views of images on ext4, XFS, btrfs and others since 6.12, none on tmpfs)"
-        }
-        _ => "",
+    let (space, hint) = match error {
+        rustix::io::Errno::NOTBLK => (" ", views::SUPPORTED),
+        _ => ("", ""),
     };
-    Failure::Refused(at.to_owned(), format!("{what}: {error}{hint}"))
-}
-
-/// Returns a path for the options of a mount, in which a comma separates.
-fn for_options(path: &Path, file: &File) -> String {
-    match path.to_str().filter(|path| !path.contains([',', '\\', ':'])) {
-        Some(path) => path.to_owned(),
-        None => format!("/proc/self/fd/{}", file.as_raw_fd()),
-    }
+    Failure::Refused(at.to_owned(), format!("{what}: {error}{space}{hint}"))
 }
 
 /// Mounts a view.
 pub(crate) fn view(view: &Path, image: &Path, dir: &Path) -> Result<(), Failure> {
-    let open = File::open(image).map_err(|error| Failure::System("open", error))?;
-    let options = options(format!("device={}", for_options(image, &open)))?;
-    let flags = MountFlags::RDONLY | MountFlags::NODEV | MountFlags::NOSUID;
-    mount(view, dir, "erofs", flags, &*options)
+    views::mount(view, image, dir)
         .map_err(|error| failed("the view can't be mounted", image, error))
 }
 
@@ -225,7 +212,7 @@ pub(crate) fn overlay(
     let new = work.join("upper");
     make(&work)?;
     make(&new)?;
-    let made = like(lower, &new).and_then(|()| fs::rename(&new, &upper));
+    let made = copy_attributes(lower, &new).and_then(|()| fs::rename(&new, &upper));
     made.map_err(|e| Failure::Write(upper.clone(), e))?;
     let layers = Layers::open([lower, &upper, &work]);
     let layers = layers.map_err(|error| Failure::System("open", error))?;
@@ -302,25 +289,6 @@ fn check_attributes(upper: &Path) -> Result<(), Failure> {
         );
         Failure::Refused(upper.to_owned(), why)
     })
-}
-
-/// Gives the root of an upper layer, which is that of the overlay, the attributes of the base.
-fn like(lower: &Path, upper: &Path) -> io::Result<()> {
-    let stat = fs::metadata(lower)?;
-    std::os::unix::fs::chown(upper, Some(stat.uid()), Some(stat.gid()))?;
-    fs::set_permissions(upper, PermissionsExt::from_mode(stat.mode() & 0o7777))?;
-    let (mut names, mut value) = (vec![0; 1 << 16], vec![0; 1 << 16]);
-    let length = rustix::fs::listxattr(lower, &mut names[..])?;
-    for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let length = rustix::fs::getxattr(lower, name, &mut value[..])?;
-        rustix::fs::setxattr(upper, name, &value[..length], XattrFlags::empty())?;
-    }
-    let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
-    let times = Timestamps {
-        last_access: time(stat.atime(), stat.atime_nsec()),
-        last_modification: time(stat.mtime(), stat.mtime_nsec()),
-    };
-    Ok(rustix::fs::utimensat(rustix::fs::CWD, upper, &times, AtFlags::empty())?)
 }
 
 /// Fails if an overlay has given up what keeps the links of the base: it mounts nevertheless if the

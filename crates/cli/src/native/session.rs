@@ -22,6 +22,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use vfscale::{BranchInfo, Escaped, Overlay};
+use vfscale_command::views::is_open;
 use vfscale_fuse::mount_table::lines;
 
 use super::branches::Branches;
@@ -481,19 +482,4 @@ fn is_mounted(dir: &Path) -> bool {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let is_there = |table: Vec<u8>| lines(&table).any(|mount| mount.dir() == dir);
     entries.filter_map(|entry| fs::read(entry.path().join("mountinfo")).ok()).any(is_there)
-}
-
-/// Returns whether a process or the kernel has a file open; true if that can't be found out.
-fn is_open(path: &Path) -> bool {
-    let file = match File::open(path) {
-        Err(error) => return error.kind() != io::ErrorKind::NotFound,
-        Ok(file) => file,
-    };
-    let lease = |kind: i32| {
-        // SAFETY: a call on an open descriptor with a number.
-        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) }
-    };
-    let is_open = lease(libc::F_WRLCK) != 0;
-    lease(libc::F_UNLCK);
-    is_open
 }
